@@ -1,0 +1,1 @@
+"""Fully decentralised learning: peers gossip masked models over MQTT, no server."""

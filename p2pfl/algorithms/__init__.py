@@ -1,0 +1,1 @@
+"""One idea, one file: how peers learn from each other."""

@@ -1,0 +1,1 @@
+"""Data sets, their splits across peers, and reproducible batches."""

@@ -1,0 +1,79 @@
+"""Everything that can go wrong, as one tree.
+
+    P2PFLError
+    ├── InputError                the user can mend it before anything starts; exit status 2
+    │   ├── ExperimentError       the experiment file: unknown key, value out of range, missing file
+    │   ├── TopologyError         a graph that is disconnected, weights that are not doubly stochastic
+    │   ├── DataError             a data set that is missing, a split that is impossible
+    │   ├── ModelError            a model that does not fit the data or cannot be stacked
+    │   └── BrokerError           a broker that cannot be reached or started
+    └── RunError                  it happened while learning; exit status 1
+        ├── LearningError         a loss that is not a number
+        ├── PrivacyError          a released value left the range of the fixed-point grid
+        ├── DecodeError           bytes from the network that are not a message of ours
+        ├── TransportError        the connection was lost, a publish did not get through
+        ├── PeerError             a neighbour is missing, differs, or carries our name
+        └── StorageError          a run directory or checkpoint cannot be written or read
+
+Each message is one sentence: what was expected, what came, what to do.
+"""
+
+
+class P2PFLError(Exception):
+    """Root of every error that p2pfl raises on purpose."""
+
+    status = 1
+
+
+class InputError(P2PFLError):
+    """The input is wrong; nothing has been started or written."""
+
+    status = 2
+
+
+class ExperimentError(InputError):
+    """The experiment file is wrong."""
+
+
+class TopologyError(InputError):
+    """A graph or its mixing weights cannot be used for gossip."""
+
+
+class DataError(InputError):
+    """A data set is missing or cannot be split as asked."""
+
+
+class ModelError(InputError):
+    """A model does not fit the data, or its rows cannot be stacked."""
+
+
+class BrokerError(InputError):
+    """A broker cannot be reached or started."""
+
+
+class RunError(P2PFLError):
+    """A run that had started failed."""
+
+
+class LearningError(RunError):
+    """Training produced something that is not a number."""
+
+
+class PrivacyError(RunError):
+    """A released value left the range in which masks cancel exactly."""
+
+
+class DecodeError(RunError):
+    """Bytes from the network are not a message of this protocol."""
+
+
+class TransportError(RunError):
+    """The connection to the broker was lost or a publish failed."""
+
+
+class PeerError(RunError):
+    """A neighbour is missing, differs in what must agree, or carries our name."""
+
+
+class StorageError(RunError):
+    """A run directory or a checkpoint cannot be written or read."""

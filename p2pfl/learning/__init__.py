@@ -1,0 +1,1 @@
+"""What a peer does alone: train rows of torch models."""

@@ -1,0 +1,103 @@
+"""The only thing an algorithm may talk to: those whose rows it hears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from p2pfl.rows import Rows
+
+
+@dataclass(frozen=True)
+class Released:
+    r"""Rows that may be seen by others; only a :class:`Neighbourhood` makes them.
+
+    Sample weights are homogeneous coordinates: beside the row :math:`w_k x_k` travels the public
+    mass :math:`w_k`, both are mixed alike, and :meth:`average` divides once, at the end.
+
+    Parameters
+    ----------
+    rows
+        ``[R, P]`` floats, or int64 points of the grid :math:`2^{-\text{grid}}`.
+    masses
+        ``[R, 1]`` float64, or ``None`` where every peer counts alike.
+    grid
+        Fraction bits of fixed-point rows; ``None`` for floats.
+    dtype
+        What fixed-point rows become when they are read as numbers.
+    """
+
+    rows: Rows
+    masses: torch.Tensor | None = None
+    grid: int | None = None
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def values(self) -> Rows:
+        """The rows as floats, ``[R, P]``."""
+        if self.grid is None:
+            return self.rows
+        return (self.rows.to(torch.float64) * 2.0**-self.grid).to(self.dtype)  # [R, P]
+
+    def average(self, own: Rows) -> Rows:
+        """Rows over masses, ``[R, P]``; where no positive mass was heard, ``own`` stays."""
+        values = self.values
+        if self.masses is None:
+            return values
+        positive = self.masses > 0  # [R, 1]
+        share = torch.where(positive, self.masses, 1.0)
+        return torch.where(positive, (values / share).to(values.dtype), own)  # [R, P]
+
+    def combine(self, a: float, b: float, other: Released) -> Released:
+        """``a * self + b * other``: what is public may be combined freely."""
+        masses = None
+        if self.masses is not None and other.masses is not None:
+            masses = a * self.masses + b * other.masses
+        return Released(a * self.values + b * other.values, masses)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Who heard which released row, edge by edge; each listener hears itself first.
+
+    Attributes
+    ----------
+    rows
+        ``[S, P]``: every released row at hand.
+    listener, sender
+        ``[E]`` indices into the listener's R rows and into ``rows``, sorted by listener.
+    weights
+        ``[E]`` float64 mixing weights; those of one listener sum to one.
+    """
+
+    rows: Rows
+    listener: torch.Tensor
+    sender: torch.Tensor
+    weights: torch.Tensor
+
+
+class Neighbourhood(Protocol):
+    """One round's view of the others, for the R rows in ``peers``."""
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Whose R rows these are."""
+        ...
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """Nothing private leaves but through here.
+
+        ``since`` is what everybody could have seen; only the difference from it is private.
+        With ``masses`` the rows are weighted before they are hidden.
+        """
+        ...
+
+    async def mix(self, released: Released) -> Released:
+        """Weighted average with those heard, the own released row included."""
+        ...
+
+    async def hear(self, released: Released) -> Heard:
+        """The released rows themselves, for rules that are not linear."""
+        ...

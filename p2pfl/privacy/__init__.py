@@ -1,0 +1,1 @@
+"""What leaves a peer, and under which noise."""

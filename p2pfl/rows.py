@@ -1,0 +1,97 @@
+"""A peer is one row: the trained numbers of its model, flattened to ``[P]``.
+
+Every function here acts on the last axis of ``[R, P]`` and neither assumes nor
+reduces the leading one: ``R = 1`` on a device, ``R = N`` in a simulation.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+Rows = torch.Tensor
+"""``[R, P]``: one row for each peer at hand."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named tensor of a model lies in its row.
+
+    Parameters
+    ----------
+    names, shapes
+        The trained tensors in the order in which they are laid end to end.
+
+    Examples
+    --------
+    >>> layout = Layout(("weight", "bias"), ((2, 3), (2,)))
+    >>> layout.size
+    8
+    >>> layout.split(torch.arange(16.0).view(2, 8))["bias"]
+    tensor([[ 6.,  7.],
+            [14., 15.]])
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """P, the length of a row."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def split(self, rows: Rows) -> dict[str, torch.Tensor]:
+        """Views of ``[R, P]`` as ``{name: [R, *shape]}``; nothing is copied."""
+        parts: dict[str, torch.Tensor] = {}
+        start = 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            length = math.prod(shape)
+            parts[name] = rows[..., start : start + length].view(*rows.shape[:-1], *shape)  # [R, *shape]
+            start += length
+        return parts
+
+    def join(self, parts: Mapping[str, torch.Tensor]) -> Rows:
+        """Lay ``{name: [R, *shape]}`` end to end; the inverse of :meth:`split`."""
+        flat = [
+            parts[name].flatten(parts[name].dim() - len(shape)) if shape else parts[name].unsqueeze(-1)
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        ]
+        return torch.cat(flat, dim=-1)  # [R, P]
+
+
+def draw(seed: int, purpose: str, peer: str = "", round: int = 0) -> np.random.Generator:
+    r"""Return the random generator of one purpose, peer and round.
+
+    The stream is Philox under the 128-bit key
+    :math:`\mathrm{SHA256}(\text{seed}, \text{purpose}, \text{peer}, \text{round})`, so it depends
+    on nothing else: not on the order of peers, nor on how many there are.
+    For what must be reproducible only; secrets come from :mod:`p2pfl.identity`.
+
+    Examples
+    --------
+    >>> bool(draw(7, "start", "ada").random() == draw(7, "start", "ada").random())
+    True
+    """
+    name = f"{seed}\x1f{purpose}\x1f{peer}\x1f{round}".encode()
+    key = int.from_bytes(hashlib.sha256(name).digest()[:16], "little")
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def norms(rows: Rows) -> torch.Tensor:
+    """L2 norm of each row, ``[R, 1]``, summed in double precision."""
+    lengths: torch.Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)  # [R, 1]
+    return lengths
+
+
+def clip(rows: Rows, bound: float) -> Rows:
+    r"""Scale each row to norm at most ``bound``: :math:`x \min(1, C / \lVert x \rVert)`.
+
+    An infinite bound returns the rows themselves, untouched.
+    """
+    if math.isinf(bound):
+        return rows
+    factor = (bound / norms(rows).clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)  # [R, 1]
+    return rows * factor.to(rows.dtype)

@@ -1,0 +1,1 @@
+"""Bytes from one peer to others; nothing here knows what they mean."""
