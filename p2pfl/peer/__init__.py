@@ -1,1 +1,5 @@
 """One live peer."""
+
+from p2pfl.peer.peer import Peer, Progress
+
+__all__ = ["Peer", "Progress"]

@@ -1,1 +1,6 @@
 """All rows at once."""
+
+from p2pfl.simulation.engine import simulate
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
+
+__all__ = ["Faults", "StackedNeighbourhood", "simulate"]

@@ -1,0 +1,40 @@
+"""D-PSGD: decentralised parallel stochastic gradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.gossip import Gossip
+from p2pfl.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    r"""Average with the neighbours, then step along the gradient taken before.
+
+    .. math:: x_i \leftarrow \sum_j W_{ij} x_j - \gamma \nabla F_i(x_i; \xi_i)
+
+    The step is the learner's: with momentum or Adam it is that optimiser's step, and its memory
+    outlives the round. The mean of the rows moves exactly as under centralised mini-batch SGD with
+    the mean of the gradients.
+
+    Parameters
+    ----------
+    gossip
+        One exchange a round in the paper.
+
+    References
+    ----------
+    Lian et al., Can decentralized algorithms outperform centralized algorithms?, NeurIPS 2017,
+    Algorithm 1.
+    """
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One step of every peer."""
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+        released = await net.release(state.rows, since=state.public)
+        mixed = (await self.gossip(net, released)).values
+        return State(mixed + (fitted.rows - state.rows), mixed, fitted.memory, fitted)

@@ -1,0 +1,78 @@
+"""FedAvg by gossip: federated averaging with nobody in the middle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.gossip import Gossip
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import draw
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    r"""Local epochs, then the weighted mean of the rows, by gossip.
+
+    .. math:: x_k \leftarrow \text{fit}(x_k), \qquad
+              x \leftarrow \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k}
+
+    over the set S of peers that take part in the round. Weights are homogeneous coordinates: what
+    is mixed is :math:`[m_k x_k, m_k]` with the public mass :math:`m_k = n_k / \bar n` (zero outside
+    S), and the division comes last. On the complete graph one exchange gives the server's average;
+    elsewhere it is as exact as the gossip. FedSGD is the case of one epoch with one batch.
+
+    Parameters
+    ----------
+    peers
+        All peers, from whom each round's participants are drawn.
+    seed
+        Of that draw.
+    gossip
+        How the mean is approached.
+    mean_samples
+        :math:`\bar n`, the same for all peers; ``None`` lets every peer count alike.
+    fraction
+        C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
+
+    References
+    ----------
+    McMahan et al., Communication-efficient learning of deep networks from decentralized data,
+    AISTATS 2017, Algorithm 1.
+    """
+
+    peers: tuple[str, ...]
+    seed: int
+    gossip: Gossip
+    mean_samples: float | None = None
+    fraction: float = 1.0
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One round of local training and averaging."""
+        active = self.participants(net.peers, round=round)  # [R]
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
+        masses = self.masses(learner, net.peers, active)
+        released = await net.release(fitted.rows, since=state.public, masses=masses)
+        released = await self.gossip(net, released)
+        rows = released.average(own=state.rows)
+        return State(rows, rows, fitted=fitted)
+
+    def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
+        """Which of ``peers`` take part in a round, ``[R]`` bool; every peer knows it of all."""
+        count = max(1, int(self.fraction * len(self.peers) + 0.5))
+        if count >= len(self.peers):
+            return torch.ones(len(peers), dtype=torch.bool)
+        chosen = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
+        names = {self.peers[index] for index in chosen}
+        return torch.tensor([peer in names for peer in peers])
+
+    def masses(self, learner: AsyncLearner, peers: tuple[str, ...], active: torch.Tensor) -> torch.Tensor | None:
+        """Public masses ``[R, 1]``, or ``None`` where everybody counts alike."""
+        if self.mean_samples is None:
+            if self.fraction == 1.0:
+                return None
+            return active.to(torch.float64).unsqueeze(-1)  # [R, 1]
+        samples = learner.learner.samples(peers).to(torch.float64)  # [R]
+        return (samples / self.mean_samples * active).unsqueeze(-1)  # [R, 1]

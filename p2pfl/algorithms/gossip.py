@@ -1,0 +1,65 @@
+"""Averaging by gossip: several exchanges that bring all rows to their mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.neighbourhood import Neighbourhood, Released
+
+
+@dataclass(frozen=True)
+class Gossip:
+    r"""``steps`` exchanges of mixing, plain or Chebyshev-accelerated.
+
+    Plain gossip is :math:`y_{k+1} = W y_k`, whose disagreement falls by :math:`\rho`, the second
+    singular value of W, each step. Given ``rho``, the Chebyshev semi-iteration
+
+    .. math:: y_{k+1} = \omega_{k+1} (W y_k - y_{k-1}) + y_{k-1}, \quad
+              \omega_1 = 1,\ \omega_2 = \frac{2}{2 - \rho^2},\ \omega_{k+1} = \frac{4}{4 - \rho^2 \omega_k}
+
+    needs about the square root of as many steps, for a symmetric and constant W; every step keeps
+    the mean, as its coefficients sum to one. What is mixed is public, so more steps cost no privacy.
+
+    Parameters
+    ----------
+    steps
+        Exchanges a round.
+    rho
+        ``None`` for plain gossip.
+
+    References
+    ----------
+    Golub and Varga, Chebyshev semi-iterative methods, 1961.
+    """
+
+    steps: int = 1
+    rho: float | None = None
+
+    async def __call__(self, net: Neighbourhood, released: Released) -> Released:
+        """Mix ``released`` over the neighbourhood."""
+        if self.rho is None:
+            for _ in range(self.steps):
+                released = await net.mix(released)
+            return released
+        previous, omega = released, 1.0
+        for step in range(self.steps):
+            mixed = await net.mix(released)
+            if step:
+                omega = 2 / (2 - self.rho**2) if step == 1 else 4 / (4 - self.rho**2 * omega)
+                mixed = mixed.combine(omega, 1 - omega, previous)
+            previous, released = released, mixed
+        return released
+
+
+async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> torch.Tensor:
+    """Flood the largest of all peers' public values, ``[R, 1]``; exact after the diameter's steps.
+
+    Every peer ends with the same number, so that all take the same decision in the same round.
+    """
+    for _ in range(steps):
+        heard = await net.hear(Released(values))
+        own = heard.rows[heard.sender, 0]  # [E]
+        values = values.squeeze(-1).scatter_reduce(0, heard.listener, own, "amax").unsqueeze(-1)  # [R, 1]
+    return values

@@ -1,0 +1,71 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="p2pfl", description="Fully decentralised learning: peers gossip masked models over MQTT, no server."
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="spawn every peer as its own process on this machine")
+    _experiment(run)
+    run.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
+    run.add_argument("--broker", metavar="URL", help="instead of the embedded one, such as mqtt://host:1883")
+    _output(run)
+
+    simulate = commands.add_parser("simulate", help="the same experiment on all rows at once")
+    _experiment(simulate)
+    simulate.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
+    simulate.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
+    _output(simulate)
+
+    peer = commands.add_parser("peer", help="one peer on this device")
+    _experiment(peer)
+    peer.add_argument("--name", required=True, help="which of the experiment's peers this is")
+    peer.add_argument("--broker", metavar="URL", help="instead of transport.broker")
+    _output(peer)
+
+    broker = commands.add_parser("broker", help="the embedded broker on its own")
+    broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    broker.add_argument("--port", type=int, default=1883, help="port, 0 for any free one (default: %(default)s)")
+    broker.add_argument("--kind", choices=["auto", "mosquitto", "iotcore"], default="auto")
+
+    topology = commands.add_parser("topology", help="degree, diameter, spectral gap, rounds to consensus")
+    topology.add_argument("topology", metavar="NAME|FILE", help="a kind such as ring, or a graph file")
+    topology.add_argument("--peers", type=_count, default=16, metavar="N")
+    topology.add_argument("--degree", type=_count, default=4, metavar="K")
+    topology.add_argument("--seed", type=int, default=0)
+    topology.add_argument("--plot", metavar="FILE", help="draw it")
+    topology.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+    report = commands.add_parser("report", help="tables of a run")
+    report.add_argument("run", metavar="RUN", help="a run directory")
+    report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds")
+    report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+    return top
+
+
+def _experiment(command: argparse.ArgumentParser) -> None:
+    command.add_argument("experiment", metavar="EXPERIMENT", help="a TOML file, or the name of a shipped experiment")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="such as learning.rate=0.05"
+    )
+
+
+def _output(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--runs", default="runs", metavar="DIR", help="where run directories go (default: %(default)s)"
+    )
+    command.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {number}")
+    return number

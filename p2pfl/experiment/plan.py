@@ -1,0 +1,285 @@
+"""What an experiment resolves to: the parts that peers and simulations are made of."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2pfl import topology as graphs
+from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip, Stop
+from p2pfl.data import Federation, federate
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.reading import flat
+from p2pfl.experiment.schema import Experiment
+from p2pfl.learning import Learner, TorchLearner, build
+from p2pfl.privacy import Settings
+
+SAME = ("learning.device", "learning.precision", "data.options", "model.pretrained", "gossip.weights", "topology.file")
+"""Keys in which peers may differ: where it runs, and paths, whose content is compared instead."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment, resolved.
+
+    Attributes
+    ----------
+    experiment
+        Its settings.
+    topology, weights
+        Who hears whom, and one matrix of mixing weights for each exchange of the period.
+    federation
+        The data of the peers at hand.
+    learner, algorithm, privacy, stop
+        What the peers at hand do.
+    steps
+        Exchanges a round.
+    """
+
+    experiment: Experiment
+    topology: graphs.Topology | graphs.Schedule
+    weights: tuple[graphs.Weights, ...]
+    federation: Federation
+    learner: Learner
+    algorithm: Algorithm
+    privacy: Settings
+    steps: int
+    stop: Stop | None
+
+    @property
+    def masked(self) -> bool:
+        """Whether pairwise masks are on."""
+        return self.privacy.mask > 0
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What neighbours must agree on, each as text: all that changes the mathematics, nothing else."""
+        settings = {
+            key: str(value)
+            for key, value in flat(self.experiment).items()
+            if not key.startswith(("transport.", "simulation.", "topology.")) and key not in SAME
+        }
+        edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
+        row = self.learner.start(self.topology.peers[:1]).cpu()
+        return settings | {
+            "topology": _digest(edges.encode()),
+            "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
+            "model": _digest(repr(self.learner.layout).encode()),
+            "start": _digest(row.numpy().tobytes()),
+            "features": str(self.federation.dataset.shape),
+            "classes": str(self.federation.dataset.classes),
+        }
+
+
+def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
+    """Resolve an experiment.
+
+    Parameters
+    ----------
+    experiment
+        Validated settings.
+    only
+        The peers at hand; all by default.
+
+    Raises
+    ------
+    InputError
+        If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
+    """
+    topology = _topology(experiment)
+    if only is not None and (unknown := sorted(set(only) - set(topology.peers))):
+        names = ", ".join(topology.peers[:12]) + (", ..." if len(topology.peers) > 12 else "")
+        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {names}')
+    graphs.check_connected(topology)
+    weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
+    federation = _federation(experiment, topology.peers, only)
+    steps, rho = _steps(experiment, topology, weights)
+    return Plan(
+        experiment,
+        topology,
+        weights,
+        federation,
+        learner(experiment, federation),
+        _algorithm(experiment, topology.peers, federation, Gossip(steps, rho)),
+        _privacy(experiment),
+        steps,
+        None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
+    )
+
+
+def learner(experiment: Experiment, federation: Federation, *, peers: int = 1) -> Learner:
+    """The learner of an experiment on a federation.
+
+    ``peers`` multiplies the steps of a round where they are given as a number, so that one model on
+    pooled data takes as many as all peers together.
+    """
+    learning, model = experiment.learning, experiment.model
+    full = learning.algorithm == "fedsgd"
+    steps = learning.steps
+    if learning.algorithm == "dpsgd" and steps is None:
+        steps = 1
+    return TorchLearner(
+        build(
+            model.name,
+            shape=federation.dataset.shape,
+            classes=federation.dataset.classes,
+            seed=experiment.seed,
+            options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
+        ),
+        federation,
+        seed=experiment.seed,
+        optimizer=learning.optimizer,
+        rate=learning.rate,
+        options=learning.options,
+        schedule=learning.schedule,
+        schedule_options=learning.schedule_options,
+        batch=None if full or learning.batch == "all" else learning.batch,
+        epochs=1 if full else learning.epochs,
+        steps=None if full or steps is None else steps * peers,
+        loss=None if learning.loss is None else imported(learning.loss),
+        metrics={name: imported(reference) for name, reference in learning.metrics.items()} or None,
+        pretrained=model.pretrained,
+        frozen=model.frozen,
+        device=learning.device,
+        dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
+        precision=learning.precision,
+    )
+
+
+def imported(reference: str) -> Callable[..., Any]:
+    """What ``package.module:name`` names."""
+    module, _, name = reference.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ExperimentError(
+            f'expected "package.module:name" that can be imported, got "{reference}": {error}'
+        ) from None
+    return found
+
+
+def data_folder() -> Path | None:
+    """Where the user keeps his data sets: the environment's ``P2PFL_DATA``."""
+    folder = os.environ.get("P2PFL_DATA")
+    return Path(folder) if folder else None
+
+
+def _topology(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
+    settings = experiment.topology
+    if settings.file is not None:
+        return graphs.load(settings.file)
+    return graphs.build(
+        settings.kind,
+        peers=settings.peers,
+        seed=experiment.seed,
+        degree=settings.degree,
+        rewire=settings.rewire,
+        probability=settings.probability,
+        rows=settings.rows,
+    )
+
+
+def _weights(experiment: Experiment, topology: graphs.Topology) -> graphs.Weights:
+    kind = experiment.gossip.weights
+    if kind == "metropolis":
+        return graphs.metropolis(topology)
+    if kind == "max_degree":
+        return graphs.max_degree(topology)
+    try:
+        matrix = np.load(kind) if kind.endswith(".npy") else np.loadtxt(kind, ndmin=2)
+    except (OSError, ValueError) as error:
+        raise ExperimentError(
+            f'gossip.weights: expected "metropolis", "max_degree" or a file with a matrix, got "{kind}": {error}'
+        ) from None
+    return graphs.given(topology, matrix)
+
+
+def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None) -> Federation:
+    data = experiment.data
+    return federate(
+        data.name,
+        peers=peers,
+        only=only,
+        split=data.split,
+        seed=experiment.seed,
+        test=data.test,
+        validation=data.validation,
+        alpha=data.alpha,
+        shards_per_peer=data.shards,
+        exponent=data.exponent,
+        column=data.column,
+        data_dir=data_folder(),
+        options=data.options,
+    )
+
+
+def _steps(
+    experiment: Experiment, topology: graphs.Topology | graphs.Schedule, weights: tuple[graphs.Weights, ...]
+) -> tuple[int, float | None]:
+    """Exchanges a round, and rho where they are accelerated."""
+    gossip = experiment.gossip
+    accelerated = gossip.acceleration == "chebyshev"
+    if accelerated and (topology.period > 1 or topology.at(0).directed):
+        raise ExperimentError(
+            "gossip.acceleration: expected a constant, undirected topology for chebyshev, got a schedule or a "
+            'directed one: use acceleration = "none"'
+        )
+    rho = graphs.contraction(weights[:1]) if accelerated else None
+    if gossip.steps is not None:
+        return gossip.steps, rho
+    if experiment.learning.algorithm == "dpsgd":
+        return 1, rho
+    tolerance = gossip.tolerance / max(1.0, _mask_scale(experiment, topology))
+    if rho is not None:
+        return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
+    return graphs.steps(weights, tolerance=tolerance), None
+
+
+def _mask_scale(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> float:
+    """Largest standard deviation of the masks in a number of a released row."""
+    if experiment.privacy.mode != "pairwise":
+        return 0.0
+    degree = max(len(topology.neighbours(peer)) for peer in topology.peers)
+    return experiment.privacy.mask * math.sqrt(degree)
+
+
+def _algorithm(experiment: Experiment, peers: tuple[str, ...], federation: Federation, gossip: Gossip) -> Algorithm:
+    learning = experiment.learning
+    if learning.algorithm == "dpsgd":
+        return DPSGD(gossip)
+    mean = None
+    if learning.weighted:
+        mean = float(federation.samples(federation.peers).double().mean()) if federation.peers == peers else 1.0
+    return FedAvg(peers, experiment.seed, gossip, mean, learning.fraction)
+
+
+def _privacy(experiment: Experiment) -> Settings:
+    privacy = experiment.privacy
+    if privacy.mode == "none":
+        return Settings()
+    return Settings(
+        clip=privacy.clip,
+        noise=privacy.noise,
+        mask=privacy.mask if privacy.mode == "pairwise" else 0.0,
+        bits=privacy.bits,
+    )
+
+
+def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
+    """Exchanges after which everybody has heard from everybody."""
+    if isinstance(topology, graphs.Topology):
+        return graphs.diameter(topology)
+    return len(topology.peers) * topology.period
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

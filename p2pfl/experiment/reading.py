@@ -1,0 +1,177 @@
+"""From a file and ``--set`` to a validated experiment, and back."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.schema import Experiment, Section
+
+SHIPPED = Path(__file__).parent.parent / "experiments"
+"""The experiments that come with the package."""
+
+PATHS = ("topology.file", "gossip.weights", "model.pretrained", "data.options.path", "data.options.folder")
+FILES = ("transport.ca", "transport.certificate", "transport.key")
+"""Keys that hold a path, relative to the experiment file."""
+
+
+def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = ()) -> Experiment:
+    """Read an experiment.
+
+    Parameters
+    ----------
+    source
+        A file, the name of a shipped experiment, a dictionary, or an experiment already read.
+    changes
+        ``section.key=value`` as on the command line.
+
+    Raises
+    ------
+    ExperimentError
+        For a missing file, an unknown key, a value of the wrong type or out of range.
+
+    Examples
+    --------
+    >>> read({"rounds": 3}, changes=["learning.rate=0.5"]).learning.rate
+    0.5
+    """
+    if isinstance(source, Experiment):
+        table, origin = plain(source), "the experiment"
+    elif isinstance(source, Mapping):
+        table, origin = dict(source), "the experiment"
+    else:
+        path = find(source)
+        table, origin = _load(path), str(path)
+        _resolve(table, path.parent)
+    for change in changes:
+        _set(table, change)
+    return check(table, origin=origin)
+
+
+def find(source: str | Path) -> Path:
+    """The file of an experiment, or of the shipped one of that name."""
+    path = Path(source)
+    if path.is_file():
+        return path
+    shipped = sorted(file.stem for file in SHIPPED.glob("*.toml"))
+    if str(source) in shipped:
+        return SHIPPED / f"{source}.toml"
+    near = difflib.get_close_matches(str(source), shipped, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"shipped are {', '.join(shipped)}"
+    raise ExperimentError(f'expected an experiment file or the name of a shipped one, got "{source}": {hint}')
+
+
+def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experiment:
+    """Validate a table, key by key."""
+    for key, known in _unknown(table, Experiment):
+        near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.4)
+        hint = f'did you mean "{near[0]}"?' if near else f"known keys are {', '.join(known)}"
+        raise ExperimentError(f'{origin}: expected known keys only, got "{key}": {hint}')
+    try:
+        return msgspec.convert(table, Experiment)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(f"{origin}: {_sentence(str(error), table)}") from None
+
+
+def plain(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as a table without empty keys."""
+    table: dict[str, Any] = msgspec.to_builtins(experiment, builtin_types=(float,))
+    return {
+        key: {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else value
+        for key, value in table.items()
+    }
+
+
+def write(experiment: Experiment) -> str:
+    """The experiment as TOML, every default spelt out."""
+    return tomli_w.dumps(plain(experiment))
+
+
+def flat(experiment: Experiment) -> dict[str, Any]:
+    """``{"section.key": value}`` of all keys.
+
+    Examples
+    --------
+    >>> flat(Experiment())["learning.rate"]
+    0.1
+    """
+    pairs: dict[str, Any] = {}
+    for key, value in plain(experiment).items():
+        if isinstance(value, dict):
+            pairs |= {f"{key}.{name}": item for name, item in value.items()}
+        else:
+            pairs[key] = value
+    return pairs
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path}: expected TOML, got a file that is not: {error}") from None
+    except OSError as error:
+        raise ExperimentError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
+
+
+def _resolve(table: dict[str, Any], folder: Path) -> None:
+    """Make paths in the file relative to the file, not to where the command was started."""
+    for dotted in (*PATHS, *FILES):
+        *parents, key = dotted.split(".")
+        inner: Any = table
+        for parent in parents:
+            inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
+        if isinstance(inner, dict) and isinstance(value := inner.get(key), str) and (folder / value).exists():
+            inner[key] = str((folder / value).resolve())
+
+
+def _set(table: dict[str, Any], change: str) -> None:
+    dotted, equals, text = change.partition("=")
+    if not equals or not dotted:
+        raise ExperimentError(f'expected --set section.key=value, got "{change}"')
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, key = dotted.strip().split(".")
+    inner = table
+    for parent in parents:
+        inner = inner.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ExperimentError(f'expected --set section.key=value, got "{change}": "{parent}" is not a section')
+    inner[key] = value
+
+
+def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    fields = {field.name: field.type for field in msgspec.structs.fields(section)}
+    for key, value in table.items():
+        if key not in fields:
+            yield prefix + key, sorted(fields)
+        elif isinstance(value, Mapping) and isinstance(fields[key], type) and issubclass(fields[key], Section):
+            yield from _unknown(value, fields[key], f"{prefix}{key}.")
+
+
+def _sentence(message: str, table: Mapping[str, Any]) -> str:
+    """Turn msgspec's ``Expected X - at `$.a.b``` into one sentence with what came."""
+    match = re.fullmatch(r"(?P<what>.*?)(?:, got `(?P<got>.*?)`)?(?: - at `\$\.?(?P<where>.*?)`)?", message)
+    if match is None or not match["where"]:
+        return message
+    value: Any = table
+    for key in match["where"].split("."):
+        value = value.get(key, {}) if isinstance(value, Mapping) else value
+    what = match["what"].replace("`", "")
+    what = what[0].lower() + what[1:]
+    got = repr(value) if not isinstance(value, float) or math.isfinite(value) else str(value)
+    return (
+        f"{match['where']}: {what}, got {got}"
+        if what.startswith("expected")
+        else f"{match['where']}: {what} (got {got})"
+    )

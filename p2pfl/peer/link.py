@@ -1,0 +1,339 @@
+"""A peer's connection: carries out what the streams, the mailbox and the membership decide."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+
+from p2pfl.errors import DecodeError, PeerError, TransportError
+from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.membership import Membership
+from p2pfl.topology import Schedule, Topology
+from p2pfl.transport import Channel
+from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Message, Pulse, decode, encode
+from p2pfl.wire.rows import HEAD, decode_row
+from p2pfl.wire.stream import Inbox, Outbox, largest_window
+
+PULSE = 1.0
+"""Seconds between heartbeats."""
+
+PROOF = 2.0
+"""Seconds within which a peer of the same name must answer a claim."""
+
+SLOW = 2**20
+"""Bytes of a row from which it is checked in a thread."""
+
+
+class News:
+    """Wakes everybody who waits for something to change."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def tell(self) -> None:
+        """Something changed."""
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Until something changes."""
+        await self._event.wait()
+
+
+class Link:
+    """The shell around one peer's streams.
+
+    Parameters
+    ----------
+    channel
+        A joined channel.
+    swarm
+        Names the run on the broker: topics are ``p2pfl/v1/{swarm}/peer/{id}/...``.
+    membership, mailbox
+        Decide.
+    topology
+        Who hears whom; each phase of a schedule has streams of its own, so that a row reaches only
+        those who listen in that exchange.
+    row_bytes
+        Upper bound of a row's message.
+    chunk
+        Bytes in a publish.
+    patience
+        Seconds without progress after which a listener is no longer waited for.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        swarm: str,
+        membership: Membership,
+        mailbox: Mailbox,
+        topology: Topology | Schedule,
+        row_bytes: int,
+        chunk: int,
+        patience: float,
+    ) -> None:
+        self.channel = channel
+        self.root = f"p2pfl/v1/{swarm}/peer"
+        self.membership = membership
+        self.mailbox = mailbox
+        self.topology = topology
+        self.row_bytes = row_bytes
+        self.patience = patience
+        self.me = membership.me
+        self.news = News()
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.refused: Counter[str] = Counter()
+        self.waiting = False
+        self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
+        self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
+        size = max(256, min(chunk, channel.limit) - HEAD)
+        self.outboxes = [Outbox(self.me.incarnation, phase=phase, chunk=size) for phase in range(topology.period)]
+        senders = len(topology.hears(self.me.peer))
+        self.window = largest_window(senders * topology.period, chunk=size)
+        self.inboxes: dict[tuple[str, int], Inbox] = {}
+        mailbox.large = row_bytes > self.window * size
+        self._publishing = asyncio.Semaphore(16)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._echo = asyncio.Event()
+        self._namesake: Hello | None = None
+
+    # ------------------------------------------------------------------ coming and going
+
+    async def enter(self, tasks: asyncio.TaskGroup) -> None:
+        """Subscribe, make sure the name is free, and only then say hello."""
+        self._tasks = tasks
+        me = self.me.peer
+        hears = [
+            f"{self.root}/{sender}/pub/{phase}"
+            for phase in range(self.topology.period)
+            for sender in self.topology.at(phase).hears(me)
+        ]
+        states = [f"{self.root}/{peer}/state" for peer in (me, *sorted(self.membership.neighbours))]
+        self._loops.append(tasks.create_task(self._read(), name="reader"))
+        await self.channel.subscribe(f"{self.root}/{me}/in/+", *states, *hears)
+        await self._claim()
+        await self.say("up")
+        self._loops.append(tasks.create_task(self._beat(), name="pulse"))
+
+    async def _claim(self) -> None:
+        """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
+        await self._publish(f"in/{self.me.peer}", Claim(self.me.incarnation))
+        try:
+            async with asyncio.timeout(10.0):
+                await self._echo.wait()
+        except TimeoutError:
+            raise TransportError("expected the broker to return our own message within 10 s, got nothing") from None
+        if self._namesake is not None and self._namesake.status == "up":
+            await asyncio.sleep(PROOF)  # the reader raises if it answers
+
+    async def say(self, status: str) -> None:
+        """Publish one's state, retained; a goodbye is said and then cleared."""
+        hello = Hello(self.me.peer, self.me.incarnation, status, self.me.facts, self.me.key)  # type: ignore[arg-type]
+        await self._publish("state", hello, retain=True)
+
+    async def gather(self, *, quorum: float, within: float) -> None:
+        """Wait for the neighbours.
+
+        Raises
+        ------
+        PeerError
+            If fewer than the quorum came in time.
+        """
+        try:
+            async with asyncio.timeout(within):
+                while self.membership.absent:
+                    await self.news.wait()
+        except TimeoutError:
+            if not self.membership.complete(quorum=quorum):
+                raise PeerError(
+                    f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
+                    f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum"
+                ) from None
+
+    async def leave(self) -> None:
+        """Wait until what was sent has arrived, say goodbye, clear what was retained."""
+        deadline = asyncio.get_running_loop().time() + self.patience
+        while not all(outbox.idle for outbox in self.outboxes) and asyncio.get_running_loop().time() < deadline:
+            self._pulse()
+            with contextlib.suppress(TimeoutError):  # ask again
+                await asyncio.wait_for(self.news.wait(), PULSE)
+        await self.say("left")
+        await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
+
+    def close(self) -> None:
+        """End the reader and the heartbeat."""
+        for task in self._loops:
+            task.cancel()
+
+    # ------------------------------------------------------------------ sending
+
+    async def send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
+        """Send a row to all who listen in this phase; returns when the one before is on its way."""
+        outbox = self.outboxes[phase]
+        while outbox.unsent:
+            await self.news.wait()
+        outbox.put(parts)
+        self._pump(outbox)
+
+    def _pump(self, outbox: Outbox) -> None:
+        for chunk in outbox.ready():
+            self._post(f"pub/{outbox.phase}", chunk)
+
+    def _post(self, topic: str, message: Message) -> None:
+        if self._tasks is not None:
+            self._tasks.create_task(self._publish(topic, message))
+
+    async def _publish(self, topic: str, message: Message, *, retain: bool = False) -> None:
+        """Publish under our own name, or into a neighbour's inbox (``in/{neighbour}``)."""
+        me = self.me.peer
+        topic = f"{topic[3:]}/in/{me}" if topic.startswith("in/") else f"{me}/{topic}"
+        async with self._publishing:
+            payload = encode(message)
+            self.bytes_out += len(payload)
+            await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
+
+    # ------------------------------------------------------------------ receiving
+
+    async def _read(self) -> None:
+        async for message in self.channel:
+            self.bytes_in += len(message.data)
+            _, _, rest = message.topic.partition(f"{self.root}/")
+            owner, _, place = rest.partition("/")
+            if place == "state" and not message.data:
+                continue  # cleared after a goodbye
+            sender = place.removeprefix("in/") if place.startswith("in/") else owner
+            try:
+                await self._dispatch(sender, decode(message.data), state=place == "state")
+            except DecodeError as error:
+                if place == "state" and sender in self.membership.neighbours:
+                    raise PeerError(f'"{sender}": {error}') from None
+                self.refused[str(error)] += 1
+
+    async def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
+        match message:
+            case Hello() if state and message.peer == sender:
+                self._hello(message)
+            case Claim() if sender == self.me.peer:
+                if message.incarnation == self.me.incarnation:
+                    self._echo.set()
+                elif message.incarnation > self.me.incarnation:
+                    await self.say("up")  # the newcomer reads it and leaves
+            case Chunk() if (sender, message.phase) in self.inboxes:
+                await self._chunk(sender, message)
+            case Ack() if sender in self.membership.up and message.phase < len(self.outboxes):
+                self._acknowledged(sender, message)
+            case Pulse() if (sender, message.phase) in self.inboxes:
+                self._heard_pulse(sender, message)
+            case _:
+                self.refused[f"{type(message).__name__} of {sender}"] += 1
+
+    def _hello(self, hello: Hello) -> None:
+        if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
+            self._namesake = hello  # retained: alive, or what is left of an earlier life
+            return
+        if not self.membership.hear(hello):
+            return
+        if hello.peer in self.membership.present:
+            self._welcome(hello)
+        else:
+            for outbox in self.outboxes:
+                outbox.drop(hello.peer)
+        self.news.tell()
+
+    def _welcome(self, hello: Hello) -> None:
+        """Open the streams to and from a neighbour, and tell it how far it may go."""
+        self.mailbox.know(hello.peer)
+        self.progress[hello.peer] = asyncio.get_running_loop().time()
+        for outbox in self.outboxes:
+            topology = self.topology.at(outbox.phase)
+            if hello.peer in topology.heard_by(self.me.peer):
+                outbox.listen(hello.peer)
+            if hello.peer in topology.hears(self.me.peer):
+                inbox = Inbox(hello.incarnation, self.window, self.row_bytes, phase=outbox.phase)
+                self.inboxes[hello.peer, outbox.phase] = inbox
+        self.grant()
+
+    async def _chunk(self, sender: str, chunk: Chunk) -> None:
+        inbox = self.inboxes[sender, chunk.phase]
+        self.progress[sender] = asyncio.get_running_loop().time()
+        message = inbox.take(chunk)
+        if message is not None:
+            if len(message) > SLOW:
+                head, row = await asyncio.to_thread(decode_row, message)
+            else:
+                head, row = decode_row(message)
+            verdict = self.mailbox.deliver(sender, head, row)
+            if verdict != "kept":
+                self.refused[f"row of {sender}: {verdict}"] += 1
+            self.news.tell()
+        if self.mailbox.may_send(sender):
+            inbox.grant()
+        if inbox.due or (message is not None and chunk.total > len(chunk.data)):
+            self._post(f"in/{sender}", inbox.ack())
+
+    def _acknowledged(self, listener: str, ack: Ack) -> None:
+        outbox = self.outboxes[ack.phase]
+        self.progress[listener] = asyncio.get_running_loop().time()
+        for chunk in outbox.acknowledged(listener, ack):
+            self._post(f"in/{listener}", chunk)
+        self._pump(outbox)
+        self.news.tell()
+
+    def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
+        inbox = self.inboxes[sender, pulse.phase]
+        if pulse.incarnation != inbox.incarnation:
+            return
+        if pulse.waiting:
+            self.patient[sender] = asyncio.get_running_loop().time()
+        inbox.skip(pulse.tail)
+        if pulse.tail < pulse.head:
+            self._post(f"in/{sender}", inbox.ack(head=pulse.head))
+        self.news.tell()
+
+    def grant(self) -> None:
+        """Give credit to those who may send now."""
+        for (sender, _), inbox in self.inboxes.items():
+            if self.mailbox.may_send(sender):
+                inbox.grant()
+                if inbox.due:
+                    self._post(f"in/{sender}", inbox.ack())
+
+    # ------------------------------------------------------------------ exchanges
+
+    def open(self, exchange: tuple[int, int], order: Sequence[str]) -> None:
+        """Begin to wait for the rows of an exchange."""
+        self.mailbox.open(exchange, order)
+        self.grant()
+
+    # ------------------------------------------------------------------ heartbeats
+
+    async def _beat(self) -> None:
+        stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
+        while True:
+            await asyncio.sleep(PULSE)
+            self._pulse()
+            now = asyncio.get_running_loop().time()
+            lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
+            stuck = {key: stuck.get(key, now) for key in lagging}
+            for (phase, listener), since in stuck.items():
+                if now - max(since, self.progress.get(listener, since)) > self.patience:
+                    self.outboxes[phase].drop(listener)
+                    self._pump(self.outboxes[phase])
+                    self.news.tell()
+
+    def _pulse(self) -> None:
+        """Tell the listeners how far the streams reach, and whether we wait ourselves."""
+        round, step = self.mailbox.exchange
+        current = (round + step) % len(self.outboxes)
+        for outbox in self.outboxes:
+            if not outbox.idle or outbox.phase == current:
+                pulse = Pulse(
+                    self.me.incarnation, outbox.phase, outbox.tail, outbox.head, round, step, waiting=self.waiting
+                )
+                self._post(f"pub/{outbox.phase}", pulse)

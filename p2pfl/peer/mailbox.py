@@ -1,0 +1,120 @@
+"""What to do with a row that arrives: all of it decided here, without a clock or a loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from p2pfl.rows import Rows
+from p2pfl.wire.rows import Head
+
+Verdict = Literal["kept", "late", "duplicate", "stranger", "too many"]
+
+AHEAD = 4
+"""Rows of one neighbour that may wait for exchanges to come."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A row that waits to be used."""
+
+    head: Head
+    row: Rows  # [P]
+
+    @property
+    def exchange(self) -> tuple[int, int]:
+        """The round and the step it belongs to."""
+        return self.head.round, self.head.step
+
+
+@dataclass
+class Mailbox:
+    """Rows by sender, in the order of exchanges.
+
+    Parameters
+    ----------
+    large
+        Whether rows are so large that they should come one at a time.
+    """
+
+    large: bool = False
+    exchange: tuple[int, int] = (0, 0)
+    order: tuple[str, ...] = ()
+    _waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
+    _settled: set[str] = field(default_factory=set)
+
+    def open(self, exchange: tuple[int, int], order: Sequence[str]) -> None:
+        """Begin an exchange with the senders in ``order``, which is also whose turn comes first.
+
+        What belongs to earlier exchanges is late from now on.
+        """
+        self.exchange = exchange
+        self.order = tuple(order)
+        self._settled.clear()
+        for queue in self._waiting.values():
+            while queue and queue[0].exchange < exchange:
+                queue.popleft()
+
+    def close(self) -> None:
+        """End the exchange: what belongs to it is late from now on."""
+        round, step = self.exchange
+        self.open((round, step + 1), self.order)
+
+    def know(self, sender: str) -> None:
+        """Accept rows of a neighbour."""
+        self._waiting.setdefault(sender, deque())
+
+    def deliver(self, sender: str, head: Head, row: Rows) -> Verdict:
+        """Keep a row, or say why not."""
+        queue = self._waiting.get(sender)
+        delivery = Delivery(head, row)
+        if queue is None:
+            return "stranger"
+        if delivery.exchange < self.exchange:
+            return "late"
+        if (delivery.exchange == self.exchange and sender in self._settled) or (
+            queue and queue[-1].exchange >= delivery.exchange
+        ):
+            return "duplicate"
+        if len(queue) >= AHEAD:
+            return "too many"
+        queue.append(delivery)
+        return "kept"
+
+    def take(self, sender: str) -> Delivery | None:
+        """The sender's row of this exchange, once."""
+        queue = self._waiting.get(sender)
+        if not queue or queue[0].exchange != self.exchange:
+            return None
+        self._settled.add(sender)
+        return queue.popleft()
+
+    def give_up(self, sender: str) -> None:
+        """Go on without the sender's row of this exchange."""
+        self._settled.add(sender)
+
+    def overtaken(self, sender: str) -> bool:
+        """Whether the sender is past this exchange, so that its row of it will not come."""
+        queue = self._waiting.get(sender)
+        return bool(queue) and queue is not None and queue[0].exchange > self.exchange
+
+    def missing(self) -> list[str]:
+        """Whom this exchange still waits for."""
+        return [sender for sender in self.order if sender not in self._settled]
+
+    def may_send(self, sender: str) -> bool:
+        """Whether the sender may be given credit for more.
+
+        Small rows may come as long as few wait. Large rows come one at a time and in turn, which
+        bounds memory and keeps two peers from waiting for each other: of all unfinished transfers,
+        the one of the earliest exchange and turn is always allowed.
+        """
+        queue = self._waiting.get(sender)
+        if queue is None or len(queue) >= AHEAD:
+            return False
+        if not self.large:
+            return True
+        missing = self.missing()
+        return not queue and bool(missing) and missing[0] == sender

@@ -1,0 +1,89 @@
+"""Who is there, and whether we mean the same experiment: decided without a clock or a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from p2pfl.errors import PeerError
+from p2pfl.wire.messages import Hello
+
+
+@dataclass
+class Membership:
+    """What a peer knows of its neighbours' lives.
+
+    Parameters
+    ----------
+    me
+        One's own hello.
+    neighbours
+        Whom one shares an edge with, in any exchange.
+    """
+
+    me: Hello
+    neighbours: frozenset[str]
+    up: dict[str, Hello] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def hear(self, hello: Hello) -> bool:
+        """Take a hello; return whether a neighbour came or went.
+
+        Raises
+        ------
+        PeerError
+            If it bears our name and came first, or its experiment differs from ours.
+        """
+        if hello.peer == self.me.peer:
+            if hello.status == "up" and hello.incarnation < self.me.incarnation:
+                raise PeerError(
+                    f'expected the name "{self.me.peer}" to be free, got an answer from a peer that bears it already: '
+                    "stop that one, or choose another --name"
+                )
+            return False
+        if hello.peer not in self.neighbours:
+            return False
+        known = self.up.get(hello.peer)
+        if hello.status == "up":
+            if known is not None and known.incarnation >= hello.incarnation:
+                return False
+            if difference := differences(self.me.facts, hello.facts):
+                raise PeerError(
+                    f'expected "{hello.peer}" to run the same experiment, got {difference}: use the same file'
+                )
+            if known is not None:  # it restarted; this run goes on without it
+                self.gone.add(hello.peer)
+            else:
+                self.up[hello.peer] = hello
+            return True
+        if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
+            return False  # the will of an earlier life
+        self.gone.add(hello.peer)
+        return True
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Neighbours that came and have not gone."""
+        return frozenset(self.up) - self.gone
+
+    @property
+    def absent(self) -> list[str]:
+        """Neighbours that have not come yet."""
+        return sorted(self.neighbours - set(self.up))
+
+    def complete(self, *, quorum: float) -> bool:
+        """Whether at least this share of the neighbours is there."""
+        return len(self.up) >= quorum * len(self.neighbours)
+
+
+def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
+    """Spell out where two experiments differ; empty where they agree.
+
+    Examples
+    --------
+    >>> differences({"learning.rate": "0.1", "seed": "1"}, {"learning.rate": "0.2", "seed": "1"})
+    'learning.rate = 0.2 there and 0.1 here'
+    """
+    keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+    return ", ".join(
+        f"{key} = {theirs.get(key, 'nothing')} there and {mine.get(key, 'nothing')} here" for key in keys[:5]
+    )

@@ -1,0 +1,261 @@
+"""One live peer: joins, gathers its neighbours, learns its rounds, says goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from p2pfl import topology as graphs
+from p2pfl.algorithms import State, learn, start
+from p2pfl.errors import P2PFLError, RunError
+from p2pfl.experiment import Plan
+from p2pfl.identity import ExchangeKey, SecretSource, Source, edge_secret
+from p2pfl.learning import Fitted, Learner, Memory
+from p2pfl.peer.link import Link
+from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.membership import Membership
+from p2pfl.privacy import Masks, private
+from p2pfl.report import Record
+from p2pfl.rows import Rows
+from p2pfl.transport import Transport, Will
+from p2pfl.wire.messages import Hello, encode
+from p2pfl.wire.rows import row_bytes
+
+
+class Threaded:
+    """A learner that trains in a thread, so that the event loop never misses a heartbeat."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.seconds = 0.0
+
+    async def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+    ) -> Fitted:
+        """Train the rows."""
+        begun = time.perf_counter()
+        fitted = await asyncio.to_thread(self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active)
+        self.seconds += time.perf_counter() - begun
+        return fitted
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a peer is doing, for whoever watches.
+
+    Attributes
+    ----------
+    phase
+        ``gathering``, ``learning``, ``leaving``.
+    round
+        The current one.
+    waiting
+        Neighbours it waits for right now.
+    """
+
+    peer: str
+    phase: str
+    round: int
+    waiting: tuple[str, ...]
+
+
+class Peer:
+    """One peer of an experiment.
+
+    Parameters
+    ----------
+    name
+        Which of the experiment's peers.
+    plan
+        The experiment, resolved for this peer (``plan(experiment, only=[name])``).
+    transport
+        How to reach the broker.
+    source
+        Of keys and private noise; the operating system's secrets by default.
+    incarnation
+        A number that grows with each life of a peer of this name.
+    observe
+        Called with each round's record and state.
+
+    Examples
+    --------
+    Inside a coroutine::
+
+        async with Peer("peer0", plan, transport=MqttTransport("mqtt://localhost")) as peer:
+            state = await peer.run()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        *,
+        transport: Transport,
+        source: Source | None = None,
+        incarnation: int | None = None,
+        observe: Callable[[Record, State], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.plan = plan
+        self.transport = transport
+        self.source = source or SecretSource()
+        self.observe = observe
+        self.swarm = plan.experiment.name
+        self.key = ExchangeKey.from_source(self.source, peer=name)
+        life = time.time_ns() if incarnation is None else incarnation
+        self.me = Hello(name, life, "up", plan.facts, self.key.public if plan.masked else b"")
+        self.membership = Membership(self.me, frozenset(plan.topology.neighbours(name)))
+        self.mailbox = Mailbox()
+        self.turns = [graphs.turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
+        self.phase = "joining"
+        self._training = Threaded(plan.learner)
+        self._stack = AsyncExitStack()
+        self._link: Link | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    @property
+    def link(self) -> Link:
+        """The connection; there is one inside ``async with``."""
+        if self._link is None:
+            raise RunError('expected a peer that has joined, got one outside of "async with"')
+        return self._link
+
+    @property
+    def progress(self) -> Progress:
+        """What it is doing right now, and whom it waits for."""
+        waiting: list[str] = []
+        if self.phase == "gathering":
+            waiting = self.membership.absent
+        elif self._link is not None and self._link.waiting:
+            waiting = self.mailbox.missing()
+        return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting))
+
+    async def __aenter__(self) -> Self:
+        """Join the broker and say hello."""
+        settings = self.plan.experiment.transport
+        root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
+        dead = Hello(self.name, self.me.incarnation, "dead")
+        will = Will(f"{root}/state", bytes(encode(dead)))
+        dtype = torch.int64 if self.plan.masked else self.plan.learner.dtype
+        try:
+            channel = await self._stack.enter_async_context(
+                self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
+            )
+            self._link = Link(
+                channel,
+                swarm=self.swarm,
+                membership=self.membership,
+                mailbox=self.mailbox,
+                topology=self.plan.topology,
+                row_bytes=row_bytes(self.plan.learner.layout.size, dtype),
+                chunk=settings.chunk,
+                patience=settings.patience,
+            )
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+        await self._stack.__aexit__(kind, error, traceback)
+
+    async def run(self) -> State:
+        """Gather the neighbours, learn all rounds, say goodbye.
+
+        Raises
+        ------
+        RunError
+            With the one reason, whatever part of the peer it came from.
+        """
+        settings = self.plan.experiment.transport
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self.link.enter(tasks)
+                self.phase = "gathering"
+                await self.link.gather(quorum=settings.quorum, within=settings.gather)
+                self.phase = "learning"
+                state = await self._rounds()
+                self.phase = "leaving"
+                await self.link.leave()
+                self.link.close()
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+        self.phase = "done"
+        return state
+
+    async def _rounds(self) -> State:
+        plan = self.plan
+        masks = self._masks() if plan.masked else None
+        return await learn(
+            plan.algorithm,
+            self._training,
+            start(plan.learner, (self.name,)),
+            rounds=range(plan.experiment.rounds),
+            neighbourhood=self._neighbourhood,
+            private=lambda net, round: private(
+                net, settings=plan.privacy, masks=masks, source=self.source, round=round
+            ),
+            observe=self._after,
+            stop=plan.stop,
+        )
+
+    def _neighbourhood(self, round: int) -> LiveNeighbourhood:
+        self._training.seconds = 0.0
+        return LiveNeighbourhood(
+            self.link,
+            weights=self.plan.weights,
+            turns=self.turns,
+            round=round,
+            patience=self.plan.experiment.transport.patience,
+        )
+
+    def _masks(self) -> Masks:
+        """Masks with every neighbour that is there."""
+        secrets = {
+            (min(self.name, peer), max(self.name, peer)): edge_secret(self.key, hello.key, run=self.swarm)
+            for peer, hello in self.membership.up.items()
+        }
+        settings = self.plan.privacy
+        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.topology)
+
+    async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
+        evaluated = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
+        fitted = state.fitted
+        record = Record(
+            peer=self.name,
+            round=round,
+            scores={name: float(values[0]) for name, values in evaluated.items()},
+            training_loss=float(fitted.loss[0]) if fitted is not None and fitted.steps[0] else None,
+            distance=float(net.distance[0]),
+            bytes_out=self.link.bytes_out,
+            bytes_in=self.link.bytes_in,
+            seconds_training=self._training.seconds,
+            seconds_waiting=net.seconds_waiting,
+            heard=int(net.heard[0]),
+            missed=net.missed,
+        )
+        if self.observe is not None:
+            self.observe(record, state)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of all that went wrong at once: our own error if there is one, else the first."""
+    leaves = [_first(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return next((leaf for leaf in leaves if isinstance(leaf, P2PFLError)), leaves[0])

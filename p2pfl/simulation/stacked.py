@@ -1,0 +1,131 @@
+"""The neighbourhood of all rows at once: a sparse matrix that awaits nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from p2pfl.neighbourhood import Heard, Released
+from p2pfl.rows import Rows, draw, norms
+from p2pfl.topology import Weights
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong in a simulated network.
+
+    Attributes
+    ----------
+    loss
+        Probability that a listener misses a neighbour's row in an exchange.
+    absence
+        Probability that a peer sits out a round: it hears nobody and nobody hears it.
+    """
+
+    loss: float = 0.0
+    absence: float = 0.0
+
+    def present(self, peers: Sequence[str], *, seed: int, round: int) -> torch.Tensor:
+        """Who is there in a round, ``[N]`` bool."""
+        return torch.from_numpy(draw(seed, "absence", round=round).random(len(peers)) >= self.absence)
+
+    def hears(self, weights: scipy.sparse.csr_array, *, seed: int, round: int, step: int) -> scipy.sparse.csr_array:
+        """The weights of those heard; the weight of the others falls to the listener's own row."""
+        if not self.loss and not self.absence:
+            return weights
+        count = weights.shape[0]
+        listener = np.repeat(np.arange(count), np.diff(weights.indptr))  # [E]
+        sender = weights.indices
+        absent = draw(seed, "absence", round=round).random(count) < self.absence  # [N]
+        lost = draw(seed, f"loss {step}", round=round).random(len(sender)) < self.loss  # [E]
+        lost = (lost | absent[listener] | absent[sender]) & (listener != sender)
+        data = np.where(lost, 0.0, weights.data)
+        missed = np.bincount(listener, weights=np.where(lost, weights.data, 0.0), minlength=count)  # [N]
+        heard = scipy.sparse.csr_array((data, sender, weights.indptr), shape=weights.shape)
+        heard = scipy.sparse.csr_array(heard + scipy.sparse.diags_array(missed))
+        heard.eliminate_zeros()
+        heard.sort_indices()
+        return heard
+
+
+class StackedNeighbourhood:
+    """One round of all peers: ``W @ Y``.
+
+    Parameters
+    ----------
+    weights
+        One matrix for each exchange of the schedule's period.
+    round
+        Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
+    seed, faults
+        What goes wrong, drawn by key.
+    """
+
+    def __init__(self, weights: Sequence[Weights], *, round: int, seed: int, faults: Faults | None = None) -> None:
+        self.weights = weights
+        self.round = round
+        self.seed = seed
+        self.faults = faults or Faults()
+        self.step = 0
+        self.bytes_out = 0
+        self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
+        self.distance = torch.zeros(len(self.peers), dtype=torch.float64)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All peers."""
+        return self.weights[0].peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """Let the others see the rows as they are."""
+        del since  # nothing is hidden here
+        return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
+
+    async def mix(self, released: Released) -> Released:
+        """Every row becomes the weighted average of those it heard."""
+        matrix = self._exchange(released)
+        values = released.values
+        mixed = product(matrix, values)  # [N, P]
+        masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
+        self.distance = norms(mixed - values).squeeze(-1)  # [N]
+        return Released(mixed, masses)
+
+    async def hear(self, released: Released) -> Heard:
+        """Who heard whom, as edges."""
+        matrix = self._exchange(released)
+        listener = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # [E]
+        return Heard(
+            released.values,
+            torch.from_numpy(listener).long(),
+            torch.from_numpy(matrix.indices).long(),
+            torch.from_numpy(matrix.data),
+        )
+
+    def _exchange(self, released: Released) -> scipy.sparse.csr_array:
+        """The weights of this exchange, and what it costs."""
+        weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
+        matrix = self.faults.hears(weights, seed=self.seed, round=self.round, step=self.step)
+        self.step += 1
+        self.bytes_out += released.rows.shape[-1] * released.rows.element_size()
+        self.heard += torch.from_numpy(np.diff(matrix.indptr)) - 1
+        return matrix
+
+
+def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
+    """``W @ Y`` for sparse W, ``[N, P]``.
+
+    ``embedding_bag`` is torch's fused gather and weighted sum: it runs in parallel on every device
+    and beat the CSR products of torch and scipy (benchmarks/mixing.py).
+    """
+    mixed: Rows = torch.nn.functional.embedding_bag(
+        torch.from_numpy(matrix.indices).long().to(values.device),
+        values,
+        torch.from_numpy(matrix.indptr[:-1]).long().to(values.device),
+        mode="sum",
+        per_sample_weights=torch.from_numpy(matrix.data).to(values),
+    )
+    return mixed

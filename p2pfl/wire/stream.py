@@ -1,0 +1,241 @@
+"""Reliable streams over a broker that may acknowledge and then drop.
+
+A peer has one outgoing stream of numbered chunks, which all its listeners hear at once. Each
+listener grants credit (how far the sender may go), acknowledges what came and asks again for what
+did not. Both ends are pure: bytes and acknowledgements in, chunks and acknowledgements out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from p2pfl.errors import DecodeError
+from p2pfl.wire.messages import Ack, Chunk
+from p2pfl.wire.rows import DIGEST, pieces
+
+RESEND = 64
+"""How many missing chunks one acknowledgement asks for."""
+
+INITIAL = 2
+"""Chunks that may be sent to a listener before its first acknowledgement."""
+
+
+class Outbox:
+    """The sending end of a peer's stream.
+
+    Parameters
+    ----------
+    incarnation
+        Names this life of the stream.
+    phase
+        Which of a peer's streams this is; a schedule of topologies has one for each.
+    chunk
+        Bytes of data in a chunk.
+    """
+
+    def __init__(self, incarnation: int, *, phase: int = 0, chunk: int) -> None:
+        self.incarnation = incarnation
+        self.phase = phase
+        self.chunk = chunk
+        self.head = 0
+        self._next: dict[str, int] = {}  # by listener: everything below has arrived there
+        self._limit: dict[str, int] = {}
+        self._held: dict[int, Chunk] = {}
+        self._waiting: deque[Iterator[Chunk]] = deque()
+        self.unsent = 0
+
+    @property
+    def tail(self) -> int:
+        """The lowest sequence that some listener has not acknowledged."""
+        return min(self._next.values(), default=self.head)
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything has been sent and acknowledged by every listener."""
+        return not self.unsent and not self._held
+
+    def listen(self, listener: str) -> None:
+        """Add a listener, from the next chunk on."""
+        self._next.setdefault(listener, self.head)
+        self._limit.setdefault(listener, self.head + INITIAL)
+
+    def drop(self, listener: str) -> None:
+        """Forget a listener; the others wait for it no longer."""
+        self._next.pop(listener, None)
+        self._limit.pop(listener, None)
+        self._free()
+
+    def lagging(self) -> list[str]:
+        """Listeners that have not acknowledged all that was sent, or hold back what is not."""
+        return sorted(
+            peer
+            for peer, arrived in self._next.items()
+            if arrived < self.head or (self.unsent and self._limit[peer] <= self.head)
+        )
+
+    def put(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Queue a message, given as parts that are not copied until they are sent."""
+        total = sum(len(part) for part in parts) + DIGEST
+        self.unsent += -(-total // self.chunk)
+        self._waiting.append(self._cut(parts, total))
+
+    def ready(self) -> Iterator[Chunk]:
+        """Chunks that may be published now; each is held until every listener has it."""
+        while self._waiting and self._limit and self.head < min(self._limit.values()):
+            chunk = next(self._waiting[0], None)
+            if chunk is None:
+                self._waiting.popleft()
+                continue
+            self.unsent -= 1
+            self._held[chunk.sequence] = chunk
+            self.head += 1
+            yield chunk
+        if not self._limit:  # nobody listens
+            self._waiting.clear()
+            self.unsent = 0
+
+    def acknowledged(self, listener: str, ack: Ack) -> list[Chunk]:
+        """Take a listener's word; return the chunks it asks for again."""
+        if (
+            (ack.incarnation, ack.phase) != (self.incarnation, self.phase)
+            or listener not in self._next
+            or ack.next > self.head
+        ):
+            return []
+        if ack.next >= self._next[listener]:
+            self._next[listener] = ack.next
+            self._limit[listener] = max(self._limit[listener], ack.limit)
+            self._free()
+        return [self._held[sequence] for sequence in ack.missing[:RESEND] if sequence in self._held]
+
+    def _cut(self, parts: Sequence[bytes | memoryview], total: int) -> Iterator[Chunk]:
+        first, offset = self.head, 0
+        for piece in pieces(parts, size=self.chunk):
+            yield Chunk(self.incarnation, self.phase, self.head, first, offset, total, memoryview(piece))
+            offset += len(piece)
+
+    def _free(self) -> None:
+        for sequence in [sequence for sequence in self._held if sequence < self.tail]:
+            del self._held[sequence]
+
+
+@dataclass
+class _Partial:
+    """A message of which some chunks have arrived."""
+
+    buffer: memoryview
+    left: int
+
+
+@dataclass
+class Inbox:
+    """The receiving end of one peer's stream.
+
+    Parameters
+    ----------
+    incarnation
+        Of the stream.
+    window
+        Chunks that may be under way at any time.
+    largest
+        Bytes of the largest message that is accepted.
+    """
+
+    incarnation: int
+    window: int
+    largest: int
+    phase: int = 0
+    next: int = 0
+    granted: int = INITIAL
+    _later: set[int] = field(default_factory=set)
+    _partial: dict[int, _Partial] = field(default_factory=dict)
+    _told: int = INITIAL
+
+    @property
+    def reserved(self) -> int:
+        """Bytes held for messages of which some chunks have arrived."""
+        return sum(len(part.buffer) for part in self._partial.values())
+
+    def take(self, chunk: Chunk) -> memoryview | None:
+        """Take a chunk; return the message it completes, if it does.
+
+        Raises
+        ------
+        DecodeError
+            If the chunk lies outside its message, or the message is too large.
+        """
+        if chunk.incarnation != self.incarnation or chunk.sequence < self.next or chunk.sequence in self._later:
+            return None  # of another life, or a duplicate
+        if chunk.sequence >= self.granted:
+            return None  # sent to others before we listened, or without credit
+        if chunk.total > self.largest or chunk.offset + len(chunk.data) > chunk.total or not len(chunk.data):
+            raise DecodeError(
+                f"expected a message of at most {self.largest} bytes, got bytes {chunk.offset} to "
+                f"{chunk.offset + len(chunk.data)} of {chunk.total}"
+            )
+        self._later.add(chunk.sequence)
+        while self.next in self._later:
+            self._later.discard(self.next)
+            self.next += 1
+        if len(chunk.data) == chunk.total:
+            return memoryview(bytearray(chunk.data))  # a payload is read-only, torch wants to write
+        part = self._partial.get(chunk.first)
+        if part is None:
+            if self.reserved + chunk.total > 2 * self.largest:
+                raise DecodeError("expected a message to end before the next begins, got too many at once")
+            part = _Partial(memoryview(np.empty(chunk.total, np.uint8)), chunk.total)  # type: ignore[arg-type] # numpy 2 is a Buffer
+            self._partial[chunk.first] = part
+        if len(part.buffer) != chunk.total:
+            raise DecodeError("expected the chunks of a message to agree on its length, got two lengths")
+        part.buffer[chunk.offset : chunk.offset + len(chunk.data)] = chunk.data
+        part.left -= len(chunk.data)
+        if part.left:
+            return None
+        del self._partial[chunk.first]
+        return part.buffer
+
+    def skip(self, tail: int) -> None:
+        """Give up what the sender no longer holds: everything below ``tail``."""
+        if tail <= self.next:
+            return
+        self.next = tail
+        self._later = {sequence for sequence in self._later if sequence >= tail}
+        while self.next in self._later:
+            self._later.discard(self.next)
+            self.next += 1
+        self._partial = {first: part for first, part in self._partial.items() if first >= tail}
+        self.grant()
+
+    def grant(self) -> None:
+        """Allow the sender one window beyond what has arrived."""
+        self.granted = max(self.granted, self.next + self.window)
+
+    @property
+    def due(self) -> bool:
+        """Whether the sender should hear of half a window of new credit."""
+        return self.granted - self._told >= max(1, self.window // 2)
+
+    def ack(self, *, head: int | None = None) -> Ack:
+        """What to tell the sender; with its ``head``, also what is missing below it."""
+        self._told = self.granted
+        missing: list[int] = []
+        upto = head if head is not None else max(self._later, default=self.next)
+        if self._later or head is not None:
+            missing = [
+                sequence for sequence in range(self.next, min(upto, self.granted)) if sequence not in self._later
+            ]
+        return Ack(self.incarnation, self.phase, self.next, self.granted, missing[:RESEND])
+
+
+def largest_window(listeners: int, *, chunk: int, total: int = 16 * 2**20, messages: int = 400) -> int:
+    """Chunks each of ``listeners`` streams may have under way towards one peer.
+
+    All streams together stay below 16 MB and 400 messages, which is less than a broker's default
+    queue of 1,000 messages, so that it has no reason to drop.
+    """
+    share = min(total // chunk, messages) // max(1, listeners)
+    return max(INITIAL, share)

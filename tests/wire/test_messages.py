@@ -1,0 +1,59 @@
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pfl.errors import DecodeError
+from p2pfl.wire.messages import VERSION, Ack, Chunk, Claim, Hello, Pulse, decode, encode
+
+MESSAGES = [
+    Hello("ada", 7, "up", {"seed": "1"}, bytes(32)),
+    Claim(3),
+    Pulse(1, 0, 2, 9, 4, 1, waiting=True),
+    Ack(1, 0, 5, 9, [6, 8]),
+    Chunk(1, 0, 5, 4, 10, 100, memoryview(b"abc")),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_survives_the_wire(message):
+    assert decode(bytes(encode(message))) == message
+
+
+def test_the_data_of_a_chunk_is_a_view_into_the_payload():
+    payload = bytes(encode(MESSAGES[-1]))
+    data = decode(payload).data
+    assert data.obj is payload
+
+
+def test_an_unknown_version_is_refused_with_the_remedy():
+    payload = encode(Claim(3))
+    payload[0] = VERSION + 1
+    with pytest.raises(DecodeError, match="expected protocol version 1, got 2: install the same version"):
+        decode(payload)
+
+
+def test_fields_that_later_versions_append_are_ignored():
+    import msgspec
+
+    payload = bytes([VERSION]) + msgspec.msgpack.encode(["claim", 3, "something new"])
+    assert decode(payload) == Claim(3)
+
+
+@settings(max_examples=10_000, deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_hostile_bytes_raise_decode_error_and_nothing_else(data, versioned):
+    payload = bytes([VERSION]) + data if versioned else data
+    with contextlib.suppress(DecodeError):
+        decode(payload)
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(st.sampled_from(MESSAGES), st.data())
+def test_a_message_with_changed_bytes_decodes_to_a_message_or_raises_decode_error(message, data):
+    payload = encode(message)
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(DecodeError):
+        decode(payload[: data.draw(st.integers(0, len(payload)))])

@@ -1,0 +1,93 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pfl.errors import DecodeError
+from p2pfl.wire.rows import DTYPES, decode_row, encode_row, narrowed, pieces, row_bytes
+
+
+def message(row, **fields):
+    return b"".join(pieces(encode_row(row, round=3, step=1, **fields), size=1000))
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_a_row_of_every_type_survives_the_wire(dtype):
+    row = torch.arange(-500, 500).to(dtype)
+    head, back = decode_row(message(row, grid=20, mass=1.5))
+    assert torch.equal(back, row)
+    assert back.dtype == dtype
+    assert (head.round, head.step, head.grid, head.mass) == (3, 1, 20, 1.5)
+
+
+def test_the_numbers_are_read_where_they_lie():
+    buffer = bytearray(message(torch.ones(10)))
+    _, row = decode_row(buffer)
+    row[0] = 7.0
+    _, again = decode_row(buffer, verify=False)
+    assert again[0] == 7.0
+
+
+def test_an_empty_row_survives_the_wire():
+    head, row = decode_row(message(torch.empty(0)))
+    assert head.length == 0
+    assert row.shape == (0,)
+
+
+@given(st.integers(1, 3000), st.integers(1, 4000))
+@settings(max_examples=200, deadline=None)
+def test_pieces_put_together_are_the_message_whatever_their_size(length, size):
+    parts = encode_row(torch.arange(length), round=0, step=0)
+    cut = list(pieces(parts, size=size))
+    assert all(len(piece) == size for piece in cut[:-1])
+    assert torch.equal(decode_row(b"".join(cut))[1], torch.arange(length))
+
+
+def test_a_row_on_the_wire_costs_less_than_its_bound():
+    for dtype in DTYPES.values():
+        assert len(message(torch.zeros(1000, dtype=dtype), grid=40, mass=math.pi)) <= row_bytes(1000, dtype)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_numbers_that_are_not_finite_are_refused(number, dtype):
+    row = torch.zeros(100, dtype=dtype)
+    row[50] = number
+    with pytest.raises(DecodeError, match="finite numbers"):
+        decode_row(message(row))
+
+
+def test_large_finite_numbers_whose_sum_overflows_are_accepted():
+    row = torch.full((100,), 3e38)
+    assert torch.equal(decode_row(message(row))[1], row)
+
+
+@pytest.mark.parametrize("mass", [math.nan, math.inf])
+def test_a_mass_that_is_not_finite_is_refused(mass):
+    with pytest.raises(DecodeError, match="finite mass"):
+        decode_row(message(torch.zeros(3), mass=mass))
+
+
+@given(st.data())
+@settings(max_examples=1000, deadline=None)
+def test_a_row_with_any_changed_byte_is_refused(data):
+    buffer = bytearray(message(torch.arange(20)))
+    place = data.draw(st.integers(0, len(buffer) - 1))
+    buffer[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DecodeError):
+        decode_row(buffer)
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=10_000, deadline=None)
+def test_hostile_rows_raise_decode_error_and_nothing_else(data):
+    with pytest.raises(DecodeError):
+        decode_row(data, verify=False)
+
+
+def test_integers_travel_in_four_bytes_where_they_fit():
+    assert narrowed(torch.tensor([2**31 - 1, -(2**31)])).dtype == torch.int32
+    assert narrowed(torch.tensor([2**31, 0])).dtype == torch.int64
+    assert narrowed(torch.tensor([1.0])).dtype == torch.float32
