@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -101,3 +102,23 @@ class Neighbourhood(Protocol):
     async def hear(self, released: Released) -> Heard:
         """The released rows themselves, for rules that are not linear."""
         ...
+
+
+Result = TypeVar("Result")
+
+
+def settled(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine that waits for nobody, without an event loop.
+
+    Raises
+    ------
+    RuntimeError
+        If it waits after all.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError("expected a coroutine that waits for nobody, but it did")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import Gossip, maximum
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import draw
 
@@ -21,7 +21,8 @@ class FedAvg:
 
     over the set S of peers that take part in the round. Weights are homogeneous coordinates: what
     is mixed is :math:`[m_k x_k, m_k]` with the public mass :math:`m_k = n_k / \bar n` (zero outside
-    S), and the division comes last. On the complete graph one exchange gives the server's average;
+    S), and the division comes last. Where nobody knows all sizes, the largest is flooded and takes
+    the place of their mean. On the complete graph one exchange gives the server's average;
     elsewhere it is as exact as the gossip. FedSGD is the case of one epoch with one batch.
 
     Parameters
@@ -32,8 +33,12 @@ class FedAvg:
         Of that draw.
     gossip
         How the mean is approached.
+    weighted
+        Whether peers count by their samples, or all alike.
     mean_samples
-        :math:`\bar n`, the same for all peers; ``None`` lets every peer count alike.
+        :math:`\bar n`, the same for all peers; ``None`` where it is not known.
+    diameter
+        Exchanges in which the largest size reaches everybody.
     fraction
         C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
 
@@ -46,14 +51,16 @@ class FedAvg:
     peers: tuple[str, ...]
     seed: int
     gossip: Gossip
+    weighted: bool = True
     mean_samples: float | None = None
+    diameter: int = 1
     fraction: float = 1.0
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and averaging."""
         active = self.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
-        masses = self.masses(learner, net.peers, active)
+        masses = await self.masses(learner, net, active)
         released = await net.release(fitted.rows, since=state.public, masses=masses)
         released = await self.gossip(net, released)
         rows = released.average(own=state.rows)
@@ -68,11 +75,12 @@ class FedAvg:
         names = {self.peers[index] for index in chosen}
         return torch.tensor([peer in names for peer in peers])
 
-    def masses(self, learner: AsyncLearner, peers: tuple[str, ...], active: torch.Tensor) -> torch.Tensor | None:
+    async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
         """Public masses ``[R, 1]``, or ``None`` where everybody counts alike."""
-        if self.mean_samples is None:
-            if self.fraction == 1.0:
-                return None
-            return active.to(torch.float64).unsqueeze(-1)  # [R, 1]
-        samples = learner.learner.samples(peers).to(torch.float64)  # [R]
-        return (samples / self.mean_samples * active).unsqueeze(-1)  # [R, 1]
+        taking_part = active.to(torch.float64).unsqueeze(-1)  # [R, 1]
+        if not self.weighted:
+            return None if self.fraction == 1.0 else taking_part
+        samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
+        if self.mean_samples is not None:
+            return samples / self.mean_samples * taking_part
+        return samples / await maximum(net, samples, steps=self.diameter) * taking_part

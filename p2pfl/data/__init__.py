@@ -1,1 +1,9 @@
 """Data sets, their splits across peers, and reproducible batches."""
+
+from p2pfl.data.batches import batches
+from p2pfl.data.dataset import Dataset, IntArray
+from p2pfl.data.federation import Federation, describe
+from p2pfl.data.sharing import SOURCES, federate
+from p2pfl.data.splits import SPLITS
+
+__all__ = ["SOURCES", "SPLITS", "Dataset", "Federation", "IntArray", "batches", "describe", "federate"]

@@ -22,6 +22,7 @@ from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.privacy import Settings
+from p2pfl.privacy.stream import VERSION
 
 SAME = ("learning.device", "learning.precision", "data.options", "model.pretrained", "gossip.weights", "topology.file")
 """Keys in which peers may differ: where it runs, and paths, whose content is compared instead."""
@@ -76,6 +77,7 @@ class Plan:
             "model": _digest(repr(self.learner.layout).encode()),
             "start": _digest(row.numpy().tobytes()),
             "features": str(self.federation.dataset.shape),
+            "masks": VERSION,
             "classes": str(self.federation.dataset.classes),
         }
 
@@ -101,7 +103,10 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {names}')
     graphs.check_connected(topology)
     weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
-    federation = _federation(experiment, topology.peers, only)
+    private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
+    everybody = _federation(experiment, topology.peers, only if private else None)
+    federation = everybody if only is None else everybody.of(*only)
+    mean_samples = None if private else float(everybody.samples(topology.peers).double().mean())
     steps, rho = _steps(experiment, topology, weights)
     return Plan(
         experiment,
@@ -109,7 +114,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         weights,
         federation,
         learner(experiment, federation),
-        _algorithm(experiment, topology.peers, federation, Gossip(steps, rho)),
+        _algorithm(experiment, topology, mean_samples, Gossip(steps, rho)),
         _privacy(experiment),
         steps,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
@@ -252,14 +257,21 @@ def _mask_scale(experiment: Experiment, topology: graphs.Topology | graphs.Sched
     return experiment.privacy.mask * math.sqrt(degree)
 
 
-def _algorithm(experiment: Experiment, peers: tuple[str, ...], federation: Federation, gossip: Gossip) -> Algorithm:
-    learning = experiment.learning
+def _algorithm(
+    experiment: Experiment, topology: graphs.Topology | graphs.Schedule, mean_samples: float | None, gossip: Gossip
+) -> Algorithm:
+    learning, peers = experiment.learning, topology.peers
     if learning.algorithm == "dpsgd":
         return DPSGD(gossip)
-    mean = None
-    if learning.weighted:
-        mean = float(federation.samples(federation.peers).double().mean()) if federation.peers == peers else 1.0
-    return FedAvg(peers, experiment.seed, gossip, mean, learning.fraction)
+    return FedAvg(
+        peers,
+        experiment.seed,
+        gossip,
+        weighted=learning.weighted,
+        mean_samples=mean_samples,
+        diameter=_flood(topology),
+        fraction=learning.fraction,
+    )
 
 
 def _privacy(experiment: Experiment) -> Settings:

@@ -53,7 +53,11 @@ def connect(experiment: Experiment, *, url: str) -> Transport:
     """The transport of an experiment."""
     settings = experiment.transport
     return MqttTransport(
-        url, ca=settings.ca, certificate=settings.certificate, key=settings.key, version=settings.version
+        url,
+        ca=_path(settings.ca),
+        certificate=_path(settings.certificate),
+        key=_path(settings.key),
+        version=settings.version,
     )
 
 
@@ -123,3 +127,7 @@ def private_memory() -> int | None:
     except OSError:
         return None
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

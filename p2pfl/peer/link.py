@@ -88,6 +88,7 @@ class Link:
         self.bytes_out = 0
         self.bytes_in = 0
         self.refused: Counter[str] = Counter()
+        self.most_held = 0
         self.waiting = False
         self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
@@ -262,8 +263,9 @@ class Link:
     async def _chunk(self, sender: str, chunk: Chunk) -> None:
         inbox = self.inboxes[sender, chunk.phase]
         self.progress[sender] = asyncio.get_running_loop().time()
-        message = inbox.take(chunk)
-        if message is not None:
+        messages = inbox.take(chunk)
+        self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
+        for message in messages:
             if len(message) > SLOW:
                 head, row = await asyncio.to_thread(decode_row, message)
             else:
@@ -274,7 +276,7 @@ class Link:
             self.news.tell()
         if self.mailbox.may_send(sender):
             inbox.grant()
-        if inbox.due or (message is not None and chunk.total > len(chunk.data)):
+        if inbox.due or (messages and chunk.total > len(chunk.data)):
             self._post(f"in/{sender}", inbox.ack())
 
     def _acknowledged(self, listener: str, ack: Ack) -> None:

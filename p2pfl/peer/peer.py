@@ -16,13 +16,14 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import P2PFLError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.identity import ExchangeKey, SecretSource, Source, edge_secret
+from p2pfl.identity import ExchangeKey, SecretSource, Source
 from p2pfl.learning import Fitted, Learner, Memory
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
-from p2pfl.privacy import Masks, private
+from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
 from p2pfl.rows import Rows
 from p2pfl.transport import Transport, Will
@@ -51,6 +52,36 @@ class Threaded:
         fitted = await asyncio.to_thread(self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active)
         self.seconds += time.perf_counter() - begun
         return fitted
+
+
+class Unhurried:
+    """A neighbourhood that hides rows in a thread: masks of large rows take a while.
+
+    Parameters
+    ----------
+    net
+        Whose ``release`` waits for nobody.
+    """
+
+    def __init__(self, net: Neighbourhood) -> None:
+        self.net = net
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Whose rows these are."""
+        return self.net.peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """Hide the rows."""
+        return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))  # type: ignore[arg-type]
+
+    async def mix(self, released: Released) -> Released:
+        """Mix with those heard."""
+        return await self.net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """Hear the neighbours' rows."""
+        return await self.net.hear(released)
 
 
 @dataclass(frozen=True)
@@ -209,8 +240,8 @@ class Peer:
             start(plan.learner, (self.name,)),
             rounds=range(plan.experiment.rounds),
             neighbourhood=self._neighbourhood,
-            private=lambda net, round: private(
-                net, settings=plan.privacy, masks=masks, source=self.source, round=round
+            private=lambda net, round: Unhurried(
+                private(net, settings=plan.privacy, masks=masks, source=self.source, round=round)
             ),
             observe=self._after,
             stop=plan.stop,
@@ -228,10 +259,8 @@ class Peer:
 
     def _masks(self) -> Masks:
         """Masks with every neighbour that is there."""
-        secrets = {
-            (min(self.name, peer), max(self.name, peer)): edge_secret(self.key, hello.key, run=self.swarm)
-            for peer, hello in self.membership.up.items()
-        }
+        publics = {peer: hello.key for peer, hello in self.membership.up.items()}
+        secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.swarm)
         settings = self.plan.privacy
         return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.topology)
 

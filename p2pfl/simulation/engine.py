@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -13,14 +13,12 @@ from p2pfl.algorithms import State, learn, start
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.identity import SeededSource, Source
 from p2pfl.learning import Fitted, Learner, Memory
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.privacy import Masks, edge_secrets, private
+from p2pfl.neighbourhood import Neighbourhood, settled
+from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import scores, summarise
 from p2pfl.rows import Rows
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
-
-Result = TypeVar("Result")
 
 
 class Inline:
@@ -124,7 +122,7 @@ def _rounds(
         present=lambda round: faults.present(names, seed=settings.seed, round=round),
         clock=time.perf_counter,
     )
-    sent = 0
+    sent = torch.zeros(len(names), dtype=torch.int64)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults)
@@ -133,8 +131,7 @@ def _rounds(
         return private(net, settings=resolved.privacy, masks=masks, source=source, round=round)
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
-        nonlocal sent
-        sent += net.bytes_out
+        sent.add_(net.bytes_out)
         evaluated = resolved.learner.evaluate(state.rows, peers=names)
         records = _records(round, state, net, evaluated=evaluated, sent=sent)
         run.record(records)
@@ -151,28 +148,17 @@ def _rounds(
         observe=after,
         stop=resolved.stop,
     )
-    return driven(coroutine), learner.seconds
-
-
-def driven(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine that waits for nobody, without an event loop."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: Result = stop.value
-        return result
-    coroutine.close()
-    raise RuntimeError("expected a simulation to wait for nobody, but it did")
+    return settled(coroutine), learner.seconds
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:
-    secrets = edge_secrets(resolved.topology, source, run=resolved.experiment.name)
+    secrets = swarm_secrets(resolved.topology, source=source, run=resolved.experiment.name)
     settings = resolved.privacy
     return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=resolved.topology)
 
 
 def _records(
-    round: int, state: State, net: StackedNeighbourhood, *, evaluated: Mapping[str, torch.Tensor], sent: int
+    round: int, state: State, net: StackedNeighbourhood, *, evaluated: Mapping[str, torch.Tensor], sent: torch.Tensor
 ) -> list[Record]:
     fitted = state.fitted
     received = net.heard.tolist()
@@ -183,7 +169,7 @@ def _records(
             scores=scores(evaluated, index),
             training_loss=float(fitted.loss[index]) if fitted is not None and fitted.steps[index] else None,
             distance=float(net.distance[index]),
-            bytes_out=sent,
+            bytes_out=int(sent[index]),
             bytes_in=0,
             seconds_training=0.0,
             seconds_waiting=0.0,

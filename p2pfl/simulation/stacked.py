@@ -71,7 +71,7 @@ class StackedNeighbourhood:
         self.seed = seed
         self.faults = faults or Faults()
         self.step = 0
-        self.bytes_out = 0
+        self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
         self.distance = torch.zeros(len(self.peers), dtype=torch.float64)
 
@@ -110,9 +110,19 @@ class StackedNeighbourhood:
         weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
         matrix = self.faults.hears(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
-        self.bytes_out += released.rows.shape[-1] * released.rows.element_size()
+        self.bytes_out += _bytes(released)
         self.heard += torch.from_numpy(np.diff(matrix.indptr)) - 1
         return matrix
+
+
+def _bytes(released: Released) -> torch.Tensor:
+    """What a peer's numbers take on the wire, ``[N]``: integers travel in four bytes where they fit."""
+    length = released.rows.shape[-1] * released.rows.element_size()
+    if released.grid is None:
+        return torch.full((len(released.rows),), length)
+    low, high = released.rows.amin(-1), released.rows.amax(-1)  # [N]
+    bounds = torch.iinfo(torch.int32)
+    return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length)
 
 
 def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:

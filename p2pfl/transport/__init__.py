@@ -1,1 +1,6 @@
 """Bytes from one peer to others; nothing here knows what they mean."""
+
+from p2pfl.transport.channel import Channel, Message, Transport, Will
+from p2pfl.transport.memory import MemoryTransport
+
+__all__ = ["Channel", "MemoryTransport", "Message", "Transport", "Will"]

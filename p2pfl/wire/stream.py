@@ -129,6 +129,7 @@ class _Partial:
 
     buffer: memoryview
     left: int
+    end: int = 0
 
 
 @dataclass
@@ -153,15 +154,21 @@ class Inbox:
     granted: int = INITIAL
     _later: set[int] = field(default_factory=set)
     _partial: dict[int, _Partial] = field(default_factory=dict)
+    _complete: dict[int, memoryview] = field(default_factory=dict)  # by the sequence after its last
     _told: int = INITIAL
 
     @property
     def reserved(self) -> int:
-        """Bytes held for messages of which some chunks have arrived."""
+        """Bytes set aside for messages of which some chunks have arrived."""
         return sum(len(part.buffer) for part in self._partial.values())
 
-    def take(self, chunk: Chunk) -> memoryview | None:
-        """Take a chunk; return the message it completes, if it does.
+    @property
+    def held(self) -> int:
+        """Bytes that have arrived of messages that are not complete."""
+        return sum(len(part.buffer) - part.left for part in self._partial.values())
+
+    def take(self, chunk: Chunk) -> list[memoryview]:
+        """Take a chunk; return the messages that are complete with it, in the order of the stream.
 
         Raises
         ------
@@ -169,34 +176,44 @@ class Inbox:
             If the chunk lies outside its message, or the message is too large.
         """
         if chunk.incarnation != self.incarnation or chunk.sequence < self.next or chunk.sequence in self._later:
-            return None  # of another life, or a duplicate
+            return []  # of another life, or a duplicate
         if chunk.sequence >= self.granted:
-            return None  # sent to others before we listened, or without credit
+            return []  # sent to others before we listened, or without credit
         if chunk.total > self.largest or chunk.offset + len(chunk.data) > chunk.total or not len(chunk.data):
             raise DecodeError(
                 f"expected a message of at most {self.largest} bytes, got bytes {chunk.offset} to "
                 f"{chunk.offset + len(chunk.data)} of {chunk.total}"
             )
+        part = self._part(chunk)
+        part.buffer[chunk.offset : chunk.offset + len(chunk.data)] = chunk.data
+        part.left -= len(chunk.data)
+        part.end = max(part.end, chunk.sequence + 1)
+        if part.left <= 0:
+            self._complete[part.end] = self._partial.pop(chunk.first).buffer
         self._later.add(chunk.sequence)
-        while self.next in self._later:
-            self._later.discard(self.next)
-            self.next += 1
-        if len(chunk.data) == chunk.total:
-            return memoryview(bytearray(chunk.data))  # a payload is read-only, torch wants to write
+        return self._advance()
+
+    def _part(self, chunk: Chunk) -> _Partial:
+        """The message that a chunk belongs to."""
         part = self._partial.get(chunk.first)
         if part is None:
             if self.reserved + chunk.total > 2 * self.largest:
                 raise DecodeError("expected a message to end before the next begins, got too many at once")
-            part = _Partial(memoryview(np.empty(chunk.total, np.uint8)), chunk.total)  # type: ignore[arg-type] # numpy 2 is a Buffer
+            part = _Partial(memoryview(np.empty(chunk.total, np.uint8)), chunk.total)  # type: ignore[arg-type] # a Buffer
             self._partial[chunk.first] = part
         if len(part.buffer) != chunk.total:
             raise DecodeError("expected the chunks of a message to agree on its length, got two lengths")
-        part.buffer[chunk.offset : chunk.offset + len(chunk.data)] = chunk.data
-        part.left -= len(chunk.data)
-        if part.left:
-            return None
-        del self._partial[chunk.first]
-        return part.buffer
+        return part
+
+    def _advance(self) -> list[memoryview]:
+        """Move ``next`` over all that has arrived; the messages that end on the way."""
+        ended: list[memoryview] = []
+        while self.next in self._later:
+            self._later.discard(self.next)
+            self.next += 1
+            if (message := self._complete.pop(self.next, None)) is not None:
+                ended.append(message)
+        return ended
 
     def skip(self, tail: int) -> None:
         """Give up what the sender no longer holds: everything below ``tail``."""
@@ -204,10 +221,8 @@ class Inbox:
             return
         self.next = tail
         self._later = {sequence for sequence in self._later if sequence >= tail}
-        while self.next in self._later:
-            self._later.discard(self.next)
-            self.next += 1
         self._partial = {first: part for first, part in self._partial.items() if first >= tail}
+        self._complete = {end: message for end, message in self._complete.items() if end > tail}
         self.grant()
 
     def grant(self) -> None:

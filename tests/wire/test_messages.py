@@ -1,5 +1,6 @@
 import contextlib
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,8 +36,6 @@ def test_an_unknown_version_is_refused_with_the_remedy():
 
 
 def test_fields_that_later_versions_append_are_ignored():
-    import msgspec
-
     payload = bytes([VERSION]) + msgspec.msgpack.encode(["claim", 3, "something new"])
     assert decode(payload) == Claim(3)
 

@@ -1,0 +1,86 @@
+"""One data set in memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from p2pfl.errors import DataError
+
+IntArray = npt.NDArray[np.int64]
+"""Positions of samples."""
+
+FloatArray = npt.NDArray[np.floating[Any]]
+"""Numbers on their way to becoming features."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples and what is to be predicted of them.
+
+    Parameters
+    ----------
+    features
+        ``[n, *shape]``, float32, finite.
+    targets
+        ``[n]``: int64 classes ``0 .. classes - 1``, or float32 numbers.
+    classes
+        How many there are; ``None`` means that a number is predicted.
+    columns
+        The original columns of a table, ``[n]`` each, by which it may be split.
+
+    Raises
+    ------
+    DataError
+        If lengths differ, a feature is not a finite number (the message names it) or a class is out of range.
+
+    Examples
+    --------
+    >>> data = Dataset(torch.zeros(3, 1, 8, 8), torch.tensor([0, 1, 1]), classes=2)
+    >>> len(data), data.shape
+    (3, (1, 8, 8))
+    """
+
+    features: torch.Tensor
+    targets: torch.Tensor
+    classes: int | None
+    columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.targets.shape != self.features.shape[:1]:
+            raise DataError(
+                f"Expected one target for each of {len(self.features)} samples, got targets of shape "
+                f"{tuple(self.targets.shape)}; give a flat array as long as the features."
+            )
+        _check_finite(self.features)
+        if self.classes is None:
+            if not self.targets.isfinite().all():
+                raise DataError("Expected finite targets, got NaN or infinity; remove those samples.")
+        elif len(self.targets) and not (self.targets.min() >= 0 and self.targets.max() < self.classes):
+            raise DataError(
+                f"Expected classes from 0 to {self.classes - 1}, got {int(self.targets.min())} to "
+                f"{int(self.targets.max())}; number the classes from 0 and set `classes` to how many there are."
+            )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample's features."""
+        return tuple(self.features.shape[1:])
+
+
+def _check_finite(features: torch.Tensor) -> None:
+    finite = features.isfinite()
+    if finite.all():
+        return
+    sample, *where = (~finite).nonzero()[0].tolist()
+    name = where[0] if len(where) == 1 else tuple(where)
+    raise DataError(
+        f"Expected finite features, got NaN or infinity in feature {name}, first in sample {sample}; "
+        "impute or remove these values."
+    )

@@ -1,0 +1,97 @@
+"""Who has which samples."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2pfl.data.dataset import Dataset, IntArray
+from p2pfl.data.sources import nearest
+from p2pfl.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Who has what, as positions in one data set.
+
+    Parameters
+    ----------
+    dataset
+        The samples of all peers at hand.
+    train, validation, test
+        Each peer's positions, sorted. Where the test part is everybody's, all peers hold the same array.
+    """
+
+    dataset: Dataset
+    train: Mapping[str, IntArray]
+    validation: Mapping[str, IntArray]
+    test: Mapping[str, IntArray]
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The peers at hand, sorted."""
+        return tuple(sorted(self.train))
+
+    def of(self, *peers: str) -> "Federation":
+        """Only these peers, on the same data set."""
+        for peer in peers:
+            if peer not in self.train:
+                raise DataError(f'Expected a peer that has data, got "{peer}"; {nearest(peer, self.train)}')
+        parts = [{peer: part[peer] for peer in sorted(peers)} for part in (self.train, self.validation, self.test)]
+        return Federation(self.dataset, *parts)
+
+    def pooled(self, name: str = "pooled") -> "Federation":
+        """One peer that holds what all hold together."""
+        union = [{name: _union(part)} for part in (self.train, self.validation, self.test)]
+        return Federation(self.dataset, *union)
+
+    def samples(self, peers: Sequence[str]) -> torch.Tensor:
+        """Training samples of each of these peers, ``[R]`` int64."""
+        return torch.tensor([len(self.train[peer]) for peer in peers], dtype=torch.int64)  # [R]
+
+
+def describe(federation: Federation) -> dict[str, Any]:
+    r"""How differently the peers' training parts are made.
+
+    Returns
+    -------
+    dict
+        ``peers``, ``samples`` (min, median and max of a peer), and for classes also ``classes_per_peer``
+        (the same) and ``label_distance``: the mean over peers of the total variation
+        :math:`\frac12 \sum_c |p_{kc} - p_c|` between its label distribution and the pooled one,
+        0 where all are alike and towards 1 the less they share. Both are ``None`` in a regression.
+
+    Examples
+    --------
+    >>> data = Dataset(torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), classes=2)
+    >>> own = {"ada": np.array([0, 1]), "bob": np.array([2, 3])}
+    >>> describe(Federation(data, own, own, own))["label_distance"]
+    0.5
+    """
+    parts = [federation.train[peer] for peer in federation.peers]
+    facts = {
+        "peers": len(parts),
+        "samples": _spread([len(part) for part in parts]),
+        "classes_per_peer": None,
+        "label_distance": None,
+    }
+    classes = federation.dataset.classes
+    if classes is not None:
+        targets = federation.dataset.targets.numpy()
+        counts = np.stack([np.bincount(targets[part], minlength=classes) for part in parts])  # [N, C]
+        own = counts / counts.sum(1, keepdims=True)
+        pooled = counts.sum(0) / counts.sum()  # [C]
+        facts["classes_per_peer"] = _spread((counts > 0).sum(1).tolist())
+        facts["label_distance"] = float(np.abs(own - pooled).sum(1).mean() / 2)
+    return facts
+
+
+def _spread(numbers: Sequence[int]) -> dict[str, float]:
+    return {"min": min(numbers), "median": float(np.median(numbers)), "max": max(numbers)}
+
+
+def _union(parts: Mapping[str, IntArray]) -> IntArray:
+    different = {id(part): part for part in parts.values()}  # a shared test part counts once
+    return np.unique(np.concatenate(list(different.values())))

@@ -1,0 +1,256 @@
+"""Load a data set and give every peer its part."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2pfl.data import sources
+from p2pfl.data.dataset import Dataset, IntArray
+from p2pfl.data.federation import Federation
+from p2pfl.data.imported import imported
+from p2pfl.data.pictures import fashion_mnist, mnist
+from p2pfl.data.sources import Central, Private, nearest
+from p2pfl.data.splits import SPLITS, hold_out
+from p2pfl.data.synthetic import synthetic
+from p2pfl.data.table import csv
+from p2pfl.errors import DataError
+from p2pfl.rows import draw
+
+SOURCES: Mapping[str, Callable[..., Central | Private]] = {
+    "digits": sources.digits,
+    "breast_cancer": sources.breast_cancer,
+    "wine": sources.wine,
+    "diabetes": sources.diabetes,
+    "mnist": mnist,
+    "fashion_mnist": fashion_mnist,
+    "csv": csv,
+    "synthetic": synthetic,
+}
+"""Loaders by the name of their data set; their keyword-only parameters are its options."""
+
+
+def federate(
+    name: str,
+    *,
+    peers: Sequence[str],
+    seed: int,
+    split: str = "iid",
+    test: float = 0.2,
+    validation: float = 0.0,
+    alpha: float = 0.3,
+    shards_per_peer: int = 2,
+    exponent: float = 1.5,
+    column: str | None = None,
+    data_dir: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    only: Sequence[str] | None = None,
+) -> Federation:
+    """Load a data set and give every peer its own part, reproducibly.
+
+    Parameters
+    ----------
+    name
+        A key of :data:`SOURCES`, or ``package.module:function`` that gives a peer its own data
+        (see :func:`~p2pfl.data.imported.imported`).
+    peers
+        All peers of the swarm; their order does not matter.
+    seed
+        Decides everything that is drawn.
+    split
+        A key of :data:`~p2pfl.data.splits.SPLITS`, for data that are not the peers' own already.
+    test
+        Share held out, stratified by class: from all data, the same for everybody; or from each peer's
+        own if they own them. MNIST, Fashion-MNIST and synthetic come with a test part and ignore it.
+    validation
+        Share of its own training part that each peer sets aside.
+    alpha, shards_per_peer, exponent, column
+        Of the splits ``dirichlet``, ``shards``, ``power_law`` and ``column``.
+    data_dir
+        The folder with MNIST, Fashion-MNIST and CSV files.
+    options
+        Keyword arguments of the loader or function.
+    only
+        The peers at hand; nobody else's data are loaded or kept. Their samples are the same as among all.
+
+    Raises
+    ------
+    DataError
+        If the data set is unknown, missing or damaged, or the split impossible.
+
+    Notes
+    -----
+    Numbers to be predicted from central data are standardised by the training part, as are features.
+
+    Examples
+    --------
+    >>> options = {"alpha": 1.0, "beta": 1.0}
+    >>> swarm = federate("synthetic", peers=["ada", "bob"], seed=7, options=options)
+    >>> swarm.peers, swarm.dataset.shape, swarm.dataset.classes
+    (('ada', 'bob'), (60,), 10)
+    >>> alone = federate("synthetic", peers=["bob", "ada"], seed=7, options=options, only=["ada"])
+    >>> bool(alone.samples(["ada"]) == swarm.samples(["ada"]))
+    True
+    """
+    names = _checked_peers(peers)
+    hands = names if only is None else _checked_peers(only)
+    for peer in hands:
+        if peer not in names:
+            raise DataError(f'Expected a peer of the swarm, got "{peer}"; {nearest(peer, names)}')
+    if not 0 < test < 1 or not 0 <= validation < 1:
+        raise DataError(
+            f"Expected 0 < test < 1 and 0 <= validation < 1, got test {test} and validation {validation}; "
+            "both are shares of the samples."
+        )
+    if split not in SPLITS:
+        raise DataError(f'Expected a known split, got "{split}"; {nearest(split, SPLITS)}')
+    source = _source(name, data_dir, options or {})
+    if isinstance(source, Private):
+        if split != "iid":
+            raise DataError(f'Expected no split, as each peer of "{name}" owns its data, got "{split}"; leave it out.')
+        return _gathered(source, names, hands, seed=seed, test=test, validation=validation)
+    values = _values(source, column, name) if split == "column" else None
+    whole, held = _test_part(source, seed=seed, fraction=test)
+    given = {
+        "seed": seed,
+        "alpha": alpha,
+        "shards_per_peer": shards_per_peer,
+        "exponent": exponent,
+        "values": None if values is None else values[whole],
+    }
+    takes = inspect.signature(SPLITS[split]).parameters
+    wanted = {key: value for key, value in given.items() if key in takes}
+    parts = SPLITS[split](source.targets[whole], peers=names, **wanted)
+    cut = {peer: _set_aside(whole[parts[peer]], peer, "validation", seed=seed, fraction=validation) for peer in hands}
+    return _central(source, cut, whole, held)
+
+
+def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(sorted(peers))
+    if not names or len(set(names)) < len(names):
+        raise DataError(f"Expected at least one peer and each once, got {', '.join(names) or 'none'}; change the list.")
+    return names
+
+
+def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private:
+    if ":" in name:
+        return imported(name, options)
+    if name not in SOURCES:
+        raise DataError(
+            f'Expected a known data set or "package.module:function", got "{name}"; {nearest(name, SOURCES)}'
+        )
+    load = SOURCES[name]
+    parameters = inspect.signature(load).parameters.values()
+    known = {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    for option in options:
+        if option not in known:
+            raise DataError(f'Expected an option of the data set "{name}", got "{option}"; {nearest(option, known)}')
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise DataError(
+                f'Expected the option "{option}" of the data set "{name}", got none; add it to the options.'
+            )
+    return load(data_dir, **options)
+
+
+def _values(source: Central, column: str | None, name: str) -> Any:
+    if column is None or column not in source.columns:
+        remedy = nearest(column or "", source.columns) if source.columns else 'only data of "csv" have columns.'
+        raise DataError(f'Expected `column` to name a column of the data set "{name}", got {column!r}; {remedy}')
+    return source.columns[column]
+
+
+def _test_part(source: Central, *, seed: int, fraction: float) -> tuple[IntArray, IntArray]:
+    if source.test is not None:
+        return np.setdiff1d(np.arange(len(source.targets)), source.test), source.test
+    whole, held = hold_out(source.targets, fraction=fraction, rng=draw(seed, "test"))
+    if not len(held):
+        raise DataError(
+            f"Expected two samples of some class, for training and test, got {len(source.targets)} in all; add data."
+        )
+    return whole, held
+
+
+def _set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: float) -> tuple[IntArray, IntArray]:
+    """Cut a peer's own positions into those that it keeps and those that it sets aside."""
+    kept, held = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
+    return own[kept], own[held]
+
+
+def _central(
+    source: Central, cut: Mapping[str, tuple[IntArray, IntArray]], whole: IntArray, held: IntArray
+) -> Federation:
+    """Build the data set of the samples that somebody at hand holds, and renumber them."""
+    keep = np.unique(np.concatenate([held, *(part for parts in cut.values() for part in parts)]))
+    targets = source.targets[keep]
+    if source.classes is None:
+        targets = sources.standardised(source.targets[:, None], whole)[keep, 0]
+    dataset = Dataset(
+        torch.from_numpy(source.encode(whole, keep)).float(),
+        torch.from_numpy(targets).to(torch.float32 if source.classes is None else torch.int64),
+        source.classes,
+        {name: values[keep] for name, values in source.columns.items()},
+    )
+    train = {peer: np.searchsorted(keep, own) for peer, (own, _) in cut.items()}
+    validation = {peer: np.searchsorted(keep, own) for peer, (_, own) in cut.items()}
+    return Federation(dataset, train, validation, dict.fromkeys(cut, np.searchsorted(keep, held)))
+
+
+def _gathered(
+    source: Private, names: tuple[str, ...], hands: tuple[str, ...], *, seed: int, test: float, validation: float
+) -> Federation:
+    """Load the peers' own data one after the other and lay them end to end."""
+    loaded = {peer: _tensors(source.load(peer=peer, peers=names, seed=seed), peer) for peer in hands}
+    kinds = {(features.shape[1:], targets.dtype) for features, targets in loaded.values()}
+    if len(kinds) > 1:
+        raise DataError(
+            f"Expected features of one shape and targets of one type from all peers, got {sorted(map(str, kinds))}; "
+            "make them equal."
+        )
+    classes = _classes(source, [targets for _, targets in loaded.values()], complete=hands == names)
+    train, validations, tests = {}, {}, {}
+    start = 0
+    for peer, (features, targets) in loaded.items():
+        try:
+            Dataset(features, targets, classes)
+        except DataError as error:
+            raise DataError(f'Data of peer "{peer}": {error}') from None
+        own = np.arange(start, start + len(targets))
+        kept, tests[peer] = _set_aside(own, peer, "test", seed=seed, fraction=source.test or test)
+        if not len(tests[peer]):
+            raise DataError(
+                f'Expected at least 2 samples of peer "{peer}", for training and test, got {len(own)}; add data.'
+            )
+        train[peer], validations[peer] = _set_aside(kept, peer, "validation", seed=seed, fraction=validation)
+        start += len(own)
+    features, targets = (torch.cat(parts) for parts in zip(*loaded.values(), strict=True))  # [n, *shape], [n]
+    return Federation(Dataset(features, targets, classes), train, validations, tests)
+
+
+def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool) -> int | None:
+    if targets[0].is_floating_point():
+        if source.classes is not None:
+            raise DataError("Expected whole numbers as targets, as `classes` is set, got fractions; leave it out.")
+        return None
+    if source.classes is None and not complete:
+        raise DataError(
+            "Expected the number of classes, which one peer's own data do not show, got none; "
+            "add `classes` to the options of the data."
+        )
+    return source.classes or 1 + max(int(own.max()) for own in targets if len(own))
+
+
+def _tensors(loaded: Any, peer: str) -> tuple[torch.Tensor, torch.Tensor]:
+    try:
+        features, targets = (
+            part.detach().cpu() if isinstance(part, torch.Tensor) else torch.tensor(np.asarray(part)) for part in loaded
+        )
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f'Expected (features, targets) as arrays of numbers for peer "{peer}", got {type(loaded).__name__} '
+            f"({error}); mend the function."
+        ) from None
+    return features.float(), targets.float() if targets.is_floating_point() else targets.long()

@@ -1,0 +1,74 @@
+"""The synthetic federation of FedProx."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from p2pfl.data.dataset import FloatArray, IntArray
+from p2pfl.data.sources import Private
+from p2pfl.errors import DataError
+from p2pfl.rows import draw
+
+
+def synthetic(
+    _: Path | None, *, alpha: float = 1.0, beta: float = 1.0, iid: bool = False, features: int = 60, classes: int = 10
+) -> Private:
+    r"""Devices whose models and inputs differ: Synthetic(alpha, beta), one device for each peer.
+
+    Device k has :math:`\lfloor e^{z} \rfloor + 50` samples with :math:`z \sim N(4, 2^2)`,
+
+    .. math::
+
+        x \sim N(v_k, \mathrm{diag}(j^{-1.2})), \quad v_{kj} \sim N(B_k, 1), \quad B_k \sim N(0, \beta^2), \\
+        y = \arg\max_c (W_k x + b_k)_c, \quad W_k, b_k \sim N(u_k, 1), \quad u_k \sim N(0, \alpha^2).
+
+    Here alpha and beta are standard deviations, as in the authors' program (the
+    paper prints variances). A device is drawn by the key of its name, whoever
+    else is there, and holds out a tenth of its own samples for testing.
+
+    Parameters
+    ----------
+    alpha, beta
+        How much the devices' models, and their inputs, differ.
+    iid
+        One model ``W, b ~ N(0, 1)`` for all, and :math:`v_k = 0`.
+    features, classes
+        Numbers of features and classes.
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated optimization in
+    heterogeneous networks. MLSys 2020, arXiv:1812.06127.
+    """
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not isinstance(value, int | float) or not 0 <= value < np.inf:
+            raise DataError(f'Expected a deviation >= 0 as the option "{name}", got {value!r}; 1 is usual.')
+    if not isinstance(iid, bool):
+        raise DataError(f'Expected true or false as the option "iid", got {iid!r}; change it.')
+    for name, count in (("features", features), ("classes", classes)):
+        if not isinstance(count, int) or count < 1:
+            raise DataError(f'Expected a whole number > 0 as the option "{name}", got {count!r}; change it.')
+    load = partial(_device, alpha=alpha, beta=beta, iid=iid, d=features, classes=classes)
+    return Private(load, classes=classes, test=0.1)
+
+
+def _device(
+    *, peer: str, peers: tuple[str, ...], seed: int, alpha: float, beta: float, iid: bool, d: int, classes: int
+) -> tuple[FloatArray, IntArray]:
+    del peers  # a device does not depend on who else is there
+    rng = draw(seed, "synthetic", peer)
+    samples = int(rng.lognormal(4, 2)) + 50
+    if iid:
+        v = np.zeros(d)
+        W, b = _model(draw(seed, "synthetic"), 0, d, classes)
+    else:
+        v = rng.normal(rng.normal(0, beta), 1, d)
+        W, b = _model(rng, rng.normal(0, alpha), d, classes)
+    deviation = np.arange(1, d + 1) ** -0.6  # the square root of j^-1.2
+    x = v + deviation * rng.standard_normal((samples, d))  # [n, d]
+    return x, (x @ W + b).argmax(1)  # [n]
+
+
+def _model(rng: np.random.Generator, mean: float, d: int, classes: int) -> tuple[FloatArray, FloatArray]:
+    return rng.normal(mean, 1, (d, classes)), rng.normal(mean, 1, classes)

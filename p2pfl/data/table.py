@@ -1,0 +1,178 @@
+"""Tables from CSV files."""
+
+import contextlib
+import csv as files
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.data.dataset import FloatArray, IntArray
+from p2pfl.data.sources import Central, nearest, standardised
+from p2pfl.errors import DataError
+
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
+"""Cells that stand for a missing value, in lower case."""
+
+MOST_CLASSES = 20
+"""A target of whole numbers with at most as many different ones is a class."""
+
+MOST_LEVELS = 1000
+"""A text column with more levels than this is a name or an address, not a category."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column as read: its cells, and its numbers (NaN where missing) if all known cells are numbers."""
+
+    name: str
+    cells: npt.NDArray[np.str_]
+    missing: npt.NDArray[np.bool_]
+    numbers: npt.NDArray[np.float64] | None
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """Numbers where it has them, else the text."""
+        return self.cells if self.numbers is None else self.numbers
+
+
+def csv(
+    data_dir: Path | None, *, path: str, target: str | int, drop: Sequence[str | int] = (), header: bool = True
+) -> Central:
+    """Rows of a comma-separated file.
+
+    Columns of numbers are standardised, text is one-hot encoded (a column for
+    each level), missing cells (see :data:`MISSING`) become the mean or the most
+    frequent level of the training part. A target of text or of few whole numbers
+    (see :data:`MOST_CLASSES`) gives classes in sorted order, any other a regression.
+    All columns, dropped ones too, remain for ``split = "column"``.
+
+    Parameters
+    ----------
+    data_dir
+        Where a relative ``path`` is looked up, if it is not found as it stands.
+    path
+        The file, in UTF-8.
+    target
+        The column to predict.
+    drop
+        Columns that are not features.
+    header
+        Whether the first row names the columns; otherwise they are called "0", "1", ...
+    """
+    _check_options(path=path, target=target, drop=drop, header=header)
+    file = _found(path, data_dir)
+    columns = _columns(_rows(file), header=header, file=file)
+    for name in (str(target), *map(str, drop)):
+        if name not in columns:
+            raise DataError(f'Expected a column "{name}" in {file}, found none; {nearest(name, columns)}')
+    targets, classes = _targets(columns[str(target)], file)
+    features = [column for name, column in columns.items() if name not in {str(target), *map(str, drop)}]
+    if not features:
+        raise DataError(f"Expected at least one feature in {file}, got none but the target; drop fewer columns.")
+    for column in features:
+        _check_feature(column, file)
+
+    def encode(train: IntArray, keep: IntArray) -> FloatArray:
+        return np.concatenate([_encoded(column, train)[keep] for column in features], axis=1)  # [n, d]
+
+    return Central(targets, classes, encode, {name: column.values for name, column in columns.items()})
+
+
+def _check_options(*, path: Any, target: Any, drop: Any, header: Any) -> None:
+    right = {
+        "path": (isinstance(path, str | Path), "the name of a file", path),
+        "target": (isinstance(target, str | int), "the name of a column", target),
+        "drop": (isinstance(drop, Sequence) and not isinstance(drop, str), "a list of columns", drop),
+        "header": (isinstance(header, bool), "true or false", header),
+    }
+    for name, (good, expected, value) in right.items():
+        if not good:
+            raise DataError(f'Expected {expected} as the option "{name}", got {value!r}; change it.')
+
+
+def _found(path: str, data_dir: Path | None) -> Path:
+    candidates = [Path(path), *([data_dir / path] if data_dir else [])]
+    file = next((file for file in candidates if file.is_file()), None)
+    if file is None:
+        raise DataError(f"Expected a CSV file, looked at {', '.join(map(str, candidates))}; correct `path`.")
+    return file
+
+
+def _rows(file: Path) -> list[list[str]]:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            rows = [[cell.strip() for cell in row] for row in files.reader(text) if row]
+    except (OSError, UnicodeDecodeError, files.Error) as error:
+        raise DataError(f"Expected a comma-separated file in UTF-8, got {file}: {error}; save it as such.") from None
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(rows[0]):
+            raise DataError(f"Expected {len(rows[0])} cells in row {number} of {file}, got {len(row)}; mend that row.")
+    return rows
+
+
+def _columns(rows: list[list[str]], *, header: bool, file: Path) -> dict[str, Column]:
+    body = rows[1:] if header else rows
+    if not body:
+        raise DataError(f"Expected rows of data in {file}, got none; check the file and the option `header`.")
+    names = rows[0] if header else [str(i) for i in range(len(rows[0]))]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f'Expected different column names in {file}, got "{twice[0]}" twice; rename one.')
+    return {name: _column(name, cells) for name, cells in zip(names, zip(*body, strict=True), strict=True)}
+
+
+def _column(name: str, cells: Sequence[str]) -> Column:
+    missing = np.array([cell.lower() in MISSING for cell in cells])
+    numbers = None
+    if not missing.all():
+        with contextlib.suppress(ValueError):  # of float, where it is a column of text
+            numbers = np.array([np.nan if gone else float(cell) for cell, gone in zip(cells, missing, strict=True)])
+    return Column(name, np.array(cells), missing, numbers)
+
+
+def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], int | None]:
+    if column.missing.any():
+        raise DataError(
+            f'Expected a target in every row of {file}, got {int(column.missing.sum())} missing in "{column.name}"; '
+            "remove these rows."
+        )
+    if column.numbers is not None and not _few_integers(column.numbers):
+        return column.numbers, None
+    levels, classes = np.unique(column.values, return_inverse=True)
+    return classes, len(levels)
+
+
+def _few_integers(numbers: npt.NDArray[np.float64]) -> bool:
+    return bool((numbers == np.floor(numbers)).all()) and len(np.unique(numbers)) <= MOST_CLASSES
+
+
+def _check_feature(column: Column, file: Path) -> None:
+    if column.numbers is None:
+        levels = len(np.unique(column.cells[~column.missing]))
+        if not 0 < levels <= MOST_LEVELS:
+            raise DataError(
+                f'Expected 1 to {MOST_LEVELS} different texts in column "{column.name}" of {file}, got {levels}; '
+                "list it under `drop`."
+            )
+    elif np.isinf(column.numbers).any():
+        raise DataError(f'Expected finite numbers in column "{column.name}" of {file}, got infinity; mend them.')
+
+
+def _encoded(column: Column, train: IntArray) -> FloatArray:
+    """The features of one column, ``[n, 1]`` for numbers and ``[n, levels]`` for text."""
+    known = train[~column.missing[train]]
+    if not len(known):
+        raise DataError(
+            f'Expected values in column "{column.name}", got none in the training part; list it under `drop`.'
+        )
+    if column.numbers is not None:
+        return standardised(column.numbers[:, None], train)  # [n, 1]
+    levels = np.unique(column.cells[~column.missing])
+    found, counts = np.unique(column.cells[known], return_counts=True)
+    cells = np.where(column.missing, found[counts.argmax()], column.cells)
+    hot: FloatArray = (cells[:, None] == levels).astype(np.float32)  # [n, levels]
+    return hot

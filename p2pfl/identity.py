@@ -1,0 +1,173 @@
+"""Secrets: where they come from, and the keys that two peers share.
+
+The key schedule of one edge, from the key pairs of its two ends to the 32 bytes of one use:
+
+    ss     = X25519(own private key, other's public key)        the same number at both ends
+    secret = HKDF-Extract(salt=SHA256(run), ss)                 one for each edge and run
+    key    = HKDF-Expand(secret, "p2pfl/v1/" purpose, names, round, attempt, receiver)
+
+References
+----------
+RFC 7748 (X25519), RFC 5869 (HKDF).
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from p2pfl.errors import InputError, PrivacyError
+
+KEY_BYTES = 32
+"""Length of every key here: private, public, shared, and of one use."""
+
+
+class Source(Protocol):
+    """Where secret bytes come from; the only one, so that tests and simulations can replace it."""
+
+    def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
+        """Return ``size`` bytes that nobody but ``peer`` knows."""
+        ...
+
+
+@dataclass(frozen=True)
+class SecretSource:
+    """The operating system's randomness: fresh bytes on every call, whatever they are for."""
+
+    def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
+        """Return ``size`` fresh bytes."""
+        del purpose, peer, round
+        return secrets.token_bytes(size)
+
+
+@dataclass(frozen=True)
+class SeededSource:
+    """Reproducible bytes for simulations and tests: whoever knows the seed knows them all.
+
+    The bytes are SHAKE-256 of (seed, purpose, peer, round).
+
+    Examples
+    --------
+    >>> SeededSource(7).bytes(4, purpose="noise", peer="ada").hex()
+    '73778ce6'
+    """
+
+    seed: int = field(repr=False)
+
+    def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
+        """Return the ``size`` bytes that belong to this purpose, peer and round."""
+        name = f"{self.seed}\x1f{purpose}\x1f{peer}\x1f{round}".encode()
+        return hashlib.shake_256(name).digest(size)
+
+
+class ExchangeKey:
+    """A peer's X25519 key pair for one run.
+
+    Parameters
+    ----------
+    private
+        32 secret bytes.
+
+    Examples
+    --------
+    >>> ada = ExchangeKey.from_source(SecretSource(), peer="ada")
+    >>> bob = ExchangeKey.from_source(SecretSource(), peer="bob")
+    >>> ada.shared(bob.public) == bob.shared(ada.public)
+    True
+    """
+
+    def __init__(self, private: bytes) -> None:
+        _check_length(private, "a private key")
+        self._private = X25519PrivateKey.from_private_bytes(private)
+        self.public = self._private.public_key().public_bytes_raw()
+        """32 bytes for everybody to see; their authenticity is the roster's business."""
+
+    @classmethod
+    def from_source(cls, source: Source, *, peer: str) -> Self:
+        """Draw the key pair of ``peer``."""
+        return cls(source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
+
+    def shared(self, public: bytes) -> bytes:
+        """Return the 32 bytes that only the two ends can compute.
+
+        Raises
+        ------
+        InputError
+            The public key is not 32 bytes long.
+        PrivacyError
+            The public key is a point of small order, with which everybody can compute the result.
+        """
+        _check_length(public, "a public key")
+        try:
+            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:  # the all-zero result of RFC 7748, section 6.1
+            raise PrivacyError(
+                f"Expected a public key that leads to a secret, got the weak point {public.hex()}; "
+                "exclude the peer that sent it."
+            ) from None
+
+
+def edge_secret(own: ExchangeKey, other_public: bytes, *, run: str) -> bytes:
+    r"""Return the secret of an edge in one run: :math:`\mathrm{HKDF\text{-}Extract}(\mathrm{SHA256}(run), ss)`.
+
+    Parameters
+    ----------
+    own, other_public
+        The key pair of one end and the public key of the other; both ends get the same secret.
+    run
+        What all peers of the run agree on: its name and, where there is one, the hash of its roster.
+
+    Raises
+    ------
+    InputError, PrivacyError
+        As :meth:`ExchangeKey.shared`.
+    """
+    salt = hashlib.sha256(run.encode()).digest()
+    return hmac.digest(salt, own.shared(other_public), "sha256")  # RFC 5869: extraction is one HMAC
+
+
+def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt: int = 0, receiver: str = "") -> bytes:
+    """Return the 32-byte key of one use of an edge; the order of its ends does not matter.
+
+    Parameters
+    ----------
+    secret
+        Of the edge, from :func:`edge_secret`.
+    purpose
+        What the key is for, for instance ``mask``.
+    a, b
+        The two ends.
+    round, attempt
+        The round, and the number of this use within it. A key must never be used twice.
+    receiver
+        To whom the result goes, where that is not everybody.
+
+    Raises
+    ------
+    InputError
+        A name contains ``/``, or both ends are the same peer.
+
+    Examples
+    --------
+    >>> edge_key(bytes(32), purpose="mask", a="ada", b="bob", round=3) == edge_key(
+    ...     bytes(32), purpose="mask", a="bob", b="ada", round=3
+    ... )
+    True
+    """
+    if a == b or any("/" in name for name in (purpose, a, b, receiver)):  # the separator must stay unambiguous
+        raise InputError(
+            f'Expected two different peers and names without "/", got purpose "{purpose}", ends "{a}" and "{b}", '
+            f'receiver "{receiver}"; rename what is wrong.'
+        )
+    info = f"p2pfl/v1/{purpose}/{min(a, b)}/{max(a, b)}/{round}/{attempt}/{receiver}"
+    return HKDFExpand(SHA256(), KEY_BYTES, info.encode()).derive(secret)
+
+
+def _check_length(key: bytes, what: str) -> None:
+    if len(key) != KEY_BYTES:
+        raise InputError(f"Expected {what} of {KEY_BYTES} bytes, got {len(key)}; pass the raw bytes of the key.")

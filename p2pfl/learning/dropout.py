@@ -1,0 +1,124 @@
+r"""Dropout drawn by key, so that a peer drops the same units alone and among a thousand.
+
+The mask is a pure function of ``(seed, "dropout", peer, round, step, layer)`` and of the place in
+the activation. A counter is hashed by integer operations of torch alone, which give the same bits
+on every device and under ``vmap``; torch's own generators do neither.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from p2pfl.rows import draw
+
+# Odd constants of SplitMix64 (Steele, Lea and Flood, 2014), as signed 64-bit integers; products wrap around.
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
+
+
+def _wrapped(number: int) -> int:
+    """Return a Python integer as int64 arithmetic would leave it."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return ``x ^ (x >> bits)`` with a logical shift, which torch lacks for signed integers."""
+    folded: torch.Tensor = x ^ ((x >> bits) & (2 ** (64 - bits) - 1))
+    return folded
+
+
+def scramble(x: torch.Tensor) -> torch.Tensor:
+    """SplitMix64's finaliser on int64: every bit of the input moves every bit of the output."""
+    x = _shifted(x, 30) * _FIRST
+    return _shifted(_shifted(x, 27) * _SECOND, 31)
+
+
+def round_keys(seed: int, peers: Sequence[str], round: int) -> torch.Tensor:
+    """One key for each peer and round, ``[R]`` int64."""
+    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    keys = [int(draw(seed, "dropout", peer, round).integers(low, high)) for peer in peers]
+    return torch.tensor(keys, dtype=torch.int64)  # [R]
+
+
+def step_keys(keys: torch.Tensor, step: int) -> torch.Tensor:
+    """Keys of one step from those of the round, ``[R]``."""
+    return scramble(keys + _wrapped((step + 1) * _GOLDEN))
+
+
+def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> torch.Tensor:
+    """Which places stay: true with probability ``1 - p``.
+
+    Parameters
+    ----------
+    key
+        Int64, broadcastable against ``counter``.
+    counter
+        Int64: the place of each unit, ``sample * units + unit``.
+    layer
+        Which dropout of the model it is.
+    p
+        Probability of being dropped, to 24 bits.
+
+    Examples
+    --------
+    >>> stays = mask(torch.tensor(7), torch.arange(100_000), layer=0, p=0.25)
+    >>> round(stays.double().mean().item(), 2)
+    0.75
+    """
+    bits = scramble(counter * _GOLDEN + scramble(key + _wrapped(layer * _FIRST)))
+    stays: torch.Tensor = ((bits >> 40) & 0xFFFFFF) >= round(p * 2**24)
+    return stays
+
+
+class KeyedDropout(nn.Module):
+    """:class:`torch.nn.Dropout` whose mask is a function of ``key``, sample and unit.
+
+    Parameters
+    ----------
+    p
+        Probability of being dropped.
+    layer
+        Which dropout of the model it is.
+    """
+
+    key: torch.Tensor
+    calls = 0
+    """How often it has run in this step; a model may use one dropout in several places."""
+
+    def __init__(self, p: float, *, layer: int) -> None:
+        super().__init__()
+        self.p, self.layer = p, layer
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def stream(self, call: int) -> int:
+        """Which stream of masks its n-th use in a step draws from."""
+        return self.layer + 1024 * call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Drop places of ``[B, *shape]`` and scale the others, in training only."""
+        if not self.training or self.p == 0:
+            return x
+        counter = torch.arange(x.numel(), device=x.device).view(x.shape)
+        stays = mask(self.key, counter, layer=self.stream(self.calls), p=self.p)
+        self.calls += 1
+        return x * stays.to(x.dtype) * (1 / (1 - self.p) if self.p < 1 else 0.0)
+
+
+def keyed(model: nn.Module) -> dict[str, KeyedDropout]:
+    """Replace every dropout of ``model`` in place; return the new ones by the names of their keys."""
+    replaced: dict[int, KeyedDropout] = {}
+    names: dict[str, KeyedDropout] = {}
+    originals = []  # kept alive, so that no two share an id
+    for path, module in list(model.named_modules()):
+        for name, child in list(module._modules.items()):  # noqa: SLF001 -- named_children() hides repetitions
+            if type(child) is not nn.Dropout:
+                continue
+            if id(child) not in replaced:
+                replaced[id(child)] = KeyedDropout(child.p, layer=len(replaced))
+                originals.append(child)
+                names[f"{path}.{name}.key" if path else f"{name}.key"] = replaced[id(child)]
+            setattr(module, name, replaced[id(child)])
+    return names

@@ -1,0 +1,97 @@
+"""Scores of rows over a part of the data, in blocks of bounded memory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from p2pfl.data import IntArray
+from p2pfl.learning.losses import PerSample, each_sample, squared_error
+from p2pfl.rows import Layout, Rows
+
+BUDGET = 16 * 2**20
+"""Bytes of activations at once: half of a common L3 cache."""
+
+SAMPLES = 256
+"""Samples at once for each row."""
+
+
+class Outputs(Protocol):
+    """Runs a block of rows."""
+
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+        """``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        ...
+
+
+class Scorable(Protocol):
+    """What evaluation needs to know of a learner."""
+
+    features: torch.Tensor
+    targets: torch.Tensor
+    layout: Layout
+    loss: PerSample
+    metrics: Mapping[str, PerSample]
+    r2: bool
+    sample_bytes: int
+
+    @property
+    def engine(self) -> Outputs:
+        """What runs the rows."""
+        ...
+
+
+def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray]) -> dict[str, torch.Tensor]:
+    """Mean of the loss and of each metric over each row's samples, each ``[R]`` float64.
+
+    A part that all rows share, the same array, is gathered once and not once for each row.
+    """
+    functions = {"loss": learner.loss, **learner.metrics}
+    if learner.r2:
+        functions["r2"] = squared_error
+    sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R]
+    counts = torch.tensor([len(part) for part in parts], dtype=torch.float64, device=rows.device)  # [R]
+    shared = all(part is parts[0] for part in parts)
+    order = np.argsort([-len(part) for part in parts], kind="stable")
+    block = max(1, BUDGET // (learner.sample_bytes * min(SAMPLES, max(1, int(counts.max())))))
+    for low in range(0, len(rows), block):
+        chosen = order[low : low + block]
+        where = torch.from_numpy(chosen).to(rows.device)  # [K]
+        tensors = [part.contiguous() for part in learner.layout.split(rows[where]).values()]
+        mine = [parts[chosen[0]]] if shared else [parts[row] for row in chosen]
+        for index, real in _chunks(mine, rows.device):
+            features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
+            targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
+            with torch.no_grad():
+                outputs = learner.engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
+            for name, function in functions.items():
+                each = each_sample(function, outputs, targets)  # [K, B]
+                sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
+    scores = {name: total / counts for name, total in sums.items()}
+    if learner.r2:
+        scores["r2"] = _determination(learner, scores["r2"], parts, shared=shared)
+    return scores
+
+
+def _chunks(parts: Sequence[IntArray], device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Positions ``[K, B]`` of up to ``SAMPLES`` samples a row at a time, and which of them are real."""
+    longest = max(len(part) for part in parts)
+    for low in range(0, longest, SAMPLES):
+        pieces = [part[low : low + SAMPLES] for part in parts]
+        width = max(len(piece) for piece in pieces)
+        real = np.arange(width) < np.array([len(piece) for piece in pieces])[:, None]  # [K, B]
+        index = np.zeros(real.shape, dtype=np.int64)  # [K, B]
+        index[real] = np.concatenate(pieces)
+        yield torch.from_numpy(index).to(device), torch.from_numpy(real).to(device)
+
+
+def _determination(learner: Scorable, error: torch.Tensor, parts: Sequence[IntArray], *, shared: bool) -> torch.Tensor:
+    r""":math:`R^2 = 1 - \text{mean squared error} / \text{variance}`, ``[R]``; 0 where the targets do not vary."""
+
+    def variance(part: IntArray) -> float:
+        return float(learner.targets[torch.from_numpy(part)].double().var(correction=0)) if len(part) else 0.0
+
+    each = [variance(parts[0])] * len(parts) if shared else [variance(part) for part in parts]
+    spread = torch.tensor(each, dtype=torch.float64, device=error.device)  # [R]
+    return torch.where(spread > 0, 1 - error / spread, 0.0)

@@ -1,0 +1,80 @@
+"""What an algorithm asks of whoever trains its rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from p2pfl.rows import Layout, Rows
+
+Memory = Mapping[str, torch.Tensor]
+"""Optimiser state by name: ``[R, P]`` for what each number has, ``[R]`` for what each row has."""
+
+Correction = Callable[[Rows, torch.Tensor], Rows]
+"""``correction(rows, indices)``: a term ``[K, P]`` added to the gradients of the K rows ``indices``."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Rows after a round of local training.
+
+    Attributes
+    ----------
+    rows
+        ``[R, P]``; idle rows are those that came in, bit for bit.
+    memory
+        Optimiser state to hand to the next round; empty for optimisers that have none.
+    loss
+        ``[R]`` float64: mean training loss of the last epoch, 0 for idle rows.
+    steps
+        ``[R]`` int64: optimiser steps taken in this round.
+    """
+
+    rows: Rows
+    memory: Memory
+    loss: torch.Tensor
+    steps: torch.Tensor
+
+
+class Learner(Protocol):
+    """Trains and scores rows; R = 1 on a device, R = N in a simulation."""
+
+    @property
+    def layout(self) -> Layout:
+        """Which trained tensor lies where in a row."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the numbers of a row are."""
+        ...
+
+    def start(self, peers: Sequence[str]) -> Rows:
+        """Return the common start, the same row for every peer, ``[R, P]``."""
+        ...
+
+    def samples(self, peers: Sequence[str]) -> torch.Tensor:
+        """How many training samples each peer holds, ``[R]`` int64."""
+        ...
+
+    def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+        correction: Correction | None = None,
+    ) -> Fitted:
+        """Train each row on its own peer's data; rows that are not ``active`` do not move."""
+        ...
+
+    def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
+        """Scores by name, each ``[R]`` float64; ``loss`` is among them."""
+        ...
+
+    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """One row ``[P]`` under the model's own names, what is frozen included."""
+        ...

@@ -1,0 +1,290 @@
+"""Rows of torch models, trained and scored many at once."""
+
+import contextlib
+import copy
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+
+from p2pfl.data import Federation, IntArray, batches
+from p2pfl.errors import ModelError
+from p2pfl.learning import checks, training
+from p2pfl.learning.batching import Batch
+from p2pfl.learning.dropout import keyed
+from p2pfl.learning.evaluation import evaluate
+from p2pfl.learning.kernels import Kernels, compiled
+from p2pfl.learning.learner import Correction, Fitted, Memory
+from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
+from p2pfl.learning.models import weights
+from p2pfl.learning.optimisers import Recipe
+from p2pfl.learning.plain import Autocast, Plain
+from p2pfl.learning.stacked import Stacked
+from p2pfl.rows import Layout, Rows
+
+
+class TorchLearner:
+    r"""Local training of torch models by mini-batch gradient descent.
+
+    Each active row k takes its steps :math:`x_k \leftarrow x_k - \eta_t\, u(\nabla F_k(x_k; \xi))`, with
+    :math:`u` the optimiser, :math:`F_k` the mean loss over the batch :math:`\xi` of peer k, drawn by
+    key ``(seed, peer, round)``. A row is what is trained; frozen parameters and buffers are shared
+    constants.
+
+    One row is trained by plain autograd. Many are trained at once: sequences of linear and
+    convolutional layers by batched products, any other module by ``vmap``, and one that ``vmap``
+    cannot trace row by row. The mathematics is the same, results differ by rounding.
+
+    Parameters
+    ----------
+    model
+        Any module; its own values are the start. It is copied.
+    federation
+        Whose samples are whose.
+    seed
+        Of batches and dropout.
+    optimizer, rate, options, schedule, schedule_options
+        See :class:`p2pfl.learning.optimisers.Recipe`.
+    batch
+        Samples a step; ``None`` for all of a peer's.
+    epochs
+        Passes over a peer's samples in a round.
+    steps
+        Steps in a round, instead of epochs.
+    loss
+        ``loss(outputs, targets) -> [B]``, one number for each sample; cross-entropy for classes and
+        squared error for regression if ``None``.
+    metrics
+        Scores by name, as functions like ``loss``; accuracy or :math:`R^2` if ``None``.
+    pretrained
+        State dict, or path of a safetensors file, loaded into the model first. Names it lacks stay.
+    frozen
+        Globs or prefixes of parameters that do not train.
+    device
+        ``auto``, ``cpu``, ``cuda`` or ``mps``. Rows come back to where they came from.
+    dtype
+        Of rows: float32 or float64.
+    precision
+        ``mixed`` runs the model in bfloat16 where that is safe.
+
+    Raises
+    ------
+    ModelError
+        If the model does not fit the data, keeps running statistics, or draws unkeyed random numbers.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        federation: Federation,
+        *,
+        seed: int,
+        optimizer: str | type[torch.optim.Optimizer] = "sgd",
+        rate: float = 0.1,
+        options: Mapping[str, object] | None = None,
+        schedule: str | None = None,
+        schedule_options: Mapping[str, object] | None = None,
+        batch: int | None = 32,
+        epochs: int = 1,
+        steps: int | None = None,
+        loss: PerSample | None = None,
+        metrics: Mapping[str, PerSample] | None = None,
+        pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
+        frozen: Sequence[str] = (),
+        device: str = "auto",
+        dtype: torch.dtype = torch.float32,
+        precision: Literal["full", "mixed"] = "full",
+    ) -> None:
+        self.federation, self.seed, self.dtype = federation, seed, dtype
+        self.batch, self.epochs, self.steps = batch, epochs, steps
+        self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}))
+        self.device = checks.device_named(device)
+        checks.check_precision(precision, device=self.device, dtype=dtype)
+        self._place(federation.dataset.features, federation.dataset.targets)
+        classes = federation.dataset.classes
+        self.loss = loss or (squared_error if classes is None else cross_entropy)
+        default: Mapping[str, PerSample] = {} if classes is None else {"accuracy": accuracy}
+        self.metrics = default if metrics is None else metrics
+        self.r2 = metrics is None and classes is None
+        self.model = copy.deepcopy(model)
+        self._prepare(pretrained, frozen)
+        self._choose_engines(precision, outputs_matter=loss is None)
+
+    def _place(self, features: torch.Tensor, targets: torch.Tensor) -> None:
+        """Bring the data to the device, floats as what rows are made of."""
+        self.features = features.to(self.device, self.dtype if features.is_floating_point() else features.dtype)
+        self.targets = targets.to(self.device, self.dtype if targets.is_floating_point() else targets.dtype)
+
+    def _prepare(self, pretrained: Mapping[str, torch.Tensor] | str | Path | None, frozen: Sequence[str]) -> None:
+        """Load, check, key and split the model into a row and constants."""
+        if pretrained is not None:
+            try:
+                unknown = self.model.load_state_dict(weights(pretrained), strict=False).unexpected_keys
+            except RuntimeError as error:
+                raise ModelError(f"model.pretrained does not fit the model ({error}); mend its shapes") from error
+            if unknown:
+                raise ModelError(
+                    f"model.pretrained has {', '.join(unknown)}, which the model lacks; drop or rename these"
+                )
+        self.dropouts = keyed(self.model)
+        checks.check_modules(self.model)
+        self.model.to(self.device, self.dtype)
+        names = checks.trained_names(self.model, frozen)
+        parameters = dict(self.model.named_parameters())
+        for name, parameter in parameters.items():
+            parameter.requires_grad_(name in names)
+        self.layout = Layout(names, tuple(tuple(parameters[name].shape) for name in names))
+        self.initial = self.layout.join({name: parameters[name].detach().cpu() for name in names})  # [P]
+
+    def _choose_engines(self, precision: str, *, outputs_matter: bool) -> None:
+        """One engine for a row alone, one for a stack."""
+        self.model.eval()
+        sample = self.features[:1]
+        numbers = checks.check_fit(self.model, self.federation.dataset, sample, outputs_matter=outputs_matter)
+        with torch.no_grad():
+            checks.check_loss(self.loss, self.model(sample), self.targets[:1])
+        itemsize = self.initial.itemsize
+        mixed = precision == "mixed"
+        autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
+        names = self.layout.names
+        self.plain = Plain(self.model, names, loss=self.loss, dropouts=self.dropouts, autocast=autocast)
+        self.sample_bytes = itemsize * numbers
+        size = (itemsize * self.layout.size, self.sample_bytes)
+        kernels = None if mixed else compiled(self.model, names, sample, loss=self.loss, bytes_per_row=size)
+        self.engine: Plain | Kernels | Stacked = kernels or self._stacked(autocast, size) or self.plain
+
+    def _stacked(self, autocast: Autocast, size: tuple[int, int]) -> Stacked | None:
+        """Any module by ``vmap``, or ``None`` if ``vmap`` cannot trace it."""
+        stacked = Stacked(
+            self.model,
+            self.layout.names,
+            loss=self.loss,
+            dropouts=self.dropouts,
+            autocast=autocast,
+            bytes_per_row=size,
+        )
+        parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
+        keys = torch.zeros(1, dtype=torch.int64, device=self.device) if self.dropouts else None
+        self.model.train()
+        try:
+            stacked.gradient(parts, Batch(self.features[None, :1], self.targets[None, :1], None, keys))
+        except RuntimeError as error:
+            if "random" in str(error):
+                raise ModelError(
+                    "random layers must be drawn by key, but the model draws from torch's global generator; "
+                    "use torch.nn.Dropout modules, which are replaced by keyed ones, or set dropout to 0"
+                ) from error
+            return None
+        return stacked
+
+    def start(self, peers: Sequence[str]) -> Rows:
+        """Return the model's own trained values for every peer, ``[R, P]``."""
+        return self.initial.repeat(len(peers), 1)  # [R, P]
+
+    def samples(self, peers: Sequence[str]) -> torch.Tensor:
+        """How many training samples each peer holds, ``[R]`` int64."""
+        return self.federation.samples(peers)
+
+    def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+        correction: Correction | None = None,
+    ) -> Fitted:
+        """Train each row on its own peer's data; rows that are not ``active`` do not move.
+
+        Parameters
+        ----------
+        rows
+            ``[R, P]``; left as they are.
+        peers
+            Whose they are, R names.
+        round
+            Keys batches and dropout, and sets the rate of a schedule.
+        memory
+            What the last round's :class:`Fitted` held; ``None`` for a fresh optimiser.
+        active
+            ``[R]`` bool; ``None`` for all.
+        correction
+            Adds a term to the gradients at every step.
+
+        Raises
+        ------
+        LearningError
+            If a loss or a row is no longer finite.
+        """
+        self._check_rows(rows, peers)
+        work = training.Work(
+            rows=rows.to(self.device, self.dtype, copy=True),
+            memory={name: value.to(self.device, copy=True) for name, value in (memory or {}).items()},
+            parts=[self.federation.train[peer] for peer in peers],
+            batches=self._batches(peers, round, active),
+            peers=tuple(peers),
+            round=round,
+        )
+        self.model.train()
+        training.train(work, learner=self, engine=self.plain if len(rows) == 1 else self.engine, correction=correction)
+        back = rows.device
+        return Fitted(
+            rows=work.rows.to(back),
+            memory={name: value.to(back) for name, value in work.memory.items()},
+            loss=work.loss.to(back),
+            steps=torch.from_numpy(work.counts).to(back),
+        )
+
+    def _batches(self, peers: Sequence[str], round: int, active: torch.Tensor | None) -> list[list[IntArray]]:
+        """Every peer's batches; none for the idle."""
+        awake = [True] * len(peers) if active is None else active.tolist()
+        return [
+            batches(
+                len(self.federation.train[peer]),
+                seed=self.seed,
+                peer=peer,
+                round=round,
+                batch=self.batch,
+                epochs=self.epochs,
+                steps=self.steps,
+            )
+            if stirs and len(self.federation.train[peer])
+            else []
+            for peer, stirs in zip(peers, awake, strict=True)
+        ]
+
+    def _check_rows(self, rows: Rows, peers: Sequence[str]) -> None:
+        expected = (len(peers), self.layout.size)
+        if tuple(rows.shape) != expected:
+            raise ModelError(f"{len(peers)} peers of this model have rows {expected}, but {tuple(rows.shape)} came")
+
+    def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
+        """Mean loss and metrics over each peer's samples in ``part``, each ``[R]`` float64.
+
+        Parameters
+        ----------
+        rows
+            ``[R, P]``.
+        peers
+            Whose they are.
+        part
+            ``train``, ``validation`` or ``test``. A peer without samples in it scores NaN.
+        """
+        self._check_rows(rows, peers)
+        self.model.eval()
+        held = getattr(self.federation, part)
+        scores = evaluate(self, rows.to(self.device, self.dtype), [held[peer] for peer in peers])
+        return {name: score.to(rows.device) for name, score in scores.items()}
+
+    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """One row ``[P]`` under the model's own names, what is frozen included."""
+        trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}  # one for tied ones
+        return {
+            name: trained.get(names.get(id(value), ""), value).detach().cpu().clone()
+            for name, value in self.model.state_dict(keep_vars=True).items()
+        }

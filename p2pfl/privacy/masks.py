@@ -1,0 +1,172 @@
+r"""Noise that cancels pair by pair.
+
+The two ends of an edge draw the same noise row :math:`D_{ij}` from the key they share; the end with
+the smaller name adds it, the other subtracts it. With B the signed incidence of the mask graph the
+masks of all peers are :math:`B D`, and :math:`1^\top B = 0`: they are integers, so their sum over the
+peers is zero to the last bit, while each single row is hidden by the noise of its edges.
+
+References
+----------
+C. Sabater, A. Bellet, J. Ramon, "An accurate, scalable and verifiable protocol for federated
+differentially private averaging" (GOPA), Machine Learning 111, 2022.
+Y. Allouah et al., "The privacy power of correlated noise in decentralized learning" (DECOR), ICML 2024.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from p2pfl.errors import InputError, PrivacyError
+from p2pfl.identity import ExchangeKey, Source, edge_key, edge_secret
+from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
+from p2pfl.topology import Schedule, Topology
+
+Edge = tuple[str, str]
+"""Two peers, the smaller name first."""
+
+
+def neighbour_secrets(own: ExchangeKey, *, peer: str, publics: Mapping[str, bytes], run: str) -> dict[Edge, bytes]:
+    """Return the edge secrets of one peer: what a device needs.
+
+    Parameters
+    ----------
+    own, peer
+        Its key pair and its name.
+    publics
+        The authenticated public key of each neighbour.
+    run
+        As in :func:`p2pfl.identity.edge_secret`.
+    """
+    return {_edge(peer, other): edge_secret(own, public, run=run) for other, public in publics.items()}
+
+
+def swarm_secrets(topology: Topology | Schedule, *, source: Source, run: str) -> dict[Edge, bytes]:
+    """Return the edge secrets of all peers, through the same key exchange: what a simulation needs.
+
+    Parameters
+    ----------
+    topology
+        The mask graph; of a schedule, every edge of its period.
+    source
+        Draws the key pair of each peer, as that peer would draw it.
+    run
+        As in :func:`p2pfl.identity.edge_secret`.
+
+    Examples
+    --------
+    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.topology import ring
+    >>> sorted(swarm_secrets(ring(3), source=SeededSource(7), run="demo"))
+    [('peer0', 'peer1'), ('peer0', 'peer2'), ('peer1', 'peer2')]
+    """
+    keys = {peer: ExchangeKey.from_source(source, peer=peer) for peer in topology.peers}
+    return {(a, b): edge_secret(keys[a], keys[b].public, run=run) for a, b in _mask_edges(topology.union)}
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The masks of the peers at hand, drawn anew for every round.
+
+    Parameters
+    ----------
+    secrets
+        Of every edge that one of the peers at hand is an end of.
+    deviation
+        Standard deviation of an edge's noise.
+    topology
+        The mask graph, or one for each round; directed edges mask as undirected ones.
+    bits
+        Fraction bits of the grid.
+
+    Raises
+    ------
+    InputError
+        The deviation is not a positive number, or so large that masks leave the grid.
+
+    Examples
+    --------
+    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.topology import ring
+    >>> swarm = ring(4)
+    >>> masks = Masks(swarm_secrets(swarm, source=SeededSource(7), run="demo"), deviation=10.0, topology=swarm)
+    >>> sums = masks.sums(swarm.peers, round=0, size=1000)
+    >>> sums.shape, bool(sums.any()), bool(sums.sum(axis=0).any())
+    ((4, 1000), True, False)
+    """
+
+    secrets: Mapping[Edge, bytes] = field(repr=False)
+    deviation: float = field(kw_only=True)
+    topology: Topology | Schedule = field(kw_only=True, repr=False)
+    bits: int = field(kw_only=True, default=20)
+
+    def __post_init__(self) -> None:
+        graphs = [self.topology.at(round) for round in range(self.topology.period)]
+        degree = max((_degree(graph) for graph in graphs), default=0)
+        largest = LIMIT * 2.0**-self.bits / (REACH * max(degree, 1))
+        if not 0 < self.deviation < largest:
+            raise InputError(
+                f"Expected a mask deviation above 0 and below {largest:.6g}, where {degree} masks at one peer stay on "
+                f"a grid of {self.bits} bits, got {self.deviation}; change the deviation or the bits."
+            )
+
+    def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
+        """Return the signed sum of each peer's masks, grid points ``[R, P]``.
+
+        An edge with both ends at hand is drawn once, so the whole swarm costs one draw an edge and
+        no memory beside the result. The row of a peer does not depend on who else is at hand.
+
+        Parameters
+        ----------
+        peers
+            Whose rows, R of them.
+        round
+            Chooses the graph and the keys.
+        size
+            P, the length of a row.
+        attempt
+            Number of the release within the round: no mask is ever used twice.
+
+        Raises
+        ------
+        PrivacyError
+            The secret of an edge is missing.
+        """
+        sums = np.zeros((len(peers), size), np.int64)  # [R, P]
+        row = {peer: number for number, peer in enumerate(peers)}
+        edges = [edge for edge in _mask_edges(self.topology.at(round)) if edge[0] in row or edge[1] in row]
+        keys = [self._key(edge, round=round, attempt=attempt) for edge in edges]
+        scale = self.deviation * 2.0**self.bits
+        sampler = Sampler()
+        for columns in spans(size, BLOCK):
+            for group in spans(len(edges), max(1, BLOCK // size)):  # short rows: many edges at a time
+                noise = to_grid(sampler.window(keys[group], columns), scale=scale)  # [group, columns]
+                for (a, b), points in zip(edges[group], noise, strict=True):
+                    if a in row:
+                        sums[row[a], columns] += points
+                    if b in row:
+                        sums[row[b], columns] -= points
+        return sums
+
+    def _key(self, edge: Edge, *, round: int, attempt: int) -> bytes:
+        if edge not in self.secrets:
+            raise PrivacyError(
+                f"Expected a shared secret for the edge {edge[0]}-{edge[1]}, which masks round {round}, got none; "
+                "exchange public keys with all neighbours before the first round."
+            )
+        return edge_key(self.secrets[edge], purpose="mask", a=edge[0], b=edge[1], round=round, attempt=attempt)
+
+
+def _edge(a: str, b: str) -> Edge:
+    return min(a, b), max(a, b)
+
+
+def _mask_edges(topology: Topology) -> list[Edge]:
+    """Every pair once, whichever way it is directed."""
+    return sorted({_edge(a, b) for a, b in topology.edges})
+
+
+def _degree(topology: Topology) -> int:
+    """The most masks that any peer carries."""
+    return max(Counter(end for edge in _mask_edges(topology) for end in edge).values(), default=0)

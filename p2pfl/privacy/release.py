@@ -1,0 +1,274 @@
+r"""The privacy boundary: what a peer lets others see.
+
+With :math:`w` the mass of a row, Q rounding to the grid and :math:`\eta` private noise,
+
+.. math:: Y = Q(w \cdot \text{since}) + Q(\operatorname{clip}(w (X - \text{since})) + \eta) + B D
+
+for all peers at once. All three terms are integers, so whatever B D adds to one row it takes from
+another, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from p2pfl.errors import InputError, LearningError, PrivacyError
+from p2pfl.identity import KEY_BYTES, Source
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.privacy.masks import Masks
+from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Sampler, spans, to_grid
+from p2pfl.rows import Rows
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a release is hidden; the defaults hide nothing.
+
+    Parameters
+    ----------
+    clip
+        C, the largest L2 norm of a weighted difference; infinity leaves it alone.
+    noise
+        Standard deviation of the private noise, which does not cancel.
+    mask
+        Standard deviation of the noise of one edge, which cancels.
+    bits
+        Fraction bits of the grid on which noise and masks live.
+
+    Raises
+    ------
+    InputError
+        A number out of range.
+    """
+
+    clip: float = math.inf
+    noise: float = 0.0
+    mask: float = 0.0
+    bits: int = 20
+
+    def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise InputError(f"Expected a clip above 0, got {self.clip}; leave it out to clip nothing.")
+        for name, deviation in (("noise", self.noise), ("mask", self.mask)):
+            if not 0 <= deviation < math.inf:
+                raise InputError(f"Expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
+        if not 1 <= self.bits <= 40:
+            raise InputError(f"Expected a grid of 1 to 40 bits, got {self.bits}; 20 resolve a millionth.")
+
+    @property
+    def hidden(self) -> bool:
+        """Whether rows leave as points of the grid, under noise or masks."""
+        return self.noise > 0 or self.mask > 0
+
+    @property
+    def neutral(self) -> bool:
+        """Whether rows leave as they are."""
+        return not self.hidden and math.isinf(self.clip)
+
+
+def private(
+    net: Neighbourhood, *, settings: Settings, masks: Masks | None, source: Source, round: int
+) -> Neighbourhood:
+    """Wrap one round's neighbourhood so that rows leave clipped, noised and masked.
+
+    Parameters
+    ----------
+    net
+        Carries the messages.
+    settings
+        Neutral ones give the plain neighbourhood back.
+    masks
+        Needed where ``settings.mask`` is positive, with that deviation and grid.
+    source
+        Of the key of each peer's private noise.
+    round
+        Whose keys are used. One wrapper serves one round: wrapping a round a second time draws the same masks again.
+
+    Raises
+    ------
+    InputError
+        Settings and masks differ.
+
+    References
+    ----------
+    The release of GOPA and DECOR, see :mod:`p2pfl.privacy.masks`.
+    """
+    if settings.neutral:
+        return net
+    if settings.mask > 0 and (masks is None or (masks.deviation, masks.bits) != (settings.mask, settings.bits)):
+        got = "none" if masks is None else f"deviation {masks.deviation} on {masks.bits} bits"
+        raise InputError(
+            f"Expected masks of deviation {settings.mask} on a grid of {settings.bits} bits, got {got}; "
+            "build the masks from the same settings."
+        )
+    return PrivateNeighbourhood(
+        net, settings=settings, masks=masks if settings.mask > 0 else None, source=source, round=round
+    )
+
+
+class PrivateNeighbourhood:
+    """A neighbourhood whose releases are hidden; :func:`private` makes it and explains the parameters."""
+
+    def __init__(
+        self, net: Neighbourhood, *, settings: Settings, masks: Masks | None, source: Source, round: int
+    ) -> None:
+        self._net = net
+        self._settings = settings
+        self._masks = masks
+        self._source = source
+        self._round = round
+        self._releases = 0
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Whose R rows these are."""
+        return self._net.peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """Hide what changed since what everybody could have seen.
+
+        Each release of a round has its own masks and its own noise.
+
+        Parameters
+        ----------
+        rows, since
+            ``[R, P]``; the difference is private.
+        masses
+            ``[R, 1]`` public weights. A peer that sits out has mass 0 and still releases noise and masks.
+
+        Returns
+        -------
+        Released
+            Floats where settings only clip, else int64 points of the grid.
+
+        Raises
+        ------
+        LearningError
+            A row is not finite.
+        PrivacyError
+            A released value leaves the grid.
+        """
+        attempt, self._releases = self._releases, self._releases + 1
+        update = _Update(self.peers, rows, since, masses, self._settings.clip)
+        if not self._settings.hidden:
+            return Released(update.clipped(), masses)
+        points = self._hide(update, attempt)  # [R, P]
+        return Released(points.to(rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
+
+    async def mix(self, released: Released) -> Released:
+        """As the wrapped neighbourhood mixes."""
+        return await self._net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """As the wrapped neighbourhood hears."""
+        return await self._net.hear(released)
+
+    def _hide(self, update: _Update, attempt: int) -> torch.Tensor:
+        """Grid points ``[R, P]``, added to the masks in place: no other array is that large."""
+        count, size = update.rows.shape
+        if self._masks is None:
+            points = np.zeros((count, size), np.int64)  # [R, P]
+        else:
+            points = self._masks.sums(self.peers, round=self._round, size=size, attempt=attempt)  # [R, P]
+        keys = self._noise_keys(attempt)
+        bits = self._settings.bits
+        sampler = Sampler()
+        for group in spans(count, max(1, BLOCK // size)):
+            factor = update.factor(group)  # [G, 1]
+            for columns in spans(size, BLOCK):
+                difference = update.difference(group, columns) * factor  # [G, columns]
+                if keys:
+                    difference += sampler.window(keys[group], columns) * self._settings.noise
+                for values in (update.start(group, columns), difference):
+                    _check_range(values, peers=self.peers[group], bits=bits)
+                    points[group, columns] += to_grid(values, scale=2.0**bits)
+                sums: Floats = points[group, columns].astype(np.float64) * 2.0**-bits
+                _check_range(sums, peers=self.peers[group], bits=bits)
+        return torch.from_numpy(points)
+
+    def _noise_keys(self, attempt: int) -> list[bytes]:
+        """One fresh key a peer; none where there is no noise."""
+        if not self._settings.noise:
+            return []
+        purpose = f"noise {attempt}"
+        return [self._source.bytes(KEY_BYTES, purpose=purpose, peer=peer, round=self._round) for peer in self.peers]
+
+
+@dataclass(frozen=True)
+class _Update:
+    """What a release starts from and what is private in it, in double precision and piece by piece.
+
+    A row is cut alike however many there are, so a peer computes the same numbers alone and in a stack.
+    """
+
+    peers: tuple[str, ...]
+    rows: Rows
+    since: Rows
+    masses: torch.Tensor | None
+    clip: float
+
+    def start(self, group: slice, columns: slice) -> Floats:
+        """``w * since``, ``[G, columns]``."""
+        return _double(self.since[group, columns]) * self._mass(group)
+
+    @np.errstate(invalid="ignore")  # what is not finite is refused by name
+    def difference(self, group: slice, columns: slice) -> Floats:
+        """``w * (rows - since)``, ``[G, columns]``."""
+        return (_double(self.rows[group, columns]) - _double(self.since[group, columns])) * self._mass(group)
+
+    @np.errstate(over="ignore")
+    def factor(self, group: slice) -> Floats:
+        """By what to scale the difference so that its norm is at most the clip, ``[G, 1]``."""
+        if math.isinf(self.clip):
+            return np.ones((group.stop - group.start, 1))  # [G, 1]
+        squares = np.zeros((group.stop - group.start, 1))  # [G, 1]
+        for columns in spans(self.rows.shape[-1], BLOCK):
+            squares += np.square(self.difference(group, columns)).sum(axis=-1, keepdims=True)
+        _check_finite(squares, peers=self.peers[group])
+        return np.minimum(1.0, self.clip / np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny)))
+
+    def clipped(self) -> Rows:
+        """``w * since`` and the clipped difference together, ``[R, P]`` in the type of the rows."""
+        out = torch.empty_like(self.rows)  # [R, P]
+        count, size = out.shape
+        for group in spans(count, max(1, BLOCK // size)):
+            factor = self.factor(group)  # [G, 1]
+            for columns in spans(size, BLOCK):
+                values = self.start(group, columns) + self.difference(group, columns) * factor  # [G, columns]
+                out[group, columns] = torch.from_numpy(values).to(out)
+        return out
+
+    def _mass(self, group: slice) -> Floats | float:
+        return 1.0 if self.masses is None else _double(self.masses[group])
+
+
+def _double(values: torch.Tensor) -> Floats:
+    doubles: Floats = values.detach().to("cpu", torch.float64).numpy()
+    return doubles
+
+
+def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
+    """Refuse ``[G, ...]`` values of which one is NaN or infinite, and name its peer."""
+    finite = np.isfinite(values).all(axis=-1)  # [G]
+    if not finite.all():
+        raise LearningError(
+            f"Expected the row of {peers[int(np.argmin(finite))]} to be finite before it is released, got NaN or "
+            "infinity; lower the learning rate or look at its data."
+        )
+
+
+def _check_range(values: Floats, *, peers: tuple[str, ...], bits: int) -> None:
+    """Refuse ``[G, ...]`` values that leave the grid, and name the peer."""
+    largest = np.abs(values).max(axis=-1)  # [G], NaN where one value is
+    limit = LIMIT * 2.0**-bits
+    if not (largest < limit).all():
+        _check_finite(values, peers=peers)
+        worst = int(np.argmax(largest))
+        raise PrivacyError(
+            f"Expected every released value of {peers[worst]} below {limit:.6g} in magnitude, where a grid of {bits} "
+            f"bits is exact, got {largest[worst]:.6g}; clip, lower the learning rate or use fewer bits."
+        )

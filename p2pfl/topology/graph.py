@@ -1,0 +1,313 @@
+"""Graphs of peers: one topology, or one per exchange."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import scipy.sparse
+from scipy.sparse import csgraph
+
+from p2pfl.errors import TopologyError
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
+"""What a peer may be called: it becomes part of an MQTT topic and of file names."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Peers and the edges between them; the same value whatever order they are given in.
+
+    Parameters
+    ----------
+    peers
+        Names of 1 to 22 letters, digits, ``-`` or ``_``; kept sorted. This is the row order everywhere.
+    edges
+        Undirected: ``(a, b)`` with ``a < b``. Directed: ``(sender, listener)``. Kept sorted, each once.
+    directed
+        Whether an edge carries rows one way only.
+
+    Raises
+    ------
+    TopologyError
+        No peers, a name that is malformed or used twice, an edge to a stranger or to oneself.
+
+    Examples
+    --------
+    >>> pair = Topology(("bob", "ada"), (("bob", "ada"),))
+    >>> pair.peers, pair.edges
+    (('ada', 'bob'), (('ada', 'bob'),))
+    >>> pair.hears("bob")
+    ('ada',)
+    """
+
+    peers: tuple[str, ...]
+    edges: tuple[tuple[str, str], ...]
+    directed: bool = False
+
+    def __post_init__(self) -> None:
+        peers = tuple(sorted(self.peers))
+        edges = sorted(set(self.edges) if self.directed else {(min(edge), max(edge)) for edge in self.edges})
+        _check_peers(peers)
+        _check_edges(edges, set(peers))
+        object.__setattr__(self, "peers", peers)
+        object.__setattr__(self, "edges", tuple(edges))
+
+    @classmethod
+    def from_graph(cls, graph: nx.Graph | nx.DiGraph) -> Topology:
+        """Take peers and edges from networkx; attributes are ignored and a node's name is its ``str``."""
+        edges = tuple((str(a), str(b)) for a, b in graph.edges())
+        return cls(tuple(map(str, graph)), edges, directed=graph.is_directed())
+
+    def to_graph(self) -> nx.Graph | nx.DiGraph:
+        """Return the same peers and edges as a networkx graph, in sorted order."""
+        graph = nx.DiGraph() if self.directed else nx.Graph()
+        graph.add_nodes_from(self.peers)
+        graph.add_edges_from(self.edges)
+        return graph
+
+    @property
+    def period(self) -> int:
+        """One: the topology is the same in every exchange."""
+        return 1
+
+    @property
+    def union(self) -> Topology:
+        """Every edge of a period; here the topology itself."""
+        return self
+
+    def at(self, exchange: int) -> Topology:  # noqa: ARG002  # a Schedule answers the same question
+        """Return the topology of one exchange: always itself."""
+        return self
+
+    def neighbours(self, peer: str) -> tuple[str, ...]:
+        """Peers that share an edge with ``peer``, sorted."""
+        if not self.directed:
+            return self.hears(peer)
+        return tuple(sorted({*self.hears(peer), *self.heard_by(peer)}))
+
+    def hears(self, peer: str) -> tuple[str, ...]:
+        """Peers whose rows ``peer`` receives, sorted; undirected: its neighbours."""
+        return self._lookup(self._hears, peer)
+
+    def heard_by(self, peer: str) -> tuple[str, ...]:
+        """Peers that receive the row of ``peer``, sorted; undirected: its neighbours."""
+        return self._lookup(self._heard_by if self.directed else self._hears, peer)
+
+    @cached_property
+    def adjacency(self) -> scipy.sparse.csr_array:
+        """``[N, N]``: 1.0 at ``[i, j]`` where peer i hears peer j, row numbers as in ``peers``."""
+        number = {peer: row for row, peer in enumerate(self.peers)}
+        pairs = np.array([(number[a], number[b]) for a, b in self.edges], dtype=np.int64).reshape(-1, 2)  # [E, 2]
+        sender, listener = pairs.T
+        if not self.directed:
+            sender, listener = np.concatenate([pairs, pairs[:, ::-1]]).T  # [2 E]
+        shape = (len(self.peers), len(self.peers))
+        return _sorted(scipy.sparse.coo_array((np.ones(len(sender)), (listener, sender)), shape=shape))
+
+    @cached_property
+    def _hears(self) -> dict[str, tuple[str, ...]]:
+        return self._names(self.adjacency)
+
+    @cached_property
+    def _heard_by(self) -> dict[str, tuple[str, ...]]:
+        return self._names(_sorted(self.adjacency.T))
+
+    def _names(self, matrix: scipy.sparse.csr_array) -> dict[str, tuple[str, ...]]:
+        names = [self.peers[column] for column in matrix.indices]
+        return {peer: tuple(names[a:b]) for peer, (a, b) in zip(self.peers, pairwise(matrix.indptr), strict=True)}
+
+    def _lookup(self, table: dict[str, tuple[str, ...]], peer: str) -> tuple[str, ...]:
+        if peer not in table:
+            raise TopologyError(
+                f'Expected one of the {len(self.peers)} peers ({brief(self.peers)}), got "{peer}"; check its name.'
+            )
+        return table[peer]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One topology per exchange, repeating.
+
+    Parameters
+    ----------
+    topologies
+        Exchange ``e`` uses number ``e`` modulo the period; all have the same peers.
+
+    Raises
+    ------
+    TopologyError
+        No topologies, or two with different peers.
+
+    Examples
+    --------
+    >>> left, right = Topology(("a", "b", "c"), (("a", "b"),)), Topology(("a", "b", "c"), (("b", "c"),))
+    >>> Schedule((left, right)).at(3).edges
+    (('b', 'c'),)
+    """
+
+    topologies: tuple[Topology, ...]
+
+    def __post_init__(self) -> None:
+        if not self.topologies:
+            raise TopologyError("Expected a schedule of at least one topology, got none; add one.")
+        for number, topology in enumerate(self.topologies):
+            if odd := sorted(set(topology.peers) ^ set(self.peers)):
+                raise TopologyError(
+                    f"Expected the same peers in every topology of a schedule, got {brief(odd)} in only one of "
+                    f"number 0 and number {number}; give both all peers."
+                )
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The peers of every topology, sorted."""
+        return self.topologies[0].peers
+
+    @property
+    def period(self) -> int:
+        """After how many exchanges the schedule repeats."""
+        return len(self.topologies)
+
+    @cached_property
+    def union(self) -> Topology:
+        """Every edge of a period; directed where any topology is."""
+        if not any(topology.directed for topology in self.topologies):
+            return Topology(self.peers, tuple(edge for each in self.topologies for edge in each.edges))
+        arcs: set[tuple[str, str]] = set()
+        for each in self.topologies:
+            arcs.update(each.edges)
+            if not each.directed:
+                arcs.update((b, a) for a, b in each.edges)
+        return Topology(self.peers, tuple(arcs), directed=True)
+
+    def at(self, exchange: int) -> Topology:
+        """Return the topology of one exchange."""
+        return self.topologies[exchange % self.period]
+
+    def neighbours(self, peer: str) -> tuple[str, ...]:
+        """Peers that ever share an edge with ``peer``, sorted."""
+        return self.union.neighbours(peer)
+
+    def hears(self, peer: str) -> tuple[str, ...]:
+        """Peers whose rows ``peer`` ever receives, sorted."""
+        return self.union.hears(peer)
+
+    def heard_by(self, peer: str) -> tuple[str, ...]:
+        """Peers that ever receive the row of ``peer``, sorted."""
+        return self.union.heard_by(peer)
+
+
+def check_connected(topology: Topology | Schedule) -> None:
+    """Every peer must be reachable from every other, along the arrows, within a period.
+
+    Raises
+    ------
+    TopologyError
+        Naming the parts that do not reach each other.
+    """
+    union = topology.union
+    count, label = csgraph.connected_components(union.adjacency, directed=True, connection="strong")
+    if count == 1:
+        return
+    parts: dict[int, list[str]] = {}
+    for peer, part in zip(union.peers, label, strict=True):
+        parts.setdefault(part, []).append(peer)
+    shown = [brief(part) for part in list(parts.values())[:4]] + ["..."] * (count > 4)
+    raise TopologyError(
+        f"Expected a graph in which every peer reaches every other, got {count} parts ({' | '.join(shown)}); "
+        "add edges between them."
+    )
+
+
+def diameter(topology: Topology | Schedule) -> int:
+    """Return the largest number of edges between two peers on a shortest path; 0 for a single peer.
+
+    Raises
+    ------
+    TopologyError
+        The graph is not connected.
+    """
+    check_connected(topology)
+    adjacency = topology.union.adjacency
+    longest = 0.0
+    for start in range(0, adjacency.shape[0], 256):  # in blocks, to keep memory at 256 x N
+        sources = np.arange(start, min(start + 256, adjacency.shape[0]))
+        longest = max(longest, csgraph.dijkstra(adjacency, indices=sources, unweighted=True).max())
+    return int(longest)
+
+
+def turns(topology: Topology) -> dict[str, int]:
+    """Give each peer a turn to send, so that no listener hears two at once, nor while it sends itself.
+
+    A greedy colouring of the square of the graph, most conflicts first, ties by name. Large transfers
+    that take turns do not share a listener's downlink.
+
+    Returns
+    -------
+    dict
+        Turn of each peer, from 0, in peer order.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> turns(ring(6))
+    {'peer0': 0, 'peer1': 1, 'peer2': 2, 'peer3': 0, 'peer4': 1, 'peer5': 2}
+    """
+    hears = topology.adjacency
+    conflicts = _sorted(hears.T @ hears + hears + hears.T)
+    colour = np.full(len(topology.peers), -1)
+    for row in np.argsort(-np.diff(conflicts.indptr), kind="stable"):
+        others = colour[conflicts.indices[conflicts.indptr[row] : conflicts.indptr[row + 1]]]
+        taken = np.zeros(len(others) + 1, dtype=bool)  # one of these many is free
+        taken[others[(others >= 0) & (others < len(taken))]] = True
+        colour[row] = np.argmin(taken)
+    return dict(zip(topology.peers, colour.tolist(), strict=True))
+
+
+def brief(names: Iterable[str], *, most: int = 4) -> str:
+    """Return the first names for an error's sentence, and how many more there are.
+
+    >>> brief("abcdef")
+    'a, b, c, d and 2 more'
+    """
+    names = list(names)
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def _check_peers(peers: tuple[str, ...]) -> None:
+    if not peers:
+        raise TopologyError("Expected a graph with at least one peer, got an empty one; add peers.")
+    for name in peers:
+        if not NAME.fullmatch(name):
+            raise TopologyError(
+                f'Expected peer names of 1 to 22 letters, digits, "-" or "_", got {name!r}; rename that peer.'
+            )
+    for name, following in pairwise(peers):
+        if name == following:
+            raise TopologyError(f'Expected every peer once, got "{name}" twice; rename one of them.')
+
+
+def _check_edges(edges: list[tuple[str, str]], peers: set[str]) -> None:
+    for a, b in edges:
+        if a == b:
+            raise TopologyError(
+                f'Expected edges between two peers, got one from "{a}" to itself; '
+                "remove it, a peer always mixes its own row in."
+            )
+        if not {a, b} <= peers:
+            raise TopologyError(
+                f'Expected edges between known peers, got ("{a}", "{b}"); '
+                f"add {brief(sorted({a, b} - peers))} to the peers or remove the edge."
+            )
+
+
+def _sorted(matrix: scipy.sparse.sparray) -> scipy.sparse.csr_array:
+    csr = scipy.sparse.csr_array(matrix)
+    csr.sort_indices()
+    return csr

@@ -1,0 +1,176 @@
+"""A broker that is a dictionary: the transport of tests and of worlds in one process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Self
+
+from p2pfl.errors import TransportError
+from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish, matches
+
+
+class MemoryTransport:
+    """Channels joined on one of these hear each other; nothing leaves the process.
+
+    Delivery is immediate and in the order of publication, the same in every run.
+    A transport belongs to one event loop.
+
+    Parameters
+    ----------
+    limit
+        Largest payload in bytes.
+    lose
+        Called as ``lose(listener, message)`` for each delivery; where it returns true the message
+        is dropped in silence, as brokers do when a queue overflows.
+
+    Examples
+    --------
+    >>> async def hello():
+    ...     transport = MemoryTransport()
+    ...     async with transport.join("ada") as ada, transport.join("bob") as bob:
+    ...         await bob.subscribe("+/news")
+    ...         await ada.publish("ada/news", b"hello")
+    ...         return await anext(bob)
+    >>> asyncio.run(hello())
+    Message(topic='ada/news', data=b'hello', retained=False)
+    """
+
+    def __init__(self, *, limit: int = LIMIT, lose: Callable[[str, Message], bool] | None = None) -> None:
+        self._broker = _Broker(lose or (lambda _listener, _message: False))
+        self._limit = limit
+
+    @asynccontextmanager
+    async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["MemoryChannel"]:
+        """Open a channel under the name ``client``; an older one of that name is lost."""
+        older = self._broker.channels.get(client)
+        if older is not None:
+            older.lose("another channel joined under its name")
+        channel = MemoryChannel(self._broker, client, will, limit=self._limit)
+        self._broker.channels[client] = channel
+        try:
+            await asyncio.sleep(0)  # as with a real broker, others run meanwhile
+            yield channel
+        finally:
+            channel.leave()
+
+
+class MemoryChannel:
+    """The :class:`~p2pfl.transport.channel.Channel` of :class:`MemoryTransport`."""
+
+    def __init__(self, broker: "_Broker", client: str, will: Will | None, *, limit: int) -> None:
+        self.client = client
+        self.limit = limit
+        self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None: nothing more will come
+        self._broker = broker
+        self._will = will
+        self._ended = ""  # why, once it has
+
+    async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
+        """Publish; see :class:`~p2pfl.transport.channel.Channel`."""
+        check_publish(topic, data, limit=self.limit)
+        self._check()
+        self._broker.publish(topic, bytes(data), retain=retain)
+        await asyncio.sleep(0)  # as with a real broker, others run meanwhile
+
+    async def subscribe(self, *filters: str) -> None:
+        """Subscribe; see :class:`~p2pfl.transport.channel.Channel`."""
+        check_filters(filters)
+        self._check()
+        for pattern in filters:
+            self._broker.subscribe(self, pattern)
+        await asyncio.sleep(0)
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Unsubscribe; see :class:`~p2pfl.transport.channel.Channel`."""
+        self._check()
+        for pattern in filters:
+            self._broker.unsubscribe(self, pattern)
+        await asyncio.sleep(0)
+
+    def abort(self) -> None:
+        """Lose the connection as a crash would."""
+        self.lose("it was aborted")
+
+    def lose(self, cause: str) -> None:
+        """End without a goodbye: the will is published."""
+        if not self._ended:
+            self._end(cause)
+            if self._will is not None:
+                self._broker.publish(self._will.topic, self._will.data, retain=True)
+
+    def leave(self) -> None:
+        """End with a goodbye: there is no will."""
+        if not self._ended:
+            self._end("it was left")
+
+    def __aiter__(self) -> Self:
+        """Iterate over what arrives."""
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message, waiting for it if need be."""
+        message = await self.arrived.get()
+        if message is None:
+            self.arrived.put_nowait(None)  # for whoever asks next
+            self._check()
+            raise AssertionError  # only an ended channel says None
+        return message
+
+    def _check(self) -> None:
+        if self._ended:
+            raise TransportError(
+                f"expected the channel {self.client} to the memory broker to be open, but {self._ended}: join again"
+            )
+
+    def _end(self, cause: str) -> None:
+        self._ended = cause
+        self._broker.remove(self)
+        self.arrived.put_nowait(None)
+
+
+class _Broker:
+    """Who asked for what, and what is kept for those who ask later."""
+
+    def __init__(self, lose: Callable[[str, Message], bool]) -> None:
+        self.channels: dict[str, MemoryChannel] = {}
+        self._lose = lose
+        self._retained: dict[str, bytes] = {}
+        # Plain topics are looked up and wildcards tried one by one; the inner dictionaries are ordered sets.
+        self._plain: dict[str, dict[MemoryChannel, None]] = {}
+        self._wild: dict[str, dict[MemoryChannel, None]] = {}
+
+    def publish(self, topic: str, data: bytes, *, retain: bool) -> None:
+        if retain and data:
+            self._retained[topic] = data
+        elif retain:
+            self._retained.pop(topic, None)
+        listeners = dict(self._plain.get(topic, {}))
+        for pattern, channels in self._wild.items():
+            if matches(pattern, topic):
+                listeners |= channels  # each hears it once, however many of its filters match
+        for channel in listeners:
+            self._deliver(channel, Message(topic, data, retained=False))
+
+    def subscribe(self, channel: MemoryChannel, pattern: str) -> None:
+        table = self._wild if "+" in pattern or "#" in pattern else self._plain
+        table.setdefault(pattern, {})[channel] = None
+        for topic, data in self._retained.items():
+            if matches(pattern, topic):
+                self._deliver(channel, Message(topic, data, retained=True))
+
+    def unsubscribe(self, channel: MemoryChannel, pattern: str) -> None:
+        for table in (self._plain, self._wild):
+            if pattern in table:
+                table[pattern].pop(channel, None)
+                if not table[pattern]:
+                    del table[pattern]
+
+    def remove(self, channel: MemoryChannel) -> None:
+        for pattern in [*self._plain, *self._wild]:
+            self.unsubscribe(channel, pattern)
+        if self.channels.get(channel.client) is channel:
+            del self.channels[channel.client]
+
+    def _deliver(self, channel: MemoryChannel, message: Message) -> None:
+        if not self._lose(channel.client, message):
+            channel.arrived.put_nowait(message)

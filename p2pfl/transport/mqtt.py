@@ -1,0 +1,372 @@
+"""The transport over a real broker; the only module that knows aiomqtt and paho.
+
+aiomqtt is the package that used to be called asyncio-mqtt.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import aiomqtt
+
+from p2pfl.errors import BrokerError, TransportError
+from p2pfl.transport.address import Address
+from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish
+
+ANSWER = 10.0
+"""Seconds the broker has to answer anything, the time on the wire not counted."""
+
+SLOWEST = 16 * 1024
+"""Bytes a second below which a link counts as dead: a publish may take ``ANSWER + bytes / SLOWEST`` seconds."""
+
+CONCURRENT = 16
+"""Publishes of one channel that wait for their acknowledgement at the same time."""
+
+_ENVELOPE = 512  # room for the topic and the MQTT header where a broker caps the whole packet
+_FILTERS = 8  # hosted brokers take no more in one packet
+_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # with Nagle's algorithm QoS 1 runs at a third of the speed
+_LOGGER = logging.getLogger(__name__)
+_LOGGER.setLevel(logging.CRITICAL + 1)  # what matters is raised
+
+T = TypeVar("T")
+
+
+class MqttTransport:
+    """Peers meet on an MQTT broker; each channel is one connection with a clean session, QoS 1 throughout.
+
+    Parameters
+    ----------
+    url
+        ``mqtt://host:1883``, ``mqtts://host:8883``, ``ws://host:80/mqtt`` or ``wss://host:443/mqtt``; the
+        port may be left out and ``user:password@`` put in, percent-encoded. It never shows in a message.
+    ca
+        PEM file of the authority that signed the broker's certificate; the system's authorities if
+        absent. The broker's certificate and name are always verified.
+    certificate, key
+        PEM files that prove who we are, where the broker asks for that; the key may be in the
+        certificate's file.
+    version
+        4 is MQTT 3.1.1; 5 lets the broker say why it refuses, and what it caps, at a quarter less speed.
+    keepalive
+        Seconds of silence after which a ping goes out; a broker publishes the will after one and a half of these.
+    limit
+        Largest payload in bytes, or less where an MQTT 5 broker says so.
+
+    Raises
+    ------
+    BrokerError
+        The URL or a certificate cannot be used.
+
+    Examples
+    --------
+    >>> MqttTransport("mqtt://ada:secret@example.org")
+    MqttTransport('mqtt://example.org:1883')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        ca: Path | None = None,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        version: int = 4,
+        keepalive: float = 15.0,
+        limit: int = LIMIT,
+    ) -> None:
+        self._where = Address.parse(url)
+        self._limit = limit
+        if version not in (4, 5):
+            raise BrokerError(f"expected MQTT version 4 (that is 3.1.1) or 5, got {version}: choose one of them")
+        self._options: dict[str, Any] = {
+            "protocol": aiomqtt.ProtocolVersion(version),
+            "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by itself
+            "keepalive": max(1, round(keepalive)),
+            "tls_context": self._where.tls(ca, certificate, key),
+        }
+
+    def __repr__(self) -> str:
+        """Without user and password."""
+        return f"MqttTransport({str(self._where)!r})"
+
+    @asynccontextmanager
+    async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["MqttChannel"]:
+        """Connect under the name ``client``; leaving the context disconnects, so no will.
+
+        Cancelling takes up to five seconds while a host does not answer: the thread that connects
+        cannot be interrupted.
+
+        Raises
+        ------
+        BrokerError
+            The broker cannot be reached or does not let us in; says why and what to do.
+        """
+        connection = _Connection(self._where, client, will, **self._options)
+        try:
+            await connection.open()
+        except (aiomqtt.MqttError, UnicodeError) as error:
+            raise BrokerError(_unreachable(self._where, error)) from error
+        try:
+            yield MqttChannel(connection, self._limit)
+        finally:
+            await connection.leave()
+
+
+class MqttChannel:
+    """The :class:`~p2pfl.transport.channel.Channel` of :class:`MqttTransport`."""
+
+    def __init__(self, connection: "_Connection", limit: int) -> None:
+        self.limit = min(limit, connection.cap - _ENVELOPE)
+        self._connection = connection
+        self._turns = asyncio.Semaphore(min(CONCURRENT, connection.window))
+
+    async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
+        """Publish; see :class:`~p2pfl.transport.channel.Channel`."""
+        check_publish(topic, data, limit=self.limit)
+        payload = bytes(data) if isinstance(data, memoryview) else data  # paho takes no views
+        patience = ANSWER + len(payload) / SLOWEST
+        where = self._connection.where
+        async with self._turns:
+            try:
+                async with asyncio.timeout(patience):
+                    refusal = await self._connection.send(topic, payload, retain=retain)
+            except TimeoutError:
+                raise TransportError(
+                    f"expected {where} to acknowledge {len(payload)} bytes on {topic} within {patience:.0f} s, but"
+                    " nothing came: check the link and the load of the broker"
+                ) from None
+        if refusal:
+            raise TransportError(
+                f"expected {where} to take {len(payload)} bytes on {topic}, but it refused ({refusal}): check what"
+                " this peer may publish there"
+            )
+
+    async def subscribe(self, *filters: str) -> None:
+        """Subscribe; see :class:`~p2pfl.transport.channel.Channel`."""
+        check_filters(filters)
+        for start in range(0, len(filters), _FILTERS):
+            some = filters[start : start + _FILTERS]
+            codes = await self._connection.ask(self._connection.subscribe([(pattern, 1) for pattern in some]))
+            for pattern, code in zip(some, codes, strict=True):
+                if getattr(code, "is_failure", False):
+                    raise TransportError(
+                        f"expected {self._connection.where} to grant {pattern}, but it refused ({code}): check what"
+                        " this peer may read"
+                    )
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Unsubscribe; see :class:`~p2pfl.transport.channel.Channel`."""
+        for start in range(0, len(filters), _FILTERS):
+            some = list(filters[start : start + _FILTERS])
+            await self._connection.ask(self._connection.unsubscribe(some))
+
+    def abort(self) -> None:
+        """Lose the connection as a crash would."""
+        self._connection.drop("it was aborted")
+
+    def __aiter__(self) -> Self:
+        """Iterate over what arrives."""
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message, waiting for it if need be."""
+        arrived = self._connection.arrived
+        message = await arrived.get()
+        if message is None:
+            arrived.put_nowait(None)  # for whoever asks next
+            raise self._connection.lost()
+        return message
+
+
+class _Connection(aiomqtt.Client):
+    """aiomqtt, made to tell what it keeps to itself: refusals, the broker's limits, why a connection ended.
+
+    Private names of aiomqtt 2.5 in use: ``_client``, ``_loop``, ``_connected``, ``_disconnected`` and the
+    five ``_on_...`` below; of paho ``_sock_close``. The tests of this room fail where one changes.
+    """
+
+    def __init__(self, where: Address, client: str, will: Will | None, **options: Any) -> None:
+        super().__init__(
+            where.host,
+            where.port,
+            identifier=client,
+            username=where.user,
+            password=where.password,
+            will=None if will is None else aiomqtt.Will(will.topic, will.data, qos=1, retain=True),
+            transport="websockets" if where.web else "tcp",
+            websocket_path=where.path if where.web else None,
+            socket_options=[_NODELAY],
+            timeout=ANSWER,
+            max_inflight_messages=2**16 - 1,  # the turns of the channel bound it
+            logger=_LOGGER,
+            **options,
+        )
+        self.pending_calls_threshold = 2**16
+        self.where = where
+        self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons
+        self.cap = 2**28  # largest packet; MQTT itself has no larger one
+        self.window = CONCURRENT
+        self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None: nothing more will come
+        self._answers: dict[int, asyncio.Future[str | None]] = {}  # refusal, "" for none, None: connection lost
+
+    async def open(self) -> None:
+        """Connect; on any failure nothing is left behind."""
+        opening = asyncio.ensure_future(self.__aenter__())
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not self._connected.done():
+                self._connected.set_exception(aiomqtt.MqttError("given up"))
+            await asyncio.wait([opening])  # its thread cannot be interrupted
+            if opening.exception() is None:
+                await self.leave()
+            else:
+                self.drop("it was given up")
+            raise
+        except BaseException:
+            self.drop("it was never open")
+            raise
+        self._disconnected.add_done_callback(self._ended)
+        if self.where.web:  # aiomqtt leaves websockets alone
+            raw: Any = self._client.socket()
+            raw._socket.setsockopt(*_NODELAY)  # noqa: SLF001 - paho's wrapper offers no other way
+
+    async def leave(self) -> None:
+        """Say goodbye, so that the broker publishes no will; a broker that does not react is left all the same."""
+        try:
+            with contextlib.suppress(aiomqtt.MqttError):
+                await self.__aexit__(None, None, None)
+        finally:
+            self.drop("it was left")
+
+    def drop(self, cause: str) -> None:
+        """Close the socket without a word."""
+        if not self._disconnected.done():
+            self._disconnected.set_exception(aiomqtt.MqttError(cause))
+            self._disconnected.exception()  # seen; asyncio need not log it
+        self._client._sock_close()  # noqa: SLF001 - disconnect() would say goodbye
+
+    async def send(self, topic: str, payload: bytes | bytearray, *, retain: bool) -> str:
+        """Publish at QoS 1 and return the broker's refusal, "" if there is none."""
+        info = self._client.publish(topic, payload, qos=1, retain=retain)
+        if info.rc != 0:
+            raise self.lost()
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._answers[info.mid] = answer
+        try:
+            refusal = await answer
+        finally:
+            self._answers.pop(info.mid, None)
+        if refusal is None:
+            raise self.lost(len(payload))
+        return refusal
+
+    async def ask(self, call: Coroutine[Any, Any, T]) -> T:
+        """Await a call of aiomqtt, but no longer than the connection lasts."""
+        asked = asyncio.ensure_future(call)
+        try:
+            waiting: set[asyncio.Future[Any]] = {asked, self._disconnected}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+        except aiomqtt.MqttError as error:
+            if not self._disconnected.done():
+                raise TransportError(
+                    f"expected {self.where} to answer within {ANSWER:.0f} s, but it did not ({error}): check the link"
+                ) from error
+        finally:
+            asked.cancel()
+        raise self.lost()
+
+    def lost(self, size: int = 0) -> TransportError:
+        """Say that the connection is lost and why; ``size`` bytes were on their way."""
+        error = self._disconnected.exception() if self._disconnected.done() else None
+        cause = str(getattr(error, "rc", None) or error or "it was left")
+        if "Unspecified error" in cause:  # MQTT 3.1.1 has no reasons
+            cause = "the broker or the network closed it"
+        remedy = "check the broker and whether another peer joined under the same name"
+        if size > _ENVELOPE and self._mute:
+            remedy = f"check the broker, also whether it takes packets of {size} bytes"
+        return TransportError(f"expected the connection to {self.where} to last, but it is lost ({cause}): {remedy}")
+
+    def _ended(self, disconnected: asyncio.Future[None]) -> None:
+        disconnected.exception()  # seen; asyncio need not log it
+        self.arrived.put_nowait(None)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(None)
+
+    def _on_connect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
+        self.cap = getattr(properties, "MaximumPacketSize", self.cap)
+        self.window = getattr(properties, "ReceiveMaximum", self.window)
+        super()._on_connect(client, userdata, flags, reason_code, properties)
+
+    def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
+        if not self._connected.done():  # aiomqtt would wait for an answer that cannot come
+            self._connected.set_exception(aiomqtt.MqttError("closed"))
+        super()._on_disconnect(client, userdata, flags, reason_code, properties)
+
+    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:  # noqa: ARG002 - paho's signature
+        self.arrived.put_nowait(Message(message.topic, message.payload, bool(message.retain)))
+
+    def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:  # noqa: ARG002 - paho's signature
+        answer = self._answers.get(mid)
+        if answer is not None and not answer.done():
+            answer.set_result(str(reason_code) if reason_code.is_failure else "")
+
+    def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:  # noqa: ARG002 - paho's signature
+        # aiomqtt registers the number of the socket later, when it may be closed or another connection's.
+        def write() -> None:
+            try:
+                client.loop_write()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the connection is over
+                self.drop(str(error))
+
+        def register() -> None:
+            if client.socket() is sock:
+                self._loop.add_writer(sock.fileno(), write)
+
+        if self._connected.done():
+            register()
+        else:  # we may be in the thread that connects
+            self._loop.call_soon_threadsafe(register)
+
+
+def _unreachable(where: Address, error: Exception) -> str:
+    """Say in one sentence why a broker cannot be reached and what to do about it."""
+    cause = error.__context__ or error  # aiomqtt keeps the exception of the socket there
+    match cause:
+        case ssl.SSLCertVerificationError():
+            why = f"its certificate is not to be trusted ({cause.verify_message.rstrip('.')})"
+            remedy = "name the CA that signed it, and the host as the certificate does"
+        case ssl.SSLError():
+            why = f"TLS failed ({cause.reason or cause})"
+            remedy = "check that this is its TLS port and whether it asks for a certificate"
+        case ConnectionRefusedError():
+            why, remedy = "nothing listens there", "start one with `p2pfl broker` or correct host and port"
+        case socket.gaierror() | UnicodeError():
+            why, remedy = f"the host {where.host} is not known", "check its spelling and the network"
+        case TimeoutError():
+            why, remedy = "nothing answers there", "check host, port and firewall"
+        case aiomqtt.MqttCodeError():
+            why, remedy = f"it does not let us in ({cause.rc})", _REMEDIES.get(str(cause.rc), "check its log")
+        case OSError():
+            why, remedy = f"the connection failed ({cause.strerror or cause})", "check host, port and network"
+        case _:
+            why, remedy = f"it closed the connection ({cause})", "check that scheme, port and MQTT version are its own"
+    return f"expected an MQTT broker at {where}, but {why}: {remedy}"
+
+
+_REMEDIES = {
+    "Bad user name or password": "correct them in the URL, mqtt://user:password@host",
+    "Not authorized": "put user and password in the URL, mqtt://user:password@host, or give a certificate",
+    "Unsupported protocol version": "ask for another MQTT version",
+    "Client identifier not valid": "rename the peer",
+    "Server unavailable": "wait, or look at its log",
+}

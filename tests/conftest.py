@@ -1,0 +1,17 @@
+"""What all tests share."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests/swarms.py
+os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """Peers of one process must not each start as many threads as there are cores."""
+    torch.set_num_threads(1)

@@ -1,0 +1,46 @@
+"""Models by name."""
+
+import pytest
+import torch
+from torch import nn
+
+from p2pfl.errors import ModelError
+from p2pfl.learning import build
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn"])
+@pytest.mark.parametrize("classes", [10, None])
+def test_models_fit_their_features_and_classes(name, classes):
+    model = build(name, shape=(1, 8, 8), classes=classes, seed=0)
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, classes or 1)
+
+
+def test_the_same_seed_gives_the_same_start_and_leaves_torch_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    one, other, third = (build("mlp", shape=(4,), classes=2, seed=seed).state_dict() for seed in (5, 5, 6))
+    assert torch.equal(torch.rand(1), expected)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not torch.equal(one["1.weight"], third["1.weight"])
+
+
+def test_a_class_of_ones_own_is_imported():
+    model = build("torch.nn:Linear", shape=(4,), classes=2, seed=0, options={"in_features": 4, "out_features": 2})
+    assert isinstance(model, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("resnet", {}, "package.module:Class"),
+        ("torch.nn:Nothing", {}, "could not be imported"),
+        ("nowhere.at.all:Model", {}, "could not be imported"),
+        ("mlp", {"wide": 3}, "could not be built"),
+        ("cnn", {}, r"\(C, H, W\)"),
+        ("builtins:dict", {}, "torch.nn.Module"),
+    ],
+)
+def test_models_that_cannot_be_built_are_refused_in_one_sentence(name, options, sentence):
+    with pytest.raises(ModelError, match=sentence):
+        build(name, shape=(4,), classes=2, seed=0, options=options)

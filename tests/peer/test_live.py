@@ -1,0 +1,171 @@
+"""Live peers meeting what live peers meet."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+import torch
+from swarms import SMALL, live
+
+from p2pfl.errors import PeerError, TransportError
+from p2pfl.experiment import plan, read
+from p2pfl.peer import Peer
+from p2pfl.transport import MemoryTransport
+from p2pfl.wire.messages import Chunk, decode
+
+QUICK = ["transport.patience=0.3", "transport.gather=0.3"]
+
+
+def parties(client, message):
+    """Who published a message and who gets it."""
+    owner, _, place = message.topic.split("/peer/")[1].partition("/")
+    return (place.removeprefix("in/") if place.startswith("in/") else owner), client.split("-")[1]
+
+
+def is_chunk(message):
+    return "/state" not in message.topic and isinstance(decode(message.data), Chunk)
+
+
+def test_only_neighbours_ever_exchange_rows():
+    heard = set()
+
+    def spy(client, message):
+        if is_chunk(message):
+            heard.add(parties(client, message))
+        return False
+
+    experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=5"])
+    asyncio.run(live(experiment, MemoryTransport(lose=spy)))
+    edges = plan(experiment).topology.edges
+    assert heard == {pair for a, b in edges for pair in ((a, b), (b, a))}
+
+
+def test_a_row_reaches_only_those_who_listen_in_that_exchange():
+    counts = Counter()
+
+    def spy(client, message):
+        if is_chunk(message):
+            counts[parties(client, message)] += 1
+        return False
+
+    changes = ["topology.kind=one_peer_exponential", "topology.peers=8", "rounds=1", "gossip.steps=3"]
+    asyncio.run(live(read(SMALL, changes=changes), MemoryTransport(lose=spy)))
+    assert len(counts) == 24
+    assert set(counts.values()) == {1}
+
+
+def test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference():
+    async def main():
+        transport = MemoryTransport()
+        names = ["peer0", "peer1"]
+        base = ["topology.kind=path", "topology.peers=2"]
+        plans = [
+            plan(read(SMALL, changes=[*base, f"learning.rate={rate}"]), only=[name])
+            for name, rate in zip(names, (0.1, 0.2), strict=True)
+        ]
+        async with asyncio.timeout(10):
+            peers = [Peer(name, it, transport=transport) for name, it in zip(names, plans, strict=True)]
+
+            async def one(peer):
+                async with peer:
+                    await peer.run()
+
+            return await asyncio.gather(*map(one, peers), return_exceptions=True)
+
+    errors = asyncio.run(main())
+    assert any(isinstance(error, PeerError) and "learning.rate = " in str(error) for error in errors)
+
+
+def test_a_peer_of_the_same_name_is_told_and_the_first_goes_on():
+    async def main():
+        experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=2"])
+        transport = MemoryTransport()
+        first = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=1)
+        async with asyncio.timeout(20), first:
+            running = asyncio.create_task(first.run())
+            while first.phase != "gathering":
+                await asyncio.sleep(0)
+            second = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=2)
+            async with second:
+                with pytest.raises(PeerError, match="choose another --name"):
+                    await second.run()
+            await live(experiment, transport, names=["peer1"])
+            await running
+
+    asyncio.run(main())
+
+
+def test_a_namesake_in_another_swarm_is_nobodys_business():
+    async def main():
+        transport = MemoryTransport()
+        one, other = (read(SMALL, changes=[f"name={name}", "rounds=1"]) for name in ("one", "other"))
+        await asyncio.gather(live(one, transport), live(other, transport))
+
+    asyncio.run(main())
+
+
+def test_neighbours_that_do_not_come_are_named():
+    experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=3", *QUICK])
+    with pytest.raises(BaseExceptionGroup) as caught:
+        asyncio.run(live(experiment, MemoryTransport(), names=["peer1"]))
+    assert "peer0, peer2 did not come" in str(caught.value.exceptions[0])
+
+
+def test_a_quorum_is_enough_to_start():
+    changes = ["topology.kind=path", "topology.peers=3", "transport.quorum=0.5", *QUICK]
+    experiment = read(SMALL, changes=changes)
+    ended = asyncio.run(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
+    assert ended["peer1"].records[0].missed == ["peer2"] * 3
+    assert ended["peer1"].records[0].heard == 3
+
+
+def test_a_neighbour_that_vanishes_leaves_its_weight_to_the_others():
+    async def main():
+        experiment = read(SMALL, changes=["topology.kind=complete", "topology.peers=4", "rounds=30"])
+        transport = MemoryTransport()
+
+        async def victim():
+            peer = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport)
+            async with peer:
+                running = asyncio.create_task(peer.run())
+                while peer.mailbox.exchange < (3, 0):
+                    await peer.link.news.wait()
+                peer.link.channel.abort()
+                with pytest.raises(TransportError):
+                    await running
+
+        others, _ = await asyncio.gather(live(experiment, transport, names=["peer1", "peer2", "peer3"]), victim())
+        return others
+
+    others = asyncio.run(main())
+    for ended in others.values():
+        assert ended.records[-1].round == 29
+        assert ended.records[-1].missed == ["peer0"] * 3
+        assert torch.isfinite(ended.state.rows).all()
+
+
+def test_every_row_arrives_although_the_network_loses_a_fifth_of_all_chunks():
+    chance = random.Random(5)
+    lost = []
+
+    def lossy(_, message):
+        if not is_chunk(message):
+            return False
+        lost.append(chance.random() < 0.2)
+        return lost[-1]
+
+    experiment = read(SMALL, changes=["rounds=2"])
+    ended = asyncio.run(live(experiment, MemoryTransport(lose=lossy)))
+    assert any(lost)
+    assert not any(record.missed for end in ended.values() for record in end.records)
+
+
+def test_large_rows_come_one_at_a_time():
+    changes = ["transport.chunk=1024", "model.hidden=[2000]", "topology.kind=complete", "topology.peers=5", "rounds=1"]
+    ended = asyncio.run(live(read(SMALL, changes=changes), MemoryTransport()))
+    for end in ended.values():
+        link = end.peer.link
+        assert end.peer.mailbox.large
+        assert not end.records[-1].missed
+        assert link.row_bytes / 2 < link.most_held < 1.5 * link.row_bytes

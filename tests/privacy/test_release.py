@@ -1,0 +1,264 @@
+import asyncio
+import math
+import tracemalloc
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pfl.errors import InputError, LearningError, PrivacyError
+from p2pfl.identity import SecretSource, SeededSource
+from p2pfl.neighbourhood import Heard, Released
+from p2pfl.privacy import release
+from p2pfl.privacy.masks import Masks, swarm_secrets
+from p2pfl.privacy.release import Settings, private
+from p2pfl.privacy.stream import BLOCK, normals
+from p2pfl.topology import Topology, complete, ring
+
+SOURCE = SeededSource(7)
+
+
+@dataclass(frozen=True)
+class Room:
+    """A neighbourhood in one place: everybody hears everybody."""
+
+    peers: tuple[str, ...]
+
+    async def release(self, rows, *, since, masses=None):
+        del since
+        return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
+
+    async def mix(self, released):
+        return Released(released.values.mean(0, keepdim=True).expand_as(released.rows), released.masses)
+
+    async def hear(self, released):
+        none = torch.zeros(0, dtype=torch.int64)
+        return Heard(released.values, none, none, none.double())
+
+
+def draw(count, size, seed=0, scale=1.0, dtype=torch.float32):
+    return (scale * torch.randn(count, size, generator=torch.Generator().manual_seed(seed))).to(dtype)
+
+
+def wrap(topology, peers=None, *, source=SOURCE, round=0, **chosen):
+    chosen = Settings(**chosen)
+    masks = None
+    if chosen.mask:
+        secrets = swarm_secrets(topology, source=SOURCE, run="test")
+        masks = Masks(secrets, deviation=chosen.mask, bits=chosen.bits, topology=topology)
+    return private(Room(peers or topology.peers), settings=chosen, masks=masks, source=source, round=round)
+
+
+def released(net, rows, since, masses=None):
+    return asyncio.run(net.release(rows, since=since, masses=masses))
+
+
+@st.composite
+def situations(draw):
+    """A connected graph, rows, masses and settings."""
+    peers = draw(st.lists(st.text("abzABZ019_-", min_size=1, max_size=22), min_size=2, max_size=6, unique=True))
+    edges = tuple((peers[draw(st.integers(0, late - 1))], peers[late]) for late in range(1, len(peers)))
+    masses = draw(
+        st.none() | st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.25]), min_size=len(peers), max_size=len(peers))
+    )
+    return Topology(tuple(peers), edges), None if masses is None else torch.tensor(masses).double()[:, None]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    situation=situations(),
+    size=st.integers(1, 40),
+    chosen=st.fixed_dictionaries(
+        {
+            "clip": st.sampled_from([0.5, 3.0, math.inf]),
+            "noise": st.sampled_from([0.0, 0.7]),
+            "bits": st.integers(1, 24),
+            "round": st.integers(0, 2**31),
+        }
+    ),
+)
+def test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit(situation, size, chosen):
+    topology, masses = situation
+    rows, since = draw(len(topology.peers), size), draw(len(topology.peers), size, seed=1)
+    grid = 2.0 ** chosen["bits"]
+    masked = released(wrap(topology, mask=10.0, **chosen), rows, since, masses)
+    if chosen["noise"]:
+        unmasked = released(wrap(topology, **chosen), rows, since, masses).rows
+    else:  # the definition, with numpy
+        weight = 1.0 if masses is None else masses.numpy()
+        start, difference = since.double().numpy() * weight, (rows.double() - since.double()).numpy() * weight
+        length = np.sqrt(np.square(difference).sum(axis=-1, keepdims=True))
+        difference = difference * np.minimum(1.0, chosen["clip"] / np.maximum(length, 1e-300))
+        unmasked = torch.from_numpy((np.rint(start * grid) + np.rint(difference * grid)).astype(np.int64))
+    assert masked.rows.dtype == torch.int64
+    assert (masked.grid, masked.dtype) == (chosen["bits"], torch.float32)
+    assert masked.masses is masses
+    assert torch.equal(masked.rows.sum(0), unmasked.sum(0))
+    assert not torch.equal(masked.rows, unmasked)
+
+
+@pytest.mark.parametrize("size", [7, 3000, BLOCK + 5])
+@pytest.mark.parametrize(
+    "chosen", [{"clip": 0.5}, {"clip": 0.5, "noise": 1.0}, {"clip": 2.0, "noise": 0.1, "mask": 3.0}]
+)
+def test_a_peer_releases_the_same_row_alone_and_in_a_stack(size, chosen):
+    topology = ring(5)
+    rows, since, masses = (
+        draw(5, size),
+        draw(5, size, seed=1),
+        torch.tensor([[0.0], [0.5], [1.0], [1.5], [2.0]]).double(),
+    )
+    together = released(wrap(topology, **chosen), rows, since, masses).rows
+    for row, peer in enumerate(topology.peers):
+        one = slice(row, row + 1)
+        alone = released(wrap(topology, (peer,), **chosen), rows[one], since[one], masses[one]).rows
+        assert torch.equal(alone, together[one])
+
+
+def test_neutral_settings_are_the_plain_release_bit_for_bit():
+    topology = complete(3)
+    rows = torch.tensor([[0.1, -0.0, math.inf], [1e-40, math.nan, 3.0], [1.0, 2.0, 3.0]])
+    net = wrap(topology)
+    assert released(net, rows, draw(3, 3)).rows is rows
+    masses = torch.tensor([[0.5], [1.0], [3.0]]).double()
+    weighted = released(net, rows, draw(3, 3), masses)
+    assert torch.equal(weighted.rows.nan_to_num(9.0), (rows * masses).float().nan_to_num(9.0))
+    assert weighted.grid is None
+
+
+def test_masks_that_are_not_asked_for_change_nothing():
+    topology = ring(3)
+    masks = Masks(swarm_secrets(topology, source=SOURCE, run="test"), deviation=1.0, topology=topology)
+    rows, since = draw(3, 10), draw(3, 10, seed=1)
+    net = private(Room(topology.peers), settings=Settings(noise=0.5), masks=masks, source=SOURCE, round=0)
+    assert torch.equal(released(net, rows, since).rows, released(wrap(topology, noise=0.5), rows, since).rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_clipping_alone_shortens_the_difference_and_stays_in_floats(dtype):
+    since = draw(3, 1000, seed=1, dtype=dtype)
+    rows = since + draw(3, 1000, scale=0.001, dtype=dtype)
+    rows[1] += 1.0
+    out = released(wrap(ring(3), clip=1.0), rows, since)
+    assert out.grid is None
+    assert out.rows.dtype == dtype
+    assert torch.equal(out.rows[[0, 2]], rows[[0, 2]])  # short differences pass
+    moved = torch.linalg.vector_norm((out.rows - since).double(), dim=-1)
+    assert moved[1] == pytest.approx(1.0, rel=torch.finfo(dtype).eps * 10)
+
+
+def test_a_wide_clip_with_tiny_noise_reads_back_as_the_rows():
+    rows, since = draw(4, 100), draw(4, 100, seed=1)
+    out = released(wrap(ring(4), clip=1e6, noise=1e-9, bits=24), rows, since)
+    torch.testing.assert_close(out.values, rows, atol=2.0**-23, rtol=1e-6)
+
+
+def test_private_noise_has_its_deviation_and_is_new_for_each_peer_round_and_release():
+    topology, size = complete(2), 100_000
+    rows = torch.zeros(2, size)
+    net = wrap(topology, noise=0.5)
+    drawn = [
+        released(net, rows, rows),
+        released(net, rows, rows),
+        released(wrap(topology, noise=0.5, round=1), rows, rows),
+    ]
+    noises = torch.cat([one.values for one in drawn]).double()
+    torch.testing.assert_close(torch.cov(noises), 0.25 * torch.eye(6).double(), atol=0.005, rtol=0)
+
+
+def test_a_second_release_in_a_round_has_new_masks():
+    topology, rows = ring(3), torch.zeros(3, 1000)
+    net = wrap(topology, mask=5.0)
+    first, second = released(net, rows, rows).rows, released(net, rows, rows).rows
+    assert not first.sum(0).any()
+    assert not second.sum(0).any()
+    assert abs(np.corrcoef(first[0].numpy(), second[0].numpy())[0, 1]) < 0.2
+
+
+def test_noise_is_the_mask_stream_under_a_key_of_the_source():
+    rows = torch.zeros(1, 50)
+    out = released(wrap(complete(1), noise=0.25), rows, rows)
+    key = SOURCE.bytes(32, purpose="noise 0", peer="peer0", round=0)
+    np.testing.assert_array_equal(out.rows[0].numpy(), np.rint(normals(key, 50) * 0.25 * 2**20))
+
+
+def test_noise_from_the_secret_source_differs_every_time():
+    rows = torch.zeros(2, 50)
+    net = wrap(complete(2), noise=0.25, source=SecretSource())
+    other = wrap(complete(2), noise=0.25, source=SecretSource())
+    assert not torch.equal(released(net, rows, rows).rows, released(other, rows, rows).rows)
+
+
+def test_a_peer_that_sits_out_releases_noise_and_masks_alone():
+    topology, size = ring(3), 50
+    masses = torch.tensor([[0.0], [1.0], [2.0]]).double()
+    chosen = {"clip": 1.0, "noise": 0.3, "mask": 2.0}
+    out = released(wrap(topology, **chosen), draw(3, size), draw(3, size, seed=1), masses).rows
+    zeros = torch.zeros(3, size)
+    assert torch.equal(out[0], released(wrap(topology, **chosen), zeros, zeros).rows[0])
+
+
+def test_mixing_and_hearing_are_left_to_the_wrapped_neighbourhood():
+    net = wrap(complete(2), clip=1.0)
+    rows = Released(draw(2, 4))
+    assert net.peers == ("peer0", "peer1")
+    assert torch.equal(asyncio.run(net.mix(rows)).rows[0], rows.rows.mean(0))
+    assert asyncio.run(net.hear(rows)).rows is rows.rows
+
+
+@pytest.mark.parametrize("block", [64, 1 << 10])
+def test_the_size_of_a_block_changes_no_released_integer(block, monkeypatch):
+    rows, since, chosen = draw(3, 5000), draw(3, 5000, seed=1), {"clip": 1e9, "noise": 0.3, "mask": 2.0}
+    expected = released(wrap(ring(3), **chosen), rows, since).rows
+    monkeypatch.setattr(release, "BLOCK", block)
+    assert torch.equal(released(wrap(ring(3), **chosen), rows, since).rows, expected)
+
+
+def test_a_large_row_needs_little_memory_beside_its_integers():
+    size = 1 << 21
+    rows, since, net = (
+        torch.ones(1, size),
+        torch.zeros(1, size),
+        wrap(ring(3), ("peer0",), clip=1.0, noise=0.1, mask=1.0),
+    )
+    tracemalloc.start()
+    released(net, rows, since)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * 8 * size
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("chosen", [{"clip": 1.0}, {"clip": 1.0, "noise": 0.1}, {"noise": 0.1}, {"mask": 1.0}])
+@pytest.mark.parametrize("masses", [None, torch.tensor([[1.0], [0.0], [1.0]]).double()])
+def test_a_row_that_is_not_finite_never_leaves(bad, chosen, masses):
+    rows = torch.zeros(3, 10)
+    rows[1, 4] = bad
+    with pytest.raises(LearningError, match="the row of peer1 to be finite"):
+        released(wrap(ring(3), **chosen), rows, torch.zeros(3, 10), masses)
+
+
+@pytest.mark.parametrize("part", ["rows", "since"])
+def test_a_value_beyond_the_grid_names_its_peer(part):
+    values = {"rows": torch.zeros(3, 10), "since": torch.zeros(3, 10)}
+    values[part][2, 4] = 3e9
+    with pytest.raises(PrivacyError, match=r"of peer2 below 2.14748e\+09 .*got 3e\+09"):
+        released(wrap(ring(3), noise=0.1), values["rows"], values["since"])
+
+
+@pytest.mark.parametrize("wrong", [{"clip": 0.0}, {"clip": math.nan}, {"noise": -1.0}, {"mask": math.inf}, {"bits": 0}])
+def test_settings_out_of_range_are_refused(wrong):
+    with pytest.raises(InputError, match="Expected a"):
+        Settings(**wrong)
+
+
+def test_masks_must_come_from_the_same_settings():
+    topology = ring(3)
+    masks = Masks(swarm_secrets(topology, source=SOURCE, run="test"), deviation=1.0, topology=topology)
+    room = Room(topology.peers)
+    for other, built in ((Settings(mask=2.0), masks), (Settings(mask=1.0, bits=24), masks), (Settings(mask=1.0), None)):
+        with pytest.raises(InputError, match="same settings"):
+            private(room, settings=other, masks=built, source=SOURCE, round=0)

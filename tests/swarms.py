@@ -1,0 +1,61 @@
+"""Live peers of an experiment in one process, for tests."""
+
+import asyncio
+from dataclasses import dataclass
+
+from p2pfl.algorithms import State
+from p2pfl.experiment import Experiment, plan
+from p2pfl.identity import Source
+from p2pfl.peer import Peer
+from p2pfl.report import Record
+from p2pfl.transport import Transport
+
+DEADLINE = 60.0
+"""Seconds in which any swarm of a test must have ended."""
+
+SMALL = {
+    "name": "test",
+    "seed": 3,
+    "rounds": 3,
+    "topology": {"kind": "small_world", "peers": 6, "degree": 4, "rewire": 0.5},
+    "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0},
+    "model": {"name": "mlp", "hidden": [8]},
+    "learning": {"dtype": "float64", "device": "cpu"},
+    "gossip": {"steps": 3},
+    "transport": {"patience": 20.0, "gather": 30.0},
+}
+"""An experiment that takes a moment, in double precision."""
+
+
+@dataclass
+class Ended:
+    """What became of a live peer."""
+
+    peer: Peer
+    state: State
+    records: list[Record]
+
+
+async def live(
+    experiment: Experiment, transport: Transport, *, source: Source | None = None, names: list[str] | None = None
+) -> dict[str, Ended]:
+    """Run peers, all by default, over one transport."""
+    ended: dict[str, Ended] = {}
+
+    async def one(name: str, life: int) -> None:
+        records: list[Record] = []
+        peer = Peer(
+            name,
+            plan(experiment, only=[name]),
+            transport=transport,
+            source=source,
+            incarnation=life,
+            observe=lambda record, _: records.append(record),
+        )
+        async with peer:
+            ended[name] = Ended(peer, await peer.run(), records)
+
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        for life, name in enumerate(names or plan(experiment).topology.peers):
+            tasks.create_task(one(name, life))
+    return ended

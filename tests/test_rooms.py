@@ -1,0 +1,82 @@
+"""The table of rooms in CONTRIBUTING.md, held by reading the imports."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "p2pfl"
+
+ROOMS = {
+    "errors": set(),
+    "rows": {"errors"},
+    "topology": {"errors", "rows"},
+    "data": {"errors", "rows"},
+    "learning": {"errors", "rows", "data"},
+    "neighbourhood": {"errors", "rows", "topology"},
+    "algorithms": {"errors", "rows", "topology", "learning", "neighbourhood"},
+    "identity": {"errors"},
+    "privacy": {"errors", "rows", "topology", "identity", "neighbourhood"},
+    "wire": {"errors", "rows", "identity"},
+    "transport": {"errors"},
+    "experiment": {"errors", "rows", "topology", "data", "learning", "algorithms", "privacy"},
+    "report": {"errors", "experiment", "algorithms"},
+}
+BELOW = {*ROOMS}
+ROOMS["peer"] = BELOW
+ROOMS["simulation"] = BELOW - {"wire", "transport"}
+ROOMS["cli"] = BELOW | {"peer", "simulation"}
+
+PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhood", "algorithms"}
+SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
+ONLY_IN = {
+    "networkx": "topology/",
+    "msgspec": ("wire/", "experiment/", "report/", "peer/"),
+    "aiomqtt": "transport/mqtt.py",
+}
+
+
+def files():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path):
+    """Dotted names of all that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: expected absolute imports"
+            yield node.module
+            if node.module == "p2pfl":
+                yield from (f"p2pfl.{alias.name}" for alias in node.names)
+
+
+def room(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_downward_only(path):
+    here = room(path)
+    if here in {"__init__", "__main__"}:
+        return
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("p2pfl.")}
+    assert used - {here} <= ROOMS[here]
+
+
+@pytest.mark.parametrize("path", [path for path in files() if room(path) in PURE], ids=lambda path: path.stem)
+def test_pure_rooms_know_no_clock_loop_or_environment(path):
+    assert not {name.split(".")[0] for name in imports(path)} & SHELL
+
+
+@pytest.mark.parametrize("library", ONLY_IN)
+def test_a_library_is_known_in_its_room_alone(library):
+    allowed = ONLY_IN[library]
+    users = [str(path.relative_to(PACKAGE)) for path in files() if library in {n.split(".")[0] for n in imports(path)}]
+    assert users
+    assert all(user.startswith(allowed) for user in users), users
+
+
+def test_every_room_is_in_the_table():
+    assert {room(path) for path in files()} - {"__init__", "__main__"} == set(ROOMS)

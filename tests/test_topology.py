@@ -1,0 +1,452 @@
+import math
+import re
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given as holds_for
+from hypothesis import strategies as st
+
+from p2pfl import topology as graphs
+from p2pfl.errors import TopologyError
+from p2pfl.topology import Schedule, Topology, spectrum
+
+CONNECTED = [
+    *(graphs.ring(n) for n in (1, 2, 3, 9)),
+    *(graphs.star(6), graphs.path(7), graphs.complete(5), graphs.grid(3, 4), graphs.torus(3, 5), graphs.hypercube(3)),
+    graphs.small_world(20, degree=4, rewire=0.3, seed=1),
+    graphs.random_regular(14, degree=3, seed=1),
+    graphs.erdos_renyi(20, probability=0.2, seed=1),
+]
+
+
+@st.composite
+def connected_graphs(draw, *, most=12):
+    """A random tree and any further edges."""
+    n = draw(st.integers(1, most))
+    edges = [(i, draw(st.integers(0, i - 1))) for i in range(1, n)]
+    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda pair: pair[0] != pair[1])
+    extra = draw(st.lists(pairs, max_size=2 * n)) if n > 1 else []
+    return Topology(tuple(f"p{i:02}" for i in range(n)), tuple((f"p{a:02}", f"p{b:02}") for a, b in [*edges, *extra]))
+
+
+def dense(weights):
+    return weights.matrix.toarray()
+
+
+def rho(topology):
+    return graphs.contraction([graphs.metropolis(topology)])
+
+
+def period(schedule):
+    return [graphs.metropolis(topology) for topology in schedule.topologies]
+
+
+def refuses(sentence):
+    return pytest.raises(TopologyError, match=re.escape(sentence))
+
+
+# Exact: published and closed forms.
+
+
+@pytest.mark.parametrize(
+    ("topology", "published"),
+    [
+        *(
+            (graphs.ring(8), 0.80473785),
+            (graphs.ring(16), 0.94925302),
+            (graphs.ring(25), 0.97905544),
+            (graphs.ring(32), 0.98719019),
+        ),
+        *(
+            (graphs.ring(64), 0.99678982),
+            (graphs.ring(100), 0.99868449),
+            (graphs.path(8), 0.94925302),
+            (graphs.path(16), 0.98719019),
+        ),
+        *(
+            (graphs.torus(3, 3), 0.4),
+            (graphs.torus(4, 4), 0.6),
+            (graphs.torus(5, 5), 0.72360680),
+            (graphs.torus(8, 8), 0.88284271),
+        ),
+        *((graphs.torus(10, 10), 0.92360680), (graphs.hypercube(3), 0.5), (graphs.hypercube(4), 0.6)),
+        *((graphs.hypercube(5), 2 / 3), (graphs.hypercube(6), 5 / 7)),
+        *((graphs.star(n), 1 - 1 / n) for n in (3, 4, 10, 50)),
+        *((graphs.complete(n), 0.0) for n in (1, 2, 7)),
+    ],
+)
+def test_metropolis_contracts_by_the_published_rate(topology, published):
+    assert rho(topology) == pytest.approx(published, abs=5e-9)
+
+
+@pytest.mark.parametrize(
+    ("n", "published"),
+    [(4, 2 / 3), (6, 0.5), (12, 0.4), (16, 0.4), (32, 1 / 3), (100, 0.25), (5, 0.75), (25, 0.489139)],
+)
+def test_static_exponential_graph_has_the_published_gap(n, published):
+    assert graphs.gap([graphs.metropolis(graphs.exponential(n))]) == pytest.approx(published, abs=5e-7)
+
+
+@pytest.mark.parametrize("t", range(7))
+def test_one_peer_exponential_averages_exactly_after_one_period(t):
+    n = 2**t
+    product = np.eye(n)
+    for weights in period(graphs.one_peer_exponential(n)):
+        product = dense(weights) @ product
+    assert (product == np.full((n, n), 1 / n)).all()
+
+
+def test_static_steps_follow_from_the_spectrum_even_where_the_power_is_exact():
+    cube = [graphs.metropolis(graphs.hypercube(3))]  # rho = 1/2
+    assert [graphs.steps(cube, tolerance=2.0**-s) for s in range(1, 30)] == list(range(1, 30))
+    assert graphs.steps(cube, tolerance=2.0**-5 * 0.999) == 6
+    assert graphs.steps([graphs.metropolis(graphs.complete(5))], tolerance=1e-12) == 1
+    assert graphs.steps([graphs.metropolis(graphs.ring(1))], tolerance=1e-12) == 1
+
+
+def test_one_peer_exponential_reaches_any_tolerance_in_one_period():
+    weights = period(graphs.one_peer_exponential(16))
+    assert graphs.steps(weights, tolerance=1e-9) == 4
+    assert graphs.steps(lambda exchange: weights[exchange % 4], tolerance=1e-9) == 4
+
+
+def test_turns_of_known_graphs_are_as_few_as_possible():
+    assert max(graphs.turns(graphs.ring(6)).values()) == 2
+    assert sorted(graphs.turns(graphs.star(5)).values()) == [0, 1, 2, 3, 4]
+    assert graphs.turns(graphs.ring(1)) == {"peer0": 0}
+
+
+def test_builders_number_peers_to_equal_width():
+    assert graphs.ring(8).peers[:2] == ("peer0", "peer1")
+    assert graphs.ring(16).peers[-1] == "peer15"
+    assert graphs.ring(16).peers[0] == "peer00"
+    assert (
+        graphs.ring(1)
+        == graphs.path(1)
+        == graphs.complete(1)
+        == graphs.star(1)
+        == graphs.hypercube(0)
+        == Topology(("peer0",), ())
+    )
+    assert graphs.ring(2) == graphs.path(2) == graphs.torus(1, 2) == Topology(("peer0", "peer1"), (("peer0", "peer1"),))
+    assert graphs.exponential(5).hears("peer0") == ("peer1", "peer3", "peer4")
+    assert graphs.exponential(5).heard_by("peer0") == ("peer1", "peer2", "peer4")
+    assert [t.hears("peer0") for t in graphs.one_peer_exponential(8).topologies] == [("peer7",), ("peer6",), ("peer4",)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        *((graphs.ring(9), nx.cycle_graph(9)), (graphs.path(9), nx.path_graph(9)), (graphs.star(9), nx.star_graph(8))),
+        *((graphs.complete(6), nx.complete_graph(6)), (graphs.hypercube(4), nx.hypercube_graph(4))),
+        *((graphs.grid(3, 4), nx.grid_2d_graph(3, 4)), (graphs.torus(3, 5), nx.grid_2d_graph(3, 5, periodic=True))),
+    ],
+)
+def test_builders_build_the_graphs_networkx_builds(ours, theirs):
+    # Their nodes in sorted order are our numbers, so the graphs are equal and not only isomorphic.
+    names = dict(zip(sorted(theirs), ours.peers, strict=True))
+    assert Topology.from_graph(nx.relabel_nodes(theirs, names)) == ours
+
+
+# Neutral: what must change nothing.
+
+
+@holds_for(connected_graphs(), st.randoms(use_true_random=False))
+def test_a_topology_is_the_same_in_whatever_order_it_is_given(topology, random):
+    edges = [random.choice([(a, b), (b, a)]) for a, b in topology.edges]
+    peers = list(topology.peers)
+    random.shuffle(edges)
+    random.shuffle(peers)
+    again = Topology(tuple(peers), (*edges, *edges))
+    assert again == topology
+    assert hash(again) == hash(topology)
+    assert Topology.from_graph(again.to_graph()) == topology
+
+
+def test_a_topology_is_the_schedule_of_period_one():
+    ring = graphs.ring(5)
+    assert ring.at(7) is ring.union is ring
+    assert ring.period == Schedule((ring,)).period == 1
+    assert Schedule((ring,)).at(7) == Schedule((ring,)).union == ring
+
+
+@pytest.mark.parametrize("kind", ["small_world", "random_regular", "erdos_renyi"])
+def test_random_graphs_depend_on_the_seed_and_on_nothing_else(kind):
+    assert (
+        graphs.build(kind, peers=30, seed=3)
+        == graphs.build(kind, peers=30, seed=3)
+        != graphs.build(kind, peers=30, seed=4)
+    )
+
+
+def test_weights_of_ones_own_are_returned_as_given():
+    weights = graphs.max_degree(graphs.star(5))
+    assert (dense(graphs.given(graphs.star(5), dense(weights))) == dense(weights)).all()
+    assert (dense(graphs.given(graphs.star(5), weights.matrix)) == dense(weights)).all()
+
+
+# Invariants.
+
+
+@holds_for(connected_graphs(), st.sampled_from([graphs.metropolis, graphs.max_degree]))
+def test_weights_are_symmetric_doubly_stochastic_and_as_sparse_as_the_graph(topology, rule):
+    weights = rule(topology)
+    matrix = dense(weights)
+    assert weights.matrix.has_sorted_indices
+    assert matrix.dtype == np.float64
+    assert (matrix >= 0).all()
+    assert (matrix.diagonal() > 0).all()
+    np.testing.assert_allclose(matrix.sum(axis=0), 1, atol=1e-14)
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-14)
+    np.testing.assert_array_equal(matrix, matrix.T)
+    edges = nx.to_numpy_array(topology.to_graph(), nodelist=topology.peers)
+    np.testing.assert_array_equal((matrix - np.diag(matrix.diagonal())) > 0, edges > 0)
+    assert graphs.contraction([weights]) < 1
+    for row, peer in enumerate(topology.peers):
+        assert tuple(weights.row(peer)) == tuple(sorted((peer, *topology.hears(peer))))
+        assert list(weights.row(peer).values()) == matrix[row][matrix[row] > 0].tolist()
+
+
+@holds_for(connected_graphs(), st.booleans(), st.randoms(use_true_random=False))
+def test_no_listener_hears_two_peers_of_one_turn_nor_while_it_sends(topology, directed, random):
+    if directed:
+        arcs = tuple(random.choice([(a, b), (b, a)]) for a, b in topology.edges)
+        topology = Topology(topology.peers, arcs, directed=True)
+    turns = graphs.turns(topology)
+    assert tuple(turns) == topology.peers
+    for listener in topology.peers:
+        at_once = [turns[peer] for peer in (listener, *topology.hears(listener))]
+        assert len(set(at_once)) == len(at_once)
+
+
+@holds_for(connected_graphs(), st.lists(st.booleans(), min_size=1, max_size=4))
+def test_a_schedule_knows_the_union_of_its_exchanges(topology, ways):
+    schedule = Schedule(tuple(Topology(topology.peers, topology.edges, directed=way) for way in ways))
+    for peer in topology.peers:
+        each = [schedule.at(exchange) for exchange in range(schedule.period)]
+        assert set(schedule.hears(peer)) == {other for t in each for other in t.hears(peer)}
+        assert set(schedule.heard_by(peer)) == {other for t in each for other in t.heard_by(peer)}
+        assert schedule.neighbours(peer) == topology.neighbours(peer)
+
+
+@holds_for(connected_graphs(most=8), connected_graphs(most=8), st.sampled_from([0.3, 1e-2, 1e-4]))
+def test_steps_is_the_first_exchange_within_the_tolerance(one, other, tolerance):
+    other = Topology(one.peers, tuple(edge for edge in other.edges if set(edge) <= set(one.peers)))
+    weights = [graphs.metropolis(one), graphs.metropolis(other)]
+    count = graphs.steps(weights, tolerance=tolerance)
+    product = np.eye(len(one.peers)) - 1 / len(one.peers)
+    for exchange in range(count):
+        assert exchange == 0 or np.linalg.norm(product, 2) > tolerance * (1 - 1e-8)
+        product = dense(weights[exchange % 2]) @ product
+    assert np.linalg.norm(product, 2) <= tolerance * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("n", [9, 40, 101])
+def test_random_builders_give_what_their_name_says(n):
+    regular = graphs.random_regular(n, degree=4, seed=2)
+    dense_regular = graphs.random_regular(n, degree=n - 1, seed=2)
+    world = graphs.small_world(n, degree=4, rewire=0.5, seed=2)
+    graph = graphs.erdos_renyi(n, probability=0.3, seed=2)
+    for topology in (regular, dense_regular, world, graph):
+        assert len(topology.peers) == n
+        graphs.check_connected(topology)
+    assert {len(regular.hears(peer)) for peer in regular.peers} == {4}
+    assert dense_regular == graphs.complete(n)
+    assert len(world.edges) == 2 * n
+    assert graphs.small_world(n, degree=2, rewire=0, seed=2) == graphs.ring(n)
+
+
+# Oracles.
+
+
+@holds_for(connected_graphs())
+def test_diameter_and_adjacency_agree_with_networkx(topology):
+    graph = topology.to_graph()
+    assert graphs.diameter(topology) == nx.diameter(graph)
+    assert all(list(topology.hears(peer)) == sorted(graph[peer]) for peer in topology.peers)
+
+
+@holds_for(st.lists(connected_graphs(), min_size=1, max_size=3))
+def test_contraction_is_the_norm_of_the_product_without_its_mean(drawn):
+    peers = max(drawn, key=lambda graph: len(graph.peers)).peers
+    weights = [graphs.metropolis(Topology(peers, graph.edges)) for graph in drawn]
+    product = np.linalg.multi_dot([np.eye(len(peers)), *(dense(each) for each in reversed(weights))])
+    norm = np.linalg.svd(product - 1 / len(peers), compute_uv=False)[0]
+    assert graphs.contraction(weights) == pytest.approx(norm, abs=1e-12)
+
+
+@pytest.mark.parametrize("topology", [*CONNECTED, graphs.torus(15, 20), graphs.path(300)])
+def test_lanczos_agrees_with_the_closed_solver(topology, monkeypatch):
+    weights = graphs.metropolis(topology)
+    exact = np.linalg.svd(dense(weights) - 1 / len(topology.peers), compute_uv=False)[0]
+    monkeypatch.setattr(spectrum, "_DENSE", 80)  # the large ones by Lanczos, the small ones directly
+    assert graphs.contraction([weights]) == pytest.approx(exact, abs=1e-11)
+    other = graphs.metropolis(graphs.ring(len(topology.peers)))
+    both = np.linalg.svd(dense(weights) @ dense(other) - 1 / len(topology.peers), compute_uv=False)[0]
+    assert graphs.contraction([other, weights]) == pytest.approx(both, abs=1e-11)
+
+
+def test_lanczos_knows_the_large_closed_forms():
+    assert rho(graphs.ring(1000)) == pytest.approx(1 / 3 + 2 / 3 * math.cos(2 * math.pi / 1000), abs=1e-12)
+    assert rho(graphs.exponential(512)) == pytest.approx(1 - 2 / 10, abs=1e-12)
+    assert graphs.contraction(period(graphs.one_peer_exponential(512))) < 1e-14
+    assert rho(graphs.complete(300)) < 1e-14
+
+
+def test_chebyshev_steps_are_the_fewest_whose_polynomial_meets_the_tolerance():
+    for radius in (0.05, 0.5, 0.9, 0.999):
+        for tolerance in (0.5, 1e-3, 1e-9):
+            count = graphs.chebyshev_steps(radius, tolerance)
+            bounds = [1 / np.polynomial.Chebyshev.basis(s)(1 / radius) for s in range(count + 1)]
+            assert bounds[count] <= tolerance * (1 + 1e-6)
+            assert count == 1 or bounds[count - 1] > tolerance
+    assert graphs.chebyshev_steps(0.0, 1e-3) == 1
+
+
+def test_normal_directed_weights_take_the_short_way_to_the_same_steps():
+    weights = graphs.metropolis(graphs.one_peer_exponential(9).at(0))  # a directed ring
+    assert graphs.steps([weights], tolerance=1e-2) == graphs.steps(lambda _: weights, tolerance=1e-2)
+
+
+# What is refused, and how.
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "a+b", "#", "ä", "a" * 23, "a\n"])
+def test_malformed_names_are_refused(name):
+    with refuses(f'Expected peer names of 1 to 22 letters, digits, "-" or "_", got {name!r}; rename that peer.'):
+        Topology((name, "ada"), ())
+
+
+def test_graphs_that_contradict_themselves_are_refused():
+    with refuses('Expected every peer once, got "ada" twice; rename one of them.'):
+        Topology(("ada", "bob", "ada"), ())
+    with refuses('got ("ada", "bob"); add bob to the peers or remove the edge.'):
+        Topology(("ada",), (("ada", "bob"),))
+    with refuses('Expected one of the 3 peers (peer0, peer1, peer2), got "ada"; check its name.'):
+        graphs.ring(3).neighbours("ada")
+    with refuses('Expected one of the 5 peers (peer0, peer1, peer2, peer3 and 1 more), got "ada"'):
+        graphs.metropolis(graphs.ring(5)).row("ada")
+    with refuses("Expected a schedule of at least one topology, got none; add one."):
+        Schedule(())
+    with refuses("got peer3, peer4 in only one of number 0 and number 2; give both all peers."):
+        Schedule((graphs.ring(3), graphs.path(3), graphs.ring(5)))
+
+
+def test_parts_that_do_not_reach_each_other_are_named():
+    parts = Topology(tuple("abcde"), (("a", "c"), ("b", "d")))
+    with refuses("reaches every other, got 3 parts (a, c | b, d | e); add edges between them."):
+        graphs.check_connected(parts)
+    with refuses("got 2 parts (a | b)"):
+        graphs.check_connected(Topology(("a", "b"), (("a", "b"),), directed=True))
+    with refuses("got 9 parts (peer0 | peer1 | peer2 | peer3 | ...)"):
+        graphs.diameter(Topology(graphs.ring(9).peers, ()))
+    graphs.check_connected(Schedule((parts, Topology(tuple("abcde"), (("a", "b"), ("d", "e"))))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "sentence"),
+    [
+        ("rign", {}, 'got "rign"; try "ring".'),
+        ("small-world", {}, 'got "small-world"; try "small_world".'),
+        ("Torus", {}, 'got "Torus"; try "torus".'),
+        ("ring", {"peers": 0}, "Expected at least 1 of peers, got 0; raise it."),
+        ("grid", {"rows": 5}, "Expected rows of equal length, got 12 peers in 5 rows; change one of them."),
+        ("torus", {"rows": 0}, "got 12 peers in 0 rows"),
+        ("hypercube", {}, "Expected a power of two of peers in a hypercube, got 12; try 16."),
+        ("hypercube", {"peers": 9}, "got 9; try 8."),
+        ("random_regular", {"peers": 11, "degree": 3}, "got 11 times 3; change one of them by one."),
+        ("random_regular", {"degree": 12}, "below the number of peers (12), got 12; change the degree, add peers, or"),
+        ("random_regular", {"degree": 0}, "Expected a degree of at least 1"),
+        ("random_regular", {"degree": 1}, "Expected a random graph that is connected, got 100 draws that are not"),
+        ("small_world", {"peers": 3}, "below the number of peers (3), got 4; change the degree"),
+        ("small_world", {"degree": 3}, "Expected an even degree for a small world, half on each side, got 3; change"),
+        ("small_world", {"rewire": 1.5}, "Expected rewire to be a probability from 0 to 1, got 1.5; change it."),
+        ("erdos_renyi", {"probability": -0.1}, "Expected probability to be a probability from 0 to 1, got -0.1"),
+        ("erdos_renyi", {"probability": 0.0}, "got 100 draws that are not; raise the degree or the probability"),
+    ],
+)
+def test_impossible_experiments_are_refused_with_a_way_out(kind, options, sentence):
+    with refuses(sentence):
+        graphs.build(kind, **{"peers": 12, "seed": 0, **options})
+
+
+@pytest.mark.parametrize("n", [-1, 0])
+@pytest.mark.parametrize(
+    "builder", [graphs.ring, graphs.star, graphs.complete, graphs.exponential, graphs.one_peer_exponential]
+)
+def test_graphs_without_peers_are_refused(builder, n):
+    with refuses("Expected at least 1 of"):
+        builder(n)
+    with refuses("Expected at least 1 of rows and columns"):
+        graphs.grid(3, n)
+    with refuses("Expected a hypercube of dimension 0 or more, got -2; raise it."):
+        graphs.hypercube(-2)
+
+
+@pytest.mark.parametrize("kind", graphs.BUILDERS)
+def test_every_kind_is_built_from_a_number_of_peers(kind):
+    built = graphs.build(kind, peers=16, seed=5)
+    assert len(built.peers) == 16
+    graphs.check_connected(built)
+
+
+def test_grids_are_as_square_as_they_can_be():
+    assert graphs.build("grid", peers=12, seed=0) == graphs.grid(3, 4)
+    assert graphs.build("grid", peers=12, seed=0, rows=2) == graphs.grid(2, 6)
+    assert graphs.build("torus", peers=7, seed=0) == graphs.ring(7)
+
+
+def test_directed_graphs_need_balance():
+    star = Topology(("a", "b", "c"), (("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")), directed=True)
+    with refuses(
+        'is heard by as many peers as "a" hears (2), got "b", which hears 1 and is heard by 1; make the edges'
+    ):
+        graphs.metropolis(star)
+    assert (
+        dense(graphs.max_degree(star)).tolist() == dense(graphs.max_degree(Topology(star.peers, star.edges))).tolist()
+    )
+    with refuses('every peer hears and is heard by equally many peers, got "a", which hears 0 and is heard by 1; make'):
+        graphs.max_degree(Topology(("a", "b"), (("a", "b"),), directed=True))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        (np.eye(2), "Expected weights as a 3 x 3 matrix, one row a peer, got 2 x 2; resize it."),
+        ([["a"]], "Expected weights as an 3 x 3 matrix of numbers, got none ("),
+        (np.full((3, 3), np.nan), "Expected weights that are finite and not negative"),
+        ([[0.5, 0.75, -0.25], [0.75, 0.25, 0], [-0.25, 0, 1.25]], "Expected weights that are finite and not negative"),
+        (
+            [[1, 0, 0], [0.5, 0.4, 0], [0, 0, 1]],
+            "Expected every row of the weights to sum to 1 within 1e-09, got 0.9 in",
+        ),
+        (
+            [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 1, 0]],
+            "Expected every column of the weights to sum to 1 within 1e-09, got 2",
+        ),
+        (np.full((3, 3), 1 / 3), 'got a weight for "peer0" hearing "peer2", which is no edge; change either.'),
+        ([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], 'got none for "peer1" hearing "peer2", which is an edge; change'),
+    ],
+)
+def test_weights_that_do_not_fit_the_graph_are_refused(matrix, sentence):
+    with refuses(sentence):
+        graphs.given(graphs.path(3), matrix)
+
+
+def test_weights_that_never_agree_and_tolerances_out_of_range_are_refused():
+    swap = graphs.given(graphs.ring(2), [[0, 1], [1, 0]])
+    apart = graphs.metropolis(Topology(("a", "b"), ()))
+    turning = graphs.given(graphs.one_peer_exponential(3).at(0), scipy.sparse.csr_array(np.roll(np.eye(3), 1, axis=0)))
+    for tolerance in (0.0, 1.0, math.nan):
+        with refuses(f"Expected a tolerance between 0 and 1, got {tolerance}; change it."):
+            graphs.steps([swap], tolerance=tolerance)
+    with refuses("Expected weights whose contraction is below 1, got 1; connect all peers"):
+        graphs.steps([swap], tolerance=0.1)
+    with refuses("Expected weights whose contraction is below 1"):
+        graphs.chebyshev_steps(1.0, 0.1)
+    with refuses("got 2 parts that never mix; add edges between them."):
+        graphs.steps([apart, apart], tolerance=0.1)
+    with refuses("Expected weights that contract to 0.1, got none after 16384 exchanges; raise the tolerance"):
+        graphs.steps(lambda _: turning, tolerance=0.1)
