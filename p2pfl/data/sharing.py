@@ -97,9 +97,8 @@ def federate(
     """
     names = _checked_peers(peers)
     hands = names if only is None else _checked_peers(only)
-    for peer in hands:
-        if peer not in names:
-            raise DataError(f'Expected a peer of the swarm, got "{peer}"; {nearest(peer, names)}')
+    for peer in sorted(set(hands) - set(names)):
+        raise DataError(f'Expected a peer of the swarm, got "{peer}"; {nearest(peer, names)}')
     if not 0 < test < 1 or not 0 <= validation < 1:
         raise DataError(
             f"Expected 0 < test < 1 and 0 <= validation < 1, got test {test} and validation {validation}; "
@@ -114,16 +113,11 @@ def federate(
         return _gathered(source, names, hands, seed=seed, test=test, validation=validation)
     values = _values(source, column, name) if split == "column" else None
     whole, held = _test_part(source, seed=seed, fraction=test)
-    given = {
-        "seed": seed,
-        "alpha": alpha,
-        "shards_per_peer": shards_per_peer,
-        "exponent": exponent,
-        "values": None if values is None else values[whole],
-    }
+    given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
+    if values is not None:
+        given["values"] = values[whole]
     takes = inspect.signature(SPLITS[split]).parameters
-    wanted = {key: value for key, value in given.items() if key in takes}
-    parts = SPLITS[split](source.targets[whole], peers=names, **wanted)
+    parts = SPLITS[split](source.targets[whole], peers=names, **{key: given[key] for key in takes if key in given})
     cut = {peer: _set_aside(whole[parts[peer]], peer, "validation", seed=seed, fraction=validation) for peer in hands}
     return _central(source, cut, whole, held)
 
@@ -245,12 +239,17 @@ def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool
 
 def _tensors(loaded: Any, peer: str) -> tuple[torch.Tensor, torch.Tensor]:
     try:
-        features, targets = (
-            part.detach().cpu() if isinstance(part, torch.Tensor) else torch.tensor(np.asarray(part)) for part in loaded
-        )
+        features, targets = loaded
+        features = _tensor(features).float()
+        targets = _tensor(targets)
     except (TypeError, ValueError) as error:
         raise DataError(
             f'Expected (features, targets) as arrays of numbers for peer "{peer}", got {type(loaded).__name__} '
             f"({error}); mend the function."
         ) from None
-    return features.float(), targets.float() if targets.is_floating_point() else targets.long()
+    return features, targets.float() if targets.is_floating_point() else targets.long()
+
+
+def _tensor(values: Any) -> torch.Tensor:
+    # A copy, as the function may hand out an array that it still writes to, or one that is read-only.
+    return values.detach().cpu().clone() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))

@@ -104,9 +104,11 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     graphs.check_connected(topology)
     weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
-    everybody = _federation(experiment, topology.peers, only if private else None)
-    federation = everybody if only is None else everybody.of(*only)
-    mean_samples = None if private else float(everybody.samples(topology.peers).double().mean())
+    federation = _federation(experiment, topology.peers, only)
+    mean_samples = None
+    if not private:  # everybody can tell all sizes
+        everybody = federation if only is None else _federation(experiment, topology.peers, None)
+        mean_samples = float(everybody.samples(topology.peers).double().mean())
     steps, rho = _steps(experiment, topology, weights)
     return Plan(
         experiment,

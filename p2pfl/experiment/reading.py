@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
 import re
@@ -19,7 +20,7 @@ from p2pfl.experiment.schema import Experiment, Section
 SHIPPED = Path(__file__).parent.parent / "experiments"
 """The experiments that come with the package."""
 
-PATHS = ("topology.file", "gossip.weights", "model.pretrained", "data.options.path", "data.options.folder")
+PATHS = ("topology.file", "gossip.weights", "model.pretrained", "data.options.path")
 FILES = ("transport.ca", "transport.certificate", "transport.key")
 """Keys that hold a path, relative to the experiment file."""
 
@@ -47,7 +48,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     if isinstance(source, Experiment):
         table, origin = plain(source), "the experiment"
     elif isinstance(source, Mapping):
-        table, origin = dict(source), "the experiment"
+        table, origin = copy.deepcopy(dict(source)), "the experiment"
     else:
         path = find(source)
         table, origin = _load(path), str(path)

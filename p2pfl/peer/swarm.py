@@ -35,7 +35,7 @@ class _Swarm:
     def start(self, experiment: Experiment, names: tuple[str, ...], *, url: str, folder: Path) -> None:
         """Fork one process a peer from a server that has imported torch once."""
         context: ForkServerContext = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["p2pfl.peer.child", "sklearn.datasets"])
+        context.set_forkserver_preload(["p2pfl.peer.preload"])
         threads = max(1, (os.cpu_count() or 1) // len(names))
         table = plain(experiment)
         for name in names:

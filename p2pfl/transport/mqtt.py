@@ -6,6 +6,7 @@ aiomqtt is the package that used to be called asyncio-mqtt.
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
@@ -21,6 +22,9 @@ from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters
 
 ANSWER = 10.0
 """Seconds the broker has to answer anything, the time on the wire not counted."""
+
+GOODBYE = 2.0
+"""Seconds the broker has to close a connection that we leave."""
 
 SLOWEST = 16 * 1024
 """Bytes a second below which a link counts as dead: a publish may take ``ANSWER + bytes / SLOWEST`` seconds."""
@@ -221,13 +225,15 @@ class _Connection(aiomqtt.Client):
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            if not self._connected.done():
-                self._connected.set_exception(aiomqtt.MqttError("given up"))
+            self._give_up("given up")
             await asyncio.wait([opening])  # its thread cannot be interrupted
             if opening.exception() is None:
                 await self.leave()
-            else:
-                self.drop("it was given up")
+            else:  # the broker may know us already, so it gets a goodbye all the same
+                async with self._heard_out():
+                    self._client.disconnect()
+                    self._client.loop_write()
+                    self.drop("it was given up")
             raise
         except BaseException:
             self.drop("it was never open")
@@ -239,11 +245,32 @@ class _Connection(aiomqtt.Client):
 
     async def leave(self) -> None:
         """Say goodbye, so that the broker publishes no will; a broker that does not react is left all the same."""
-        try:
-            with contextlib.suppress(aiomqtt.MqttError):
-                await self.__aexit__(None, None, None)
-        finally:
-            self.drop("it was left")
+        async with self._heard_out():
+            try:
+                with contextlib.suppress(aiomqtt.MqttError):
+                    await self.__aexit__(None, None, None)
+            finally:
+                self.drop("it was left")
+
+    @asynccontextmanager
+    async def _heard_out(self) -> AsyncIterator[None]:
+        """Hold the connection after paho has closed it, until the broker closes it, too.
+
+        To close a socket with something unread resets the connection, the goodbye can be lost with
+        it, and then the broker publishes the will of a peer that left in order.
+        """
+        ours = self._client.socket()
+        if ours is None:
+            yield
+            return
+        with socket.socket(fileno=os.dup(ours.fileno())) as held:
+            yield
+            held.setblocking(False)
+            with contextlib.suppress(OSError):  # a timeout is one
+                held.shutdown(socket.SHUT_WR)
+                async with asyncio.timeout(GOODBYE):
+                    while await self._loop.sock_recv(held, 2**16):
+                        pass
 
     def drop(self, cause: str) -> None:
         """Close the socket without a word."""
@@ -295,8 +322,14 @@ class _Connection(aiomqtt.Client):
             remedy = f"check the broker, also whether it takes packets of {size} bytes"
         return TransportError(f"expected the connection to {self.where} to last, but it is lost ({cause}): {remedy}")
 
+    def _give_up(self, cause: str) -> None:
+        if not self._connected.done():
+            self._connected.set_exception(aiomqtt.MqttError(cause))
+            self._connected.exception()  # seen; asyncio need not log it
+
     def _ended(self, disconnected: asyncio.Future[None]) -> None:
         disconnected.exception()  # seen; asyncio need not log it
+        self._client._sock_close()  # noqa: SLF001 - where reading failed aiomqtt leaves it open, to fail for ever
         self.arrived.put_nowait(None)
         for answer in self._answers.values():
             if not answer.done():
@@ -308,8 +341,7 @@ class _Connection(aiomqtt.Client):
         super()._on_connect(client, userdata, flags, reason_code, properties)
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
-        if not self._connected.done():  # aiomqtt would wait for an answer that cannot come
-            self._connected.set_exception(aiomqtt.MqttError("closed"))
+        self._give_up("it gave no answer")  # aiomqtt would wait for one
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:  # noqa: ARG002 - paho's signature

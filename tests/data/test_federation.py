@@ -27,12 +27,12 @@ def own(monkeypatch):
         return np.full((10 + k, 3), seed + k), np.arange(10 + k) % (2 + k)
 
     module.sensors = sensors
-    module.temperatures = lambda *, peer, peers, seed, scale: (torch.ones(5, 2), scale * torch.rand(5))  # noqa: ARG005
-    module.broken = lambda *, peer, peers, seed: [[1.0, float("nan")]] * 4  # noqa: ARG005
-    module.holes = lambda *, peer, peers, seed: ([[1.0, float("nan")]] * 4, [0, 1, 0, 1])  # noqa: ARG005
-    module.single = lambda *, peer, peers, seed: ([[1.0]], [0])  # noqa: ARG005
-    module.short = lambda *, peer, peers, seed: ([[1.0], [2.0]], [0, 1, 0])  # noqa: ARG005
-    module.uneven = lambda *, peer, peers, seed: (np.ones((4, 1 + peers.index(peer))), [0, 1, 0, 1])  # noqa: ARG005
+    module.temperatures = lambda *, peer, peers, seed, scale: (torch.ones(5, 2), scale * torch.rand(5))  # noqa: ARG005 - a protocol of three names
+    module.broken = lambda *, peer, peers, seed: [[1.0, float("nan")]] * 4  # noqa: ARG005 - a protocol of three names
+    module.holes = lambda *, peer, peers, seed: ([[1.0, float("nan")]] * 4, [0, 1, 0, 1])  # noqa: ARG005 - a protocol of three names
+    module.single = lambda *, peer, peers, seed: ([[1.0]], [0])  # noqa: ARG005 - a protocol of three names
+    module.short = lambda *, peer, peers, seed: ([[1.0], [2.0]], [0, 1, 0])  # noqa: ARG005 - a protocol of three names
+    module.uneven = lambda *, peer, peers, seed: (np.ones((4, 1 + peers.index(peer))), [0, 1, 0, 1])  # noqa: ARG005 - a protocol of three names
     module.number = 3
     monkeypatch.setitem(sys.modules, "users_own", module)
     return module
@@ -216,6 +216,21 @@ def test_a_hole_in_a_picture_is_named_by_its_pixel():
     pictures[1, 0, 2, 3] = torch.inf
     with pytest.raises(DataError, match=r"in feature \(0, 2, 3\), first in sample 1"):
         Dataset(pictures, torch.zeros(2, dtype=torch.int64), classes=1)
+
+
+def test_large_finite_features_are_accepted_though_their_sum_overflows():
+    data = Dataset(torch.full((2, 2), 3e38), torch.zeros(2, dtype=torch.int64), classes=1)
+    assert len(data) == 2
+
+
+def test_a_read_only_array_of_a_user_is_copied(own):
+    array = np.ones((4, 2), np.float32)
+    array.flags.writeable = False
+    own.fixed = lambda *, peer, peers, seed: (array, torch.tensor([True, False, True, False]))  # noqa: ARG005 - a protocol of three names
+    data = federate("users_own:fixed", peers=["ada"], seed=7).dataset
+    assert (data.classes, data.targets.tolist()) == (2, [1, 0, 1, 0])
+    data.features.zero_()
+    assert array.min() == 1
 
 
 def test_a_target_that_is_no_number_is_an_error():

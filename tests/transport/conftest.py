@@ -1,0 +1,146 @@
+import datetime
+import getpass
+import ipaddress
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from p2pfl.transport.broker import Program, embedded, iotcore, mosquitto, running
+from p2pfl.transport.memory import MemoryTransport
+from p2pfl.transport.mqtt import MqttTransport
+
+COUNTER = itertools.count()
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """A CA, what it signed for the broker and for a peer, and a CA that signed nothing."""
+
+    ca: Path
+    broker: Path
+    broker_key: Path
+    peer: Path
+    peer_key: Path
+    stranger: Path
+
+
+def certificate(name, *, issuer=None, key, issuer_key=None, ca=False):
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    authority = (issuer_key or key).public_key()
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer or subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+        .not_valid_after(datetime.datetime(2120, 1, 1, tzinfo=datetime.UTC))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(issuer_key or key, hashes.SHA256())
+    )
+
+
+def write(folder, name, item):
+    if isinstance(item, x509.Certificate):
+        data = item.public_bytes(serialization.Encoding.PEM)
+    else:
+        data = item.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("ca", "broker", "peer", "stranger")}
+    ca = certificate("a CA", key=keys["ca"], ca=True)
+    broker, peer = (
+        certificate(name, key=keys[name], issuer=ca.subject, issuer_key=keys["ca"]) for name in ("broker", "peer")
+    )
+    return Certificates(
+        ca=write(folder, "ca.pem", ca),
+        broker=write(folder, "broker.pem", broker),
+        broker_key=write(folder, "broker.key", keys["broker"]),
+        peer=write(folder, "peer.pem", peer),
+        peer_key=write(folder, "peer.key", keys["peer"]),
+        stranger=write(folder, "stranger.pem", certificate("another CA", key=keys["stranger"], ca=True)),
+    )
+
+
+def configured(*lines, replace=None):
+    """The embedded mosquitto with further lines in its configuration."""
+    found = mosquitto() or pytest.skip("mosquitto is not installed")
+
+    def configuration(host, port):
+        text = found.configuration(host, port)
+        for old, new in (replace or {}).items():
+            text = text.replace(old, new)
+        return text + "\n".join(lines) + "\n"
+
+    return running(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0)
+
+
+@pytest.fixture(scope="session")
+def mosquitto_url():
+    if mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+    with embedded(kind="mosquitto") as broker:
+        yield broker.url
+
+
+@pytest.fixture(scope="session")
+def iotcore_url():
+    if iotcore() is None:
+        pytest.skip("iotcore is not installed")
+    with embedded(kind="iotcore") as broker:
+        yield broker.url
+
+
+@pytest.fixture(scope="session")
+def tls_url(certificates):
+    """A broker that shows a certificate and asks for one."""
+    lines = [
+        f"user {getpass.getuser()}",  # started by root it would give up its rights before it reads the key
+        f"cafile {certificates.ca}",
+        f"certfile {certificates.broker}",
+        f"keyfile {certificates.broker_key}",
+        "require_certificate true",
+    ]
+    with configured(*lines) as broker:
+        yield broker.url.replace("mqtt://", "mqtts://")
+
+
+@pytest.fixture(params=["memory", "mosquitto", "mosquitto with MQTT 5", "mosquitto with TLS", "iotcore"])
+def transport(request):
+    match request.param:
+        case "memory":
+            return MemoryTransport()
+        case "mosquitto":
+            return MqttTransport(request.getfixturevalue("mosquitto_url"))
+        case "mosquitto with MQTT 5":
+            return MqttTransport(request.getfixturevalue("mosquitto_url"), version=5)
+        case "mosquitto with TLS":
+            files = request.getfixturevalue("certificates")
+            url = request.getfixturevalue("tls_url")
+            return MqttTransport(url, ca=files.ca, certificate=files.peer, key=files.peer_key)
+        case _:
+            return MqttTransport(request.getfixturevalue("iotcore_url"))
+
+
+@pytest.fixture
+def room():
+    """A prefix of topics and names that no other test uses."""
+    return f"room{next(COUNTER)}"
