@@ -84,7 +84,7 @@ def test_a_peer_of_the_same_name_is_told_and_the_first_goes_on():
         first = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=1)
         async with asyncio.timeout(20), first:
             running = asyncio.create_task(first.run())
-            while first.phase != "gathering":
+            while first.phase != "gathering":  # noqa: ASYNC110 (turns of the loop; nothing tells of this)
                 await asyncio.sleep(0)
             second = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=2)
             async with second:

@@ -1,0 +1,71 @@
+"""A listener in a process of its own, for test_burst.py: counts what arrives and prints the count.
+
+python listener.py URL plain|link COUNT
+"""
+
+import asyncio
+import sys
+
+import torch
+
+from p2pfl.peer.link import Link
+from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.membership import Membership
+from p2pfl.topology import Topology
+from p2pfl.transport.mqtt import MqttTransport
+from p2pfl.wire.messages import Hello
+from p2pfl.wire.rows import row_bytes
+
+GRAPH = Topology(("ada", "bob"), (("ada", "bob"),), directed=True)
+LENGTH = 1000
+
+
+def link(channel, name, life):
+    """One end of the edge from ada to bob."""
+    other = {"ada": "bob", "bob": "ada"}[name]
+    return Link(
+        channel,
+        swarm="burst",
+        membership=Membership(Hello(name, life, "up"), frozenset({other})),
+        mailbox=Mailbox(),
+        topology=GRAPH,
+        row_bytes=row_bytes(LENGTH, dtype=torch.float32),
+        chunk=256 * 1024,
+        patience=60.0,
+    )
+
+
+async def plain(url, _):
+    """Count messages until the last word."""
+    seen = 0
+    async with MqttTransport(url).join("listener") as channel:
+        await channel.subscribe("burst/#")
+        print("ready", flush=True)
+        async for message in channel:
+            if message.topic == "burst/end":
+                break
+            seen += 1
+    print(seen, flush=True)
+
+
+async def reliable(url, count):
+    """Count rows in the order of exchanges; every one must come."""
+    seen = 0
+    async with MqttTransport(url).join("burst-bob-1") as channel, asyncio.TaskGroup() as tasks:
+        end = link(channel, "bob", 1)
+        await end.enter(tasks)
+        print("ready", flush=True)
+        for round in range(count):
+            end.open((round, 0), ["ada"])
+            while (delivery := end.mailbox.take("ada")) is None:
+                await end.news.wait()
+            seen += int(delivery.row[0] == round)
+            end.mailbox.close()
+            end.grant()
+        await end.leave()
+        end.close()
+    print(seen, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run({"plain": plain, "link": reliable}[sys.argv[2]](sys.argv[1], int(sys.argv[3])))
