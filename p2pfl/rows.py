@@ -86,6 +86,17 @@ def norms(rows: Rows) -> torch.Tensor:
     return lengths
 
 
+def distances(a: Rows, b: Rows, *, block: int = 2**20) -> torch.Tensor:
+    r"""How far apart two stacks are, row by row: :math:`\lVert a - b \rVert_2`, ``[R, 1]``.
+
+    Taken in blocks of columns, so that no third stack is held.
+    """
+    squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
+    for start in range(0, a.shape[-1], block):
+        squares += norms(a[..., start : start + block] - b[..., start : start + block]) ** 2
+    return squares.sqrt()
+
+
 def clip(rows: Rows, bound: float) -> Rows:
     r"""Scale each row to norm at most ``bound``: :math:`x \min(1, C / \lVert x \rVert)`.
 

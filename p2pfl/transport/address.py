@@ -74,6 +74,11 @@ class Address:
         """Whether it is a websocket."""
         return self.scheme in ("ws", "wss")
 
+    @property
+    def secure(self) -> bool:
+        """Whether it has TLS."""
+        return self.scheme in ("mqtts", "wss")
+
     def tls(self, ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
         """Build what verifies the broker and shows it our certificate; ``None`` where the scheme has no TLS.
 
@@ -82,7 +87,7 @@ class Address:
         BrokerError
             A file cannot be used, or there are files but no TLS.
         """
-        if self.scheme in ("mqtt", "ws"):
+        if not self.secure:
             if ca or certificate or key:
                 secure = {"mqtt": "mqtts", "ws": "wss"}[self.scheme]
                 raise BrokerError(
@@ -94,6 +99,7 @@ class Address:
         file = ca
         try:
             context = ssl.create_default_context(cafile=ca)
+            context.sslsocket_class = _TidySocket
             if certificate:
                 file = certificate
                 # An empty password: an encrypted key is an error here, not a question at the terminal.
@@ -105,6 +111,17 @@ class Address:
                 f"expected PEM files, keys without a passphrase, got {pair} ({reason}): correct the path or the file"
             ) from None
         return context
+
+
+class _TidySocket(ssl.SSLSocket):
+    """Closes itself where the handshake fails; paho would leave it to the garbage collector."""
+
+    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the signature of the standard library
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
 
 
 def _no_address(url: str) -> BrokerError:

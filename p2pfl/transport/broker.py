@@ -27,6 +27,7 @@ _QUEUE = 256 * 1024 * 1024  # bytes mosquitto keeps for one slow listener
 _READY = 5.0  # seconds until it must listen
 _STOP = 5.0  # seconds to end once asked
 _TRIES = 5  # free ports to try where another process is quicker
+_HELLO = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x05\x00\x00"  # MQTT 3.1.1, clean session, no name
 _LAUNCH = Path(__file__).with_name("launch.py")
 _PLACES = "/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"  # where packages put mosquitto, often not on PATH
 
@@ -105,16 +106,17 @@ def embedded(*, host: str = "127.0.0.1", port: int = 0, kind: str = "auto") -> I
     BrokerError
         There is no such broker, the port is taken, or the broker does not start.
     """
+    if not 0 <= port < 2**16:
+        raise BrokerError(f"expected a port from 0 to 65535, got {port}: choose another, or 0 for any that is free")
     finders = {"mosquitto": mosquitto, "iotcore": iotcore}
     if kind not in ("auto", *finders):
         raise BrokerError(f"expected the broker to be auto, mosquitto or iotcore, got {kind!r}: choose one of them")
-    wanted = [finders[kind]] if kind in finders else list(finders.values())
-    program = next((found for find in wanted if (found := find())), None)
+    wanted = list(finders) if kind == "auto" else [kind]
+    program = next((found for name in wanted if (found := finders[name]())), None)
     if program is None:
-        names = " or ".join(find.__name__ for find in wanted)
         raise BrokerError(
-            f"expected {names} on this machine, found none: `apt install mosquitto` (or `brew install mosquitto`),"
-            " or `pip install iotcore`, or name a running broker's URL"
+            f"expected {' or '.join(wanted)} on this machine, found none: `apt install mosquitto` (or `brew install"
+            " mosquitto`), or `pip install iotcore`, or name a running broker's URL"
         )
     with running(program, host=host, port=port) as broker:
         yield broker
@@ -139,12 +141,17 @@ def iotcore() -> Program | None:
         version = importlib.metadata.version("iotcore")
     except importlib.metadata.PackageNotFoundError:
         return None
-    return Program(f"iotcore {version}", lambda host, port: ["iotcore", host, str(port), str(PACKET)])
+    return Program(f"iotcore {version}", lambda host, port: ["iotcore", _shown(host), str(port), str(PACKET)])
 
 
 def _configuration(host: str, port: int) -> str:
-    """Mosquitto's settings; its own would drop messages early, run Nagle's algorithm and cap packets by version."""
+    """Mosquitto's settings; its own would drop messages early, run Nagle's algorithm and cap packets by version.
+
+    The user matters to root alone: a process that gives up its rights also loses the kernel's promise
+    to kill it with its parent.
+    """
     return f"""\
+user root
 listener {port} {host}
 allow_anonymous true
 set_tcp_nodelay true
@@ -166,8 +173,7 @@ def running(program: Program, *, host: str, port: int) -> Iterator[Broker]:
     with tempfile.TemporaryFile("a+b") as log:
         process, number = _start(program, host, port, log)
         try:
-            shown = f"[{_reach(host)}]" if ":" in host else _reach(host)
-            yield Broker(f"mqtt://{shown}:{number}", program.kind, process.pid, process, log)
+            yield Broker(f"mqtt://{_shown(_reach(host))}:{number}", program.kind, process.pid, process, log)
         finally:
             _stop(process)
 
@@ -205,8 +211,9 @@ def _vacant(host: str, port: int) -> int:
     try:
         with socket.create_server((host, port), family=family) as probe:
             return int(probe.getsockname()[1])
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        # A name that is not known has numbers of its own.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise BrokerError(
             f"expected to listen on {host}:{port}, but that cannot be had ({reason}): choose another port, or 0 for any"
         ) from None
@@ -219,13 +226,23 @@ def _listens(process: "subprocess.Popen[bytes]", configuration: str, host: str, 
             pipe.write(configuration.encode())
     deadline = time.monotonic() + _READY
     while process.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection((_reach(host), port), timeout=_READY).close()
-        except OSError:
-            time.sleep(0.005)
-        else:
-            return process.poll() is None  # or it is another's
+        if _reacts(_reach(host), port):
+            return process.poll() is None
+        time.sleep(0.005)
     return False
+
+
+def _reacts(host: str, port: int) -> bool:
+    """Tell whether a broker is there; a stranger on our port would wait for more than a hello."""
+    try:
+        with socket.create_connection((host, port), timeout=0.2) as probe:
+            probe.sendall(_HELLO)
+            probe.recv(4)
+    except ConnectionResetError:  # with TLS a hello is an insult
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
@@ -240,6 +257,11 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 def _reach(host: str) -> str:
     """Where a broker that listens everywhere is reached from here."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - if the user says so
+
+
+def _shown(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _end(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> str:

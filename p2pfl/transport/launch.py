@@ -44,7 +44,6 @@ if __name__ == "__main__":
     _die_with(int(sys.argv[1]))
     _raise_file_limit()
     if sys.argv[2] == "iotcore":
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _iotcore(*sys.argv[3:])
     else:
         os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - our own command line

@@ -238,10 +238,12 @@ class _Connection(aiomqtt.Client):
         except BaseException:
             self.drop("it was never open")
             raise
-        self._disconnected.add_done_callback(self._ended)
-        if self.where.web:  # aiomqtt leaves websockets alone
-            raw: Any = self._client.socket()
+        raw: Any = self._client.socket()
+        if raw is None:  # welcomed and thrown out at once; aiomqtt forgets that
+            self.drop("the broker or the network closed it")
+        elif self.where.web:  # aiomqtt leaves websockets alone
             raw._socket.setsockopt(*_NODELAY)  # noqa: SLF001 - paho's wrapper offers no other way
+        self._disconnected.add_done_callback(self._ended)
 
     async def leave(self) -> None:
         """Say goodbye, so that the broker publishes no will; a broker that does not react is left all the same."""
@@ -388,10 +390,12 @@ def _unreachable(where: Address, error: Exception) -> str:
             why, remedy = "nothing answers there", "check host, port and firewall"
         case aiomqtt.MqttCodeError():
             why, remedy = f"it does not let us in ({cause.rc})", _REMEDIES.get(str(cause.rc), "check its log")
-        case OSError():
+        case OSError() if not isinstance(cause, ConnectionError):
             why, remedy = f"the connection failed ({cause.strerror or cause})", "check host, port and network"
         case _:
-            why, remedy = f"it closed the connection ({cause})", "check that scheme, port and MQTT version are its own"
+            why, remedy = "it closed the connection without an answer", "check scheme, port and MQTT version"
+            if where.secure:
+                remedy += ", and whether it asks for a certificate"
     return f"expected an MQTT broker at {where}, but {why}: {remedy}"
 
 

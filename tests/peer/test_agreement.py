@@ -3,7 +3,9 @@
 Tolerance: both compute in double precision and differ only in the order of sums (a live peer adds
 rows in the order of turns, the stack in the order of its sparse matrix; training one row and many
 takes other kernels), so rows agree to a few units in the last place, amplified by a few steps of
-training: 1e-10 is far above that and far below any other effect.
+training: 1e-10 is far above that and far below any other effect. Where rows are rounded onto the
+grid of the masks, a unit in the last place can tip a number that lies half-way (and averages of
+grid points often do), so there they agree to one step of the grid.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
 
 TOLERANCE = 1e-10
+GRID = 2.0**-20
 
 CASES = {
     "FedAvg": [],
@@ -48,6 +51,10 @@ CASES = {
 }
 
 
+def tolerance(experiment):
+    return TOLERANCE if experiment.privacy.mode == "none" else GRID
+
+
 def difference(ended, run):
     """Largest difference between a live peer's model and the simulated one."""
     largest = 0.0
@@ -64,7 +71,7 @@ def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
     source = SeededSource(11)
     ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
     run = simulate(experiment, source=source, baselines=False)
-    assert difference(ended, run) < TOLERANCE
+    assert difference(ended, run) < tolerance(experiment)
     rounds = {end.records[-1].round for end in ended.values()}
     assert rounds == {run.metrics[-1].round}
 
@@ -81,7 +88,7 @@ def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, cha
     source = SeededSource(11)
     ended = asyncio.run(live(experiment, connect(experiment, url=broker.url), source=source))
     run = simulate(experiment, source=source, baselines=False)
-    assert difference(ended, run) < TOLERANCE
+    assert difference(ended, run) < tolerance(experiment)
 
 
 def test_with_secret_keys_the_means_agree_although_masks_differ(broker):

@@ -1,7 +1,7 @@
-import datetime
-import getpass
+import datetime as dt
 import ipaddress
 import itertools
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +40,8 @@ def certificate(name, *, issuer=None, key, issuer_key=None, ca=False):
         .issuer_name(issuer or subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
-        .not_valid_after(datetime.datetime(2120, 1, 1, tzinfo=datetime.UTC))
+        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(2120, 1, 1, tzinfo=dt.UTC))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), critical=False)
@@ -113,7 +113,6 @@ def iotcore_url():
 def tls_url(certificates):
     """A broker that shows a certificate and asks for one."""
     lines = [
-        f"user {getpass.getuser()}",  # started by root it would give up its rights before it reads the key
         f"cafile {certificates.ca}",
         f"certfile {certificates.broker}",
         f"keyfile {certificates.broker_key}",
@@ -123,7 +122,47 @@ def tls_url(certificates):
         yield broker.url.replace("mqtt://", "mqtts://")
 
 
-@pytest.fixture(params=["memory", "mosquitto", "mosquitto with MQTT 5", "mosquitto with TLS", "iotcore"])
+WEBSOCKETS = """
+id = 0
+[router]
+id = 0
+max_connections = 100
+max_outgoing_packet_count = 200
+max_segment_size = 104857600
+max_segment_count = 10
+[ws.1]
+name = "websockets"
+listen = "{host}:{port}"
+next_connection_delay_ms = 1
+[ws.1.connections]
+connection_timeout_ms = 60000
+max_payload_size = 2097152
+max_inflight_count = 100
+"""
+
+SERVE = (
+    "import logging, sys; from iotcore.iotcore import IotCoreBroker;"
+    "logging.getLogger('rumqttd').setLevel(logging.CRITICAL + 1); IotCoreBroker(config_path=sys.argv[1]).run_forever()"
+)
+
+
+@pytest.fixture(scope="session")
+def websocket_url(tmp_path_factory):
+    """iotcore speaks websockets from a file; Debian's mosquitto does not."""
+    found = iotcore() or pytest.skip("iotcore is not installed")
+    file = tmp_path_factory.mktemp("websockets") / "rumqttd.toml"
+
+    def command(host, port):
+        file.write_text(WEBSOCKETS.format(host=host, port=port))
+        return [sys.executable, "-c", SERVE, str(file)]
+
+    with running(Program(found.kind, command), host="127.0.0.1", port=0) as broker:
+        yield broker.url.replace("mqtt://", "ws://")
+
+
+@pytest.fixture(
+    params=["memory", "mosquitto", "mosquitto with MQTT 5", "mosquitto with TLS", "iotcore", "iotcore with websockets"]
+)
 def transport(request):
     match request.param:
         case "memory":
@@ -136,6 +175,8 @@ def transport(request):
             files = request.getfixturevalue("certificates")
             url = request.getfixturevalue("tls_url")
             return MqttTransport(url, ca=files.ca, certificate=files.peer, key=files.peer_key)
+        case "iotcore with websockets":
+            return MqttTransport(request.getfixturevalue("websocket_url"))
         case _:
             return MqttTransport(request.getfixturevalue("iotcore_url"))
 
@@ -144,3 +185,9 @@ def transport(request):
 def room():
     """A prefix of topics and names that no other test uses."""
     return f"room{next(COUNTER)}"
+
+
+@pytest.fixture
+def configured_broker():
+    """Start the embedded mosquitto with other settings."""
+    return configured

@@ -56,7 +56,13 @@ def test_everyone_who_subscribed_hears_a_message_the_publisher_included(transpor
 
 def test_wildcards_stand_for_one_level_or_for_the_rest(transport, room):
     topics = ["a", "a/x", "a/x/y", "b/x", "b/x/y"]
-    expected = {"+": ["a"], "+/x": ["a/x", "b/x"], "a/#": ["a", "a/x", "a/x/y"], "#": topics, "+/+/y": ["a/x/y", "b/x/y"]}
+    expected = {
+        "+": ["a"],
+        "+/x": ["a/x", "b/x"],
+        "a/#": ["a", "a/x", "a/x/y"],
+        "#": topics,
+        "+/+/y": ["a/x/y", "b/x/y"],
+    }
 
     async def scenario():
         async with transport.join(f"{room}a") as ada:
@@ -160,7 +166,7 @@ def test_of_two_channels_under_one_name_the_younger_stays(transport, room):
         async with transport.join(f"{room}a") as older:
             await older.subscribe(f"{room}/news")
             async with transport.join(f"{room}a") as younger:
-                with pytest.raises(TransportError, match="expected .* but .*"):
+                with pytest.raises(TransportError, match=r"expected .* but .*"):
                     await anext(older)
                 await younger.subscribe(f"{room}/news")
                 await younger.publish(f"{room}/news", b"still here")
@@ -187,7 +193,9 @@ def test_payloads_pass_up_to_the_limit_and_are_refused_beyond(transport, room):
             await bob.subscribe(f"{room}/chunks")
             largest = random.Random(0).randbytes(ada.limit)
             assert ada.limit >= 256 * 1024
-            with pytest.raises(TransportError, match=f"at most {ada.limit} bytes on {room}/chunks, got {ada.limit + 1}: "):
+            with pytest.raises(
+                TransportError, match=f"at most {ada.limit} bytes on {room}/chunks, got {ada.limit + 1}: "
+            ):
                 await ada.publish(f"{room}/chunks", largest + b"!")
             for _ in range(4):
                 await ada.publish(f"{room}/chunks", memoryview(largest))

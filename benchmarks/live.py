@@ -1,0 +1,171 @@
+"""What a round costs outside of training, against a bare aiomqtt client that moves the same bytes.
+
+    python -m benchmarks.live [--sizes 10000 1000000 50000000] [--rounds 5] [--repeats 3]
+
+Eight processes on a ring publish one row each and receive two, over one embedded broker. Ours are
+real peers whose learner does nothing; bare ones publish and count 256 KiB messages and do no more:
+no credit, no digest, no reassembly, no average. Both wait for their neighbours every round.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import resource
+import statistics
+import time
+from dataclasses import replace
+from multiprocessing.connection import Connection
+
+import aiomqtt
+import torch
+
+from p2pfl.algorithms import FedAvg, Gossip
+from p2pfl.experiment import plan, read
+from p2pfl.learning import Fitted
+from p2pfl.peer import Peer
+from p2pfl.peer.child import connect
+from p2pfl.rows import Layout
+from p2pfl.topology import ring
+from p2pfl.transport.broker import embedded
+
+PEERS = 8
+CHUNK = 256 * 1024
+NODELAY = [(6, 1, 1)]  # IPPROTO_TCP, TCP_NODELAY
+
+
+class Idle:
+    """A learner that learns nothing, at no cost."""
+
+    dtype = torch.float32
+
+    def __init__(self, length: int) -> None:
+        self.layout = Layout(("row",), ((length,),))
+
+    def start(self, peers):
+        return torch.zeros(len(peers), self.layout.size)
+
+    def samples(self, peers):
+        return torch.ones(len(peers), dtype=torch.int64)
+
+    def fit(self, rows, *, peers, round, memory=None, active=None, correction=None):
+        return Fitted(rows, {}, torch.zeros(1), torch.ones(1, dtype=torch.int64))
+
+    def evaluate(self, rows, *, peers, part="test"):
+        return {"loss": torch.zeros(1)}
+
+    def state_dict(self, row):
+        return {"row": row}
+
+
+def ours(name: str, url: str, length: int, rounds: int, pipe: Connection) -> None:
+    """One of our peers; reports seconds a round and its peak memory."""
+    torch.set_num_threads(1)
+    experiment = read({"rounds": rounds, "data": {"name": "wine"}, "transport": {"patience": 60.0}})
+    resolved = plan(experiment, only=[name])
+    gossip = FedAvg(resolved.topology.peers, 0, Gossip(1), weighted=False)
+    resolved = replace(resolved, learner=Idle(length), algorithm=gossip)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    ends = []
+
+    async def body() -> None:
+        transport = connect(experiment, url=url)
+        async with Peer(name, resolved, transport=transport, observe=lambda *_: ends.append(time.perf_counter())) as peer:
+            await peer.run()
+
+    asyncio.run(body())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    pipe.send(((ends[-1] - ends[0]) / (rounds - 1), peak - before))
+
+
+def bare(name: str, url: str, length: int, rounds: int, pipe: Connection) -> None:
+    """A bare aiomqtt client that publishes as many bytes and waits for as many from two neighbours."""
+    neighbours = ring(PEERS).neighbours(name)
+    total, ends = 4 * length, []
+    host, port = url.removeprefix("mqtt://").split(":")
+
+    async def body() -> None:
+        options = {"max_inflight_messages": 16, "socket_options": NODELAY, "identifier": name}
+        async with aiomqtt.Client(host, int(port), **options) as client:
+            client.pending_calls_threshold = 10**6
+            for neighbour in neighbours:
+                await client.subscribe(f"bare/{neighbour}/#", qos=1)
+            arrived = dict.fromkeys(neighbours, 0)
+            ready: set[str] = set()
+            changed = asyncio.Event()
+
+            async def count() -> None:
+                async for message in client.messages:
+                    _, sender, kind = str(message.topic).split("/")
+                    if kind == "ready":
+                        ready.add(sender)
+                    else:
+                        arrived[sender] += len(message.payload)
+                    changed.set()
+
+            async def until(condition) -> None:
+                while not condition():
+                    changed.clear()
+                    await changed.wait()
+
+            counting = asyncio.create_task(count())
+            payload = memoryview(bytes(total))
+            await client.publish(f"bare/{name}/ready", b"", qos=1, retain=True)
+            await until(lambda: len(ready) == len(neighbours))
+            for round in range(1, rounds + 1):
+                gate = asyncio.Semaphore(16)
+
+                async def one(start: int) -> None:
+                    async with gate:
+                        await client.publish(f"bare/{name}/data", bytes(payload[start : start + CHUNK]), qos=1)
+
+                await asyncio.gather(*(one(start) for start in range(0, total, CHUNK)))
+                await until(lambda: all(count >= round * total for count in arrived.values()))  # noqa: B023
+                ends.append(time.perf_counter())
+            counting.cancel()
+            await asyncio.sleep(1.0)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    asyncio.run(body())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    pipe.send(((ends[-1] - ends[0]) / (rounds - 1), peak - before))
+
+
+def measure(body, length: int, rounds: int) -> tuple[float, float]:
+    """Seconds a round, and the largest growth of a process in bytes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["p2pfl.peer.preload"])
+    with embedded() as broker:
+        pipes, processes = [], []
+        for name in ring(PEERS).peers:
+            parent, child = context.Pipe()
+            process = context.Process(target=body, args=(name, broker.url, length, rounds, child))
+            process.start()
+            pipes.append(parent)
+            processes.append(process)
+        results = [pipe.recv() for pipe in pipes]
+        for process in processes:
+            process.join()
+    return statistics.median(seconds for seconds, _ in results), max(memory for _, memory in results)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 50_000_000])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    print(f"{'row':>10} {'ours, s':>10} {'bare, s':>10} {'ratio':>18} {'memory of ours, in rows':>26}")
+    for size in options.sizes:
+        length = size // 4
+        pairs = [(measure(ours, length, options.rounds), measure(bare, length, options.rounds)) for _ in range(options.repeats)]
+        ratios = sorted(mine / other for (mine, _), (other, _) in pairs)
+        mine = statistics.median(seconds for (seconds, _), _ in pairs)
+        other = statistics.median(seconds for _, (seconds, _) in pairs)
+        memory = max(grown for (_, grown), _ in pairs) / size
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+        print(f"{size:>10} {mine:>10.4f} {other:>10.4f} {spread:>18} {memory:>26.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
