@@ -126,9 +126,8 @@ def stacked(name: str, shape: Sequence[int], hidden: Sequence[int], peers: int, 
         each_step = time_taken / (peers * (SAMPLES // BATCH))
         ratio *= peers / len(few)
         label = f"{name} {'-'.join(map(str, hidden))}"
-        print(
-            f"{label:<12}{peers:>6}  {how:<8}{1 / each_step:>12,.0f}{1e6 * each_step:>8.1f}{ratio:>8.1f}  (target {target})"
-        )
+        figures = f"{1 / each_step:>12,.0f}{1e6 * each_step:>8.1f}{ratio:>8.1f}"
+        print(f"{label:<12}{peers:>6}  {how:<8}{figures}  (target {target})")
 
 
 def alone(repeats: int) -> None:

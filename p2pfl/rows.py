@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class Layout:
         start = 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             length = math.prod(shape)
-            parts[name] = rows[..., start : start + length].view(*rows.shape[:-1], *shape)  # [R, *shape]
+            parts[name] = rows[..., start : start + length].view((*rows.shape[:-1], *shape))  # [R, *shape]
             start += length
         return parts
 
@@ -76,8 +77,17 @@ def draw(seed: int, purpose: str, peer: str = "", round: int = 0) -> np.random.G
     True
     """
     name = f"{seed}\x1f{purpose}\x1f{peer}\x1f{round}".encode()
-    key = int.from_bytes(hashlib.sha256(name).digest()[:16], "little")
-    return np.random.Generator(np.random.Philox(key=key))
+    return np.random.Generator(np.random.Philox(_Key(hashlib.sha256(name).digest())))  # type: ignore[arg-type] # numpy's stub
+
+
+class _Key(np.random.bit_generator.ISeedSequence):
+    """Hands Philox its key as it is; given as ``key=`` it would ask the system for entropy all the same."""
+
+    def __init__(self, digest: bytes) -> None:
+        self._digest = digest
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return np.frombuffer(self._digest, dtype=dtype, count=n_words)
 
 
 def norms(rows: Rows) -> torch.Tensor:

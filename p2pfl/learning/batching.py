@@ -29,6 +29,29 @@ class Batch:
     keys: torch.Tensor | None
 
 
+@dataclass(frozen=True)
+class Footprint:
+    """How many bytes a row keeps busy, and how many a block of rows may.
+
+    Attributes
+    ----------
+    row
+        Bytes of one row's numbers.
+    sample
+        Bytes of the activations of one sample.
+    block
+        Bytes a block may touch in one step.
+    """
+
+    row: int
+    sample: int
+    block: int
+
+    def rows(self, width: int) -> int:
+        """How many rows with batches of ``width`` samples make a block."""
+        return max(1, self.block // (2 * self.row + width * self.sample))
+
+
 class Plan:
     """The steps of K rows, those with the most steps first.
 

@@ -7,11 +7,9 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
+from p2pfl.learning.batching import Footprint
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.rows import Layout, Rows
-
-BUDGET = 16 * 2**20
-"""Bytes of activations at once: half of a common L3 cache."""
 
 SAMPLES = 256
 """Samples at once for each row."""
@@ -34,7 +32,7 @@ class Scorable(Protocol):
     loss: PerSample
     metrics: Mapping[str, PerSample]
     r2: bool
-    sample_bytes: int
+    footprint: Footprint
 
     @property
     def engine(self) -> Outputs:
@@ -54,7 +52,7 @@ def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray]) -> dict[s
     counts = torch.tensor([len(part) for part in parts], dtype=torch.float64, device=rows.device)  # [R]
     shared = all(part is parts[0] for part in parts)
     order = np.argsort([-len(part) for part in parts], kind="stable")
-    block = max(1, BUDGET // (learner.sample_bytes * min(SAMPLES, max(1, int(counts.max())))))
+    block = learner.footprint.rows(min(SAMPLES, max(1, int(counts.max()))))
     for low in range(0, len(rows), block):
         chosen = order[low : low + block]
         where = torch.from_numpy(chosen).to(rows.device)  # [K]

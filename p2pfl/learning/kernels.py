@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from p2pfl.learning.batching import Batch
+from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.layers import (
     POINTWISE,
@@ -21,9 +21,6 @@ from p2pfl.learning.layers import (
 )
 from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
 
-CACHE = 6 * 2**20
-"""Bytes of rows, gradients and activations in a block."""
-
 
 class Kernels:
     """Gradients of K rows of a sequence at once, by batched products.
@@ -34,17 +31,16 @@ class Kernels:
         In their order.
     loss
         :func:`~p2pfl.learning.losses.cross_entropy` or :func:`~p2pfl.learning.losses.squared_error`.
-    bytes_per_row
-        Of one row's numbers and, for one sample, of its activations.
+    footprint
+        Sets how many rows make a block.
     """
 
-    def __init__(self, layers: Sequence[Layer], *, loss: PerSample, bytes_per_row: tuple[int, int]) -> None:
-        self.layers, self.loss, self.bytes_per_row = tuple(layers), loss, bytes_per_row
+    def __init__(self, layers: Sequence[Layer], *, loss: PerSample, footprint: Footprint) -> None:
+        self.layers, self.loss, self.footprint = tuple(layers), loss, footprint
 
     def block(self, width: int) -> int:
-        """How many rows of batches of ``width`` samples fit the cache."""
-        row, sample = self.bytes_per_row
-        return max(1, CACHE // (2 * row + width * sample))
+        """How many rows of batches of ``width`` samples make a block."""
+        return self.footprint.rows(width)
 
     def _forward(
         self, parts: Sequence[torch.Tensor], features: torch.Tensor, keys: torch.Tensor | None
@@ -94,7 +90,7 @@ def compiled(
     sample: torch.Tensor,
     *,
     loss: PerSample,
-    bytes_per_row: tuple[int, int],
+    footprint: Footprint,
 ) -> Kernels | None:
     """Kernels for a sequence of layers that are known here; ``None`` for any other model.
 
@@ -108,7 +104,7 @@ def compiled(
         Features of one, ``[1, *shape]``.
     loss
         Per sample.
-    bytes_per_row
+    footprint
         See :class:`Kernels`.
     """
     slots = [name for name, _ in model.named_parameters(remove_duplicate=False)]
@@ -130,7 +126,7 @@ def compiled(
             sample = module(sample)
     if sample.dim() != 2 or (loss is squared_error and sample.shape[1] != 1):
         return None
-    return Kernels(layers, loss=loss, bytes_per_row=bytes_per_row)
+    return Kernels(layers, loss=loss, footprint=footprint)
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:

@@ -47,6 +47,7 @@ class Plain:
         self.dropouts = tuple(dropouts.values())
         parameters = dict(model.named_parameters())
         self.parameters = [parameters[name] for name in names]
+        self.one = torch.ones_like(self.parameters[0]).flatten()[0]  # spares autograd making it in every step
         self.bound: Sequence[torch.Tensor] = ()
 
     def block(self, width: int) -> int:
@@ -72,8 +73,11 @@ class Plain:
             outputs = self.model(batch.features[0])
         outputs = outputs.to(self.parameters[0].dtype)  # what autocast made of it
         loss = mean(self.loss, outputs, batch.targets[0])
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-        return loss.detach().unsqueeze(0), [gradient.unsqueeze(0) for gradient in gradients]
+        gradients = torch.autograd.grad(loss, self.parameters, self.one, allow_unused=True)
+        return loss.detach().view(1), [
+            torch.zeros_like(part) if gradient is None else gradient.view_as(part)
+            for gradient, part in zip(gradients, parts, strict=True)
+        ]
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
         """``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from p2pfl.learning.batching import Batch
+from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, mean
 from p2pfl.learning.plain import Autocast
@@ -27,8 +27,8 @@ class Stacked:
         The model's keyed dropouts, by the names of their keys.
     autocast
         Makes the context in which the model runs.
-    bytes_per_row
-        Of one row's numbers and, for one sample, of its activations.
+    footprint
+        Sets how many rows make a block.
     """
 
     def __init__(
@@ -39,18 +39,17 @@ class Stacked:
         loss: PerSample,
         dropouts: Mapping[str, KeyedDropout],
         autocast: Autocast,
-        bytes_per_row: tuple[int, int] = (0, 0),
+        footprint: Footprint,
     ) -> None:
         self.model, self.names, self.loss, self.autocast = model, tuple(names), loss, autocast
         self.dropouts = dict(dropouts)
         self.dtype = next(model.parameters()).dtype
-        self.bytes_per_row = bytes_per_row
+        self.footprint = footprint
         self.differentiated = grad_and_value(self._objective)
 
     def block(self, width: int) -> int:
-        """How many rows of batches of ``width`` fit the cache."""
-        row, sample = self.bytes_per_row
-        return max(1, CACHE // max(1, 2 * row + width * sample))
+        """How many rows of batches of ``width`` samples make a block."""
+        return self.footprint.rows(width)
 
     def _call(self, parts: Mapping[str, torch.Tensor], features: torch.Tensor) -> torch.Tensor:
         for dropout in self.dropouts.values():
@@ -88,7 +87,3 @@ class Stacked:
         named = dict(zip(self.names, parts, strict=True))
         outputs: torch.Tensor = vmap(self._call, in_dims=(0, None if shared else 0))(named, features)
         return outputs
-
-
-CACHE = 8 * 2**20
-"""Bytes a block of rows may touch in one step."""

@@ -88,7 +88,7 @@ class _Block:
         self.where = torch.from_numpy(chosen).to(self.device)  # [K]
         self.plan = Plan([work.batches[row] for row in chosen], [work.parts[row] for row in chosen])
         self.index = self.plan.index.to(self.device)  # [T, K, B]
-        parts = learner.layout.split(work.rows[self.where])
+        parts = learner.layout.split(work.rows.index_select(0, self.where))
         self.parts = [part.contiguous() for part in parts.values()]  # [K, *shape] each
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
         self.keys: torch.Tensor | None = None
@@ -150,26 +150,25 @@ class _Block:
         layout = self.learner.layout
         rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
         loss = self._last_epoch()  # [K]
-        sound = torch.isfinite(loss) & torch.isfinite(rows.sum(dim=1))
+        sound = torch.isfinite(loss + rows.sum(dim=1))  # [K]
         if not sound.all():
             peer = self.work.peers[int(self.chosen[int(sound.logical_not().nonzero()[0])])]
             raise LearningError(
                 f"the loss of {peer} in round {self.work.round} should be a finite number, but diverged; "
                 "set a smaller learning.rate"
             )
-        self.work.rows[self.where] = rows
-        self.work.loss[self.where] = loss
+        self.work.rows.index_copy_(0, self.where, rows)
+        self.work.loss.index_copy_(0, self.where, loss)
         for name, value in update.memory().items():
             if name not in self.work.memory:
                 self.work.memory[name] = value.new_zeros(len(self.work.rows), *value.shape[1:])  # [R, P] or [R]
-            self.work.memory[name][self.where] = value
+            self.work.memory[name].index_copy_(0, self.where, value)
 
     def _last_epoch(self) -> torch.Tensor:
         """Mean loss over the samples of each row's last epoch, ``[K]`` float64."""
-        counts = self.work.counts[self.chosen]  # [K]
         held = np.array([len(self.work.parts[row]) for row in self.chosen])  # [K]
-        epoch = np.ceil(held / (self.learner.batch or held.max()))  # [K]
+        epoch = -(-held // (self.learner.batch or held))  # [K] steps
         steps = np.arange(len(self.plan.sizes))[:, None]
-        shares = self.plan.sizes * (steps >= counts - epoch)  # [T, K]
+        shares = self.plan.sizes * (steps >= self.work.counts[self.chosen] - epoch)  # [T, K]
         share = torch.from_numpy(shares / shares.sum(axis=0)).to(self.device)
         return (self.losses * share).sum(dim=0)  # [K]

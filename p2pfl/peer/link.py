@@ -214,7 +214,7 @@ class Link:
             except DecodeError as error:
                 if place == "state" and sender in self.membership.neighbours:
                     raise PeerError(f'"{sender}": {error}') from None
-                self.refused[str(error)] += 1
+                self._refuse(sender, "not a message")
 
     async def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         match message:
@@ -232,7 +232,12 @@ class Link:
             case Pulse() if (sender, message.phase) in self.inboxes:
                 self._heard_pulse(sender, message)
             case _:
-                self.refused[f"{type(message).__name__} of {sender}"] += 1
+                self._refuse(sender, f"unexpected {type(message).__name__}")
+
+    def _refuse(self, sender: str, why: str) -> None:
+        """Count what was not used, under names that no stranger can multiply."""
+        known = sender if sender in self.membership.neighbours else "stranger"
+        self.refused[f"{known}: {why}"] += 1
 
     def _hello(self, hello: Hello) -> None:
         if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
@@ -272,7 +277,7 @@ class Link:
                 head, row = decode_row(message)
             verdict = self.mailbox.deliver(sender, head, row)
             if verdict != "kept":
-                self.refused[f"row of {sender}: {verdict}"] += 1
+                self._refuse(sender, verdict)
             self.news.tell()
         if self.mailbox.may_send(sender):
             inbox.grant()

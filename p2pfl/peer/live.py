@@ -10,7 +10,7 @@ import torch
 from p2pfl.neighbourhood import Heard, Released
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
-from p2pfl.rows import Rows, norms
+from p2pfl.rows import Rows, distances
 from p2pfl.topology import Weights
 from p2pfl.wire.rows import encode_row, narrowed
 
@@ -83,7 +83,7 @@ class LiveNeighbourhood:
             del delivery
             self.link.grant()
         self._close()
-        self.distance = norms(mixed - values).squeeze(-1)  # [1]
+        self.distance = distances(mixed, values).squeeze(-1)  # [1]
         return Released(mixed, masses)
 
     async def hear(self, released: Released) -> Heard:
@@ -154,7 +154,7 @@ class LiveNeighbourhood:
             link.waiting = False
             self.seconds_waiting += loop.time() - start
         if delivery.row.shape[0] != length or (delivery.head.mass is not None) != weighted:
-            link.refused[f"row of {sender}: shape"] += 1
+            link.refused[f"{sender}: shape"] += 1
             self.missed.append(sender)
             return None
         self.heard += 1

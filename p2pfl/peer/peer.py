@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 import torch
 
-from p2pfl import topology as graphs
 from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import P2PFLError, RunError
 from p2pfl.experiment import Plan
@@ -26,6 +25,7 @@ from p2pfl.peer.membership import Membership
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
 from p2pfl.rows import Rows
+from p2pfl.topology import Schedule, turns
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.messages import Hello, encode
 from p2pfl.wire.rows import row_bytes
@@ -73,7 +73,7 @@ class Unhurried:
 
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
-        return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))  # type: ignore[arg-type]
+        return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))
 
     async def mix(self, released: Released) -> Released:
         """Mix with those heard."""
@@ -151,7 +151,7 @@ class Peer:
         self.me = Hello(name, life, "up", plan.facts, self.key.public if plan.masked else b"")
         self.membership = Membership(self.me, frozenset(plan.topology.neighbours(name)))
         self.mailbox = Mailbox()
-        self.turns = [graphs.turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
+        self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
         self._training = Threaded(plan.learner)
         self._stack = AsyncExitStack()
@@ -204,7 +204,9 @@ class Peer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Disconnect."""
+        """Disconnect; after an error without a goodbye, so that the broker tells the neighbours at once."""
+        if error is not None and self._link is not None:
+            self._link.channel.abort()
         await self._stack.__aexit__(kind, error, traceback)
 
     async def run(self) -> State:
@@ -258,11 +260,16 @@ class Peer:
         )
 
     def _masks(self) -> Masks:
-        """Masks with every neighbour that is there."""
+        """Masks with every neighbour that is there; with a quorum, some may not be."""
         publics = {peer: hello.key for peer, hello in self.membership.up.items()}
         secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.swarm)
+        here = {self.name, *publics}
+        graphs = [self.plan.topology.at(phase) for phase in range(self.plan.topology.period)]
+        present = [
+            replace(graph, edges=tuple(edge for edge in graph.edges if here.issuperset(edge))) for graph in graphs
+        ]
         settings = self.plan.privacy
-        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.topology)
+        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=Schedule(tuple(present)))
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         evaluated = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))

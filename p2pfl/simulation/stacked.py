@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.neighbourhood import Heard, Released
-from p2pfl.rows import Rows, draw, norms
+from p2pfl.rows import Rows, distances, draw
 from p2pfl.topology import Weights
 
 
@@ -91,7 +91,7 @@ class StackedNeighbourhood:
         values = released.values
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        self.distance = norms(mixed - values).squeeze(-1)  # [N]
+        self.distance = distances(mixed, values).squeeze(-1)  # [N]
         return Released(mixed, masses)
 
     async def hear(self, released: Released) -> Heard:

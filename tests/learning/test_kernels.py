@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from p2pfl.learning.batching import Batch
+from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import keyed
 from p2pfl.learning.kernels import compiled
 from p2pfl.learning.losses import cross_entropy, squared_error
@@ -48,7 +48,7 @@ def both(make, shape, loss):
     model = make().double()
     dropouts = keyed(model)
     names = tuple(name for name, _ in model.named_parameters())
-    kernels = compiled(model, names, torch.zeros(1, *shape).double(), loss=loss, bytes_per_row=(1, 1))
+    kernels = compiled(model, names, torch.zeros(1, *shape).double(), loss=loss, footprint=Footprint(1, 1, 1))
     model.train()
     plain = Plain(model, names, loss=loss, dropouts=dropouts, autocast=torch.enable_grad)
     layout = Layout(names, tuple(tuple(p.shape) for p in model.parameters()))
@@ -122,7 +122,10 @@ def test_what_the_kernels_do_not_know_is_left_to_vmap():
     ]
     for shape, model in unknown:
         names = tuple(name for name, _ in model.named_parameters())
-        assert compiled(model, names, torch.zeros(1, *shape), loss=cross_entropy, bytes_per_row=(1, 1)) is None
+        assert compiled(model, names, torch.zeros(1, *shape), loss=cross_entropy, footprint=Footprint(1, 1, 1)) is None
     twice = nn.Linear(6, 6)
     model = nn.Sequential(twice, nn.Tanh(), twice)
-    assert compiled(model, ("0.weight", "0.bias"), torch.zeros(1, 6), loss=cross_entropy, bytes_per_row=(1, 1)) is None
+    assert (
+        compiled(model, ("0.weight", "0.bias"), torch.zeros(1, 6), loss=cross_entropy, footprint=Footprint(1, 1, 1))
+        is None
+    )
