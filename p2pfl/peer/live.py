@@ -10,7 +10,7 @@ import torch
 from p2pfl.neighbourhood import Heard, Released
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
-from p2pfl.rows import Rows, distances
+from p2pfl.rows import Rows, distances, scaled
 from p2pfl.topology import Weights
 from p2pfl.wire.rows import encode_row, narrowed
 
@@ -68,7 +68,7 @@ class LiveNeighbourhood:
         weights, order = await self._publish(released)
         values = released.values  # [1, P]
         share = weights.pop(self.name)
-        mixed = values * share  # [1, P]
+        mixed = scaled(values, share)  # [1, P]
         masses = None if released.masses is None else released.masses * share
         for sender in order:
             delivery = await self._row(sender, length=values.shape[-1], weighted=masses is not None)

@@ -78,7 +78,7 @@ class Outbox:
         )
 
     def put(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Queue a message, given as parts that are not copied until they are sent."""
+        """Queue a message, given as parts that are not copied and must not change until they are acknowledged."""
         total = sum(len(part) for part in parts) + DIGEST
         self.unsent += -(-total // self.chunk)
         self._waiting.append(self._cut(parts, total))
