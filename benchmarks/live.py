@@ -9,6 +9,7 @@ no credit, no digest, no reassembly, no average. Both wait for their neighbours 
 
 import argparse
 import asyncio
+import itertools
 import multiprocessing
 import resource
 import statistics
@@ -69,7 +70,9 @@ def ours(name: str, url: str, length: int, rounds: int, pipe: Connection) -> Non
 
     async def body() -> None:
         transport = connect(experiment, url=url)
-        async with Peer(name, resolved, transport=transport, observe=lambda *_: ends.append(time.perf_counter())) as peer:
+        async with Peer(
+            name, resolved, transport=transport, observe=lambda *_: ends.append(time.perf_counter())
+        ) as peer:
             await peer.run()
 
     asyncio.run(body())
@@ -119,7 +122,7 @@ def bare(name: str, url: str, length: int, rounds: int, pipe: Connection) -> Non
                         await client.publish(f"bare/{name}/data", bytes(payload[start : start + CHUNK]), qos=1)
 
                 await asyncio.gather(*(one(start) for start in range(0, total, CHUNK)))
-                await until(lambda: all(count >= round * total for count in arrived.values()))  # noqa: B023
+                await until(lambda: all(count >= round * total for count in arrived.values()))
                 ends.append(time.perf_counter())
             counting.cancel()
             await asyncio.sleep(1.0)
@@ -132,7 +135,7 @@ def bare(name: str, url: str, length: int, rounds: int, pipe: Connection) -> Non
 
 def typical(ends: list[float]) -> float:
     """The median round; the first waits for peers that are still starting."""
-    return statistics.median(after - before for before, after in zip(ends[1:], ends[2:], strict=False))
+    return statistics.median(after - before for before, after in itertools.pairwise(ends[1:]))
 
 
 def measure(body, length: int, rounds: int) -> tuple[float, float]:
@@ -163,7 +166,10 @@ def main() -> None:
     print(f"{'row':>10} {'ours, s':>10} {'bare, s':>10} {'ratio':>18} {'memory of ours, in rows':>26}")
     for size in options.sizes:
         length = size // 4
-        pairs = [(measure(ours, length, options.rounds), measure(bare, length, options.rounds)) for _ in range(options.repeats)]
+        pairs = [
+            (measure(ours, length, options.rounds), measure(bare, length, options.rounds))
+            for _ in range(options.repeats)
+        ]
         ratios = sorted(mine / other for (mine, _), (other, _) in pairs)
         mine = statistics.median(seconds for (seconds, _), _ in pairs)
         other = statistics.median(seconds for _, (seconds, _) in pairs)

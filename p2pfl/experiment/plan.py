@@ -75,7 +75,7 @@ class Plan:
             "topology": _digest(edges.encode()),
             "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
             "model": _digest(repr(self.learner.layout).encode()),
-            "start": _digest(row.numpy().tobytes()),
+            "start": _digest(row.numpy()),
             "features": str(self.federation.dataset.shape),
             "masks": VERSION,
             "classes": str(self.federation.dataset.classes),
@@ -295,5 +295,5 @@ def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
     return len(topology.peers) * topology.period
 
 
-def _digest(data: bytes) -> str:
+def _digest(data: Any) -> str:
     return hashlib.sha256(data).hexdigest()[:16]

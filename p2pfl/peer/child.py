@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
+import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,16 +18,19 @@ import msgspec
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.errors import P2PFLError, RunError
-from p2pfl.experiment import Experiment, check, plan
+from p2pfl.errors import InputError, P2PFLError, RunError
+from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.peer.peer import Peer, Progress
 from p2pfl.report import Record
 from p2pfl.report.run import save
 from p2pfl.transport import Transport
 from p2pfl.transport.mqtt import MqttTransport
 
-REPORT = 0.25
-"""Seconds between two reports of what a peer is waiting for."""
+LOOK = 0.05
+"""Seconds between two looks at what a peer is doing."""
+
+BEAT = 5.0
+"""Seconds after which it is told again although nothing has changed: a sign of life."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -61,11 +64,27 @@ def connect(experiment: Experiment, *, url: str) -> Transport:
     )
 
 
-async def live(
-    experiment: Experiment, name: str, *, url: str, folder: Path | None, tell: Callable[[Event], None]
-) -> None:
-    """Run one peer to its end and keep its checkpoint."""
-    resolved = plan(experiment, only=[name])
+async def live(resolved: Plan, name: str, *, url: str, folder: Path, tell: Callable[[Event], None]) -> None:
+    """Run one peer to its end and keep its checkpoint.
+
+    Parameters
+    ----------
+    resolved
+        The experiment, for this peer.
+    name
+        Which of its peers.
+    url
+        Of the broker.
+    folder
+        The run directory.
+    tell
+        Called with its records, with whatever it does next, and with its last word.
+
+    Raises
+    ------
+    P2PFLError
+        With the exit status of wrong input as long as learning had not begun.
+    """
     last = 0
 
     def observe(record: Record, state: State) -> None:
@@ -74,50 +93,67 @@ async def live(
         last = record.round
         tell(record)
 
-    async with Peer(name, resolved, transport=connect(experiment, url=url), observe=observe) as peer:
-        watching = asyncio.create_task(_watch(peer, tell))
-        try:
-            state = await peer.run()
-        finally:
-            watching.cancel()
-    if folder is not None:
+    peer = Peer(name, resolved, transport=connect(resolved.experiment, url=url), observe=observe)
+    watching = asyncio.create_task(_watch(peer, tell))
+    try:
+        state = await _rounds(peer)
         tensors = {key: value[0] for key, value in state.tensors().items()}
-        save(folder / "peers", name, resolved.learner.state_dict(state.rows[0]), tensors, round=last)
-    evaluated = resolved.learner.evaluate(state.rows, peers=(name,))
+        model = resolved.learner.state_dict(state.rows[0])
+        await asyncio.to_thread(save, folder / "peers", name, model, tensors, round=last)
+        evaluated = await asyncio.to_thread(resolved.learner.evaluate, state.rows, peers=(name,))
+    finally:
+        watching.cancel()
     tell(Done(name, {key: float(value[0]) for key, value in evaluated.items()}, private_memory()))
 
 
+async def _rounds(peer: Peer) -> State:
+    """Run a peer; what goes wrong before its first round is wrong input, whatever it is."""
+    async with peer:
+        try:
+            return await peer.run()
+        except P2PFLError as error:
+            if peer.phase in {"joining", "gathering"}:
+                error.status = InputError.status
+            raise
+
+
 async def _watch(peer: Peer, tell: Callable[[Event], None]) -> None:
-    """Report what the peer does whenever it changes."""
+    """Tell what the peer does whenever that changes, and now and then although it does not."""
+    loop = asyncio.get_running_loop()
     told: Progress | None = None
+    due = loop.time()
     while True:
-        if peer.progress != told:
-            told = peer.progress
+        if peer.progress != told or loop.time() >= due:
+            told, due = peer.progress, loop.time() + BEAT
             tell(told)
-        await asyncio.sleep(REPORT)
+        await asyncio.sleep(LOOK)
 
 
 def main(name: str, *, table: Mapping[str, Any], url: str, folder: str, threads: int, pipe: Connection) -> None:
     """Entry of a spawned process: everything it has to say goes through ``pipe``."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     torch.set_num_threads(threads)
 
     def tell(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
             pipe.send(event)
 
-    async def body() -> None:
-        asyncio.get_running_loop().add_reader(pipe.fileno(), os._exit, 1)  # readable only when the parent is gone
-        await live(check(table), name, url=url, folder=Path(folder), tell=tell)
-
     try:
-        asyncio.run(body())
+        resolved = plan(check(table), only=[name])
+        asyncio.run(live(resolved, name, url=url, folder=Path(folder), tell=tell))
     except P2PFLError as error:
         tell(Failed(name, str(error), error.status))
         raise SystemExit(error.status) from None
     except Exception as error:  # the parent prints one sentence; a defect of ours keeps its traceback
         tell(Failed(name, f"{type(error).__name__}: {error}", RunError.status))
         raise
+
+
+def _end_with(pipe: Connection) -> None:
+    """End this process when the other end of the pipe closes: the parent is gone, be it by ``kill -9``."""
+    with contextlib.suppress(OSError):
+        pipe.poll(None)  # it never says anything
+    os._exit(1)
 
 
 def private_memory() -> int | None:

@@ -180,7 +180,7 @@ class Peer:
         settings = self.plan.experiment.transport
         root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
         dead = Hello(self.name, self.me.incarnation, "dead")
-        will = Will(f"{root}/state", bytes(encode(dead)))
+        will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.masked else self.plan.learner.dtype
         try:
             channel = await self._stack.enter_async_context(

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import multiprocessing
 import os
+import secrets
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan
-from p2pfl.peer.child import Done, Event, Failed, main
+from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, main
 from p2pfl.peer.peer import Progress
 from p2pfl.report import Record, Run
-from p2pfl.report.summary import summarise
+from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
 
 GRACE = 1.0
 """Seconds that a process has to end after it was asked to."""
+
+SILENCE = 30.0
+"""Seconds without a sign of life after which a peer's process counts as stuck."""
 
 
 @dataclass
@@ -36,6 +43,7 @@ class _Swarm:
         """Fork one process a peer from a server that has imported torch once."""
         context: ForkServerContext = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["p2pfl.peer.preload"])
+        _shielded(forkserver.ensure_running)
         threads = max(1, (os.cpu_count() or 1) // len(names))
         table = plain(experiment)
         for name in names:
@@ -49,26 +57,29 @@ class _Swarm:
 
     def events(self) -> Iterator[Event]:
         """What the peers say, until all have ended."""
+        heard: dict[str, float] = {}
         while self.pipes:
-            for pipe in wait(list(self.pipes)):
+            for pipe in wait(list(self.pipes), timeout=GRACE):
                 assert isinstance(pipe, Connection)  # noqa: S101 (we put nothing else in)
+                name = self.pipes[pipe]
                 try:
                     yield pipe.recv()
+                    heard[name] = time.monotonic()
                 except (EOFError, ConnectionResetError):
-                    name = self.pipes.pop(pipe)
+                    del self.pipes[pipe]
                     pipe.close()
-                    process = self.processes[name]
-                    process.join(GRACE)
-                    if process.exitcode != 0:
-                        how = (
-                            f"signal {-process.exitcode}"
-                            if (process.exitcode or 0) < 0
-                            else f"exit status {process.exitcode}"
-                        )
-                        yield Failed(name, f"its process ended with {how}", RunError.status)
+                    heard.pop(name, None)
+                    if reason := _end(self.processes[name]):
+                        yield Failed(name, reason, RunError.status)
+            for name, when in heard.items():
+                if time.monotonic() - when > SILENCE:
+                    reason = (
+                        f"expected a sign of life every {BEAT:g} s, got none for {SILENCE:g} s: its process is stuck"
+                    )
+                    yield Failed(name, reason, RunError.status)
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """Leave no process behind but the fork server, which goes when we go."""
         for process in self.processes.values():
             if process.is_alive():
                 process.terminate()
@@ -105,43 +116,54 @@ def run(
 
     Raises
     ------
+    BrokerError
+        If the broker cannot be started or reached.
     RunError
         If a peer failed; the others have been ended.
     """
+    begun = time.perf_counter()
     resolved = resolved or plan(experiment)
-    names = resolved.topology.peers
     with contextlib.ExitStack() as stack:
         url = experiment.transport.broker
         if url == "embedded":
             url = stack.enter_context(embedded()).url
-        result = Run(experiment, folder=folder)
+        else:
+            asyncio.run(_reach(experiment, url=url))
+        result = stack.enter_context(Run(experiment, folder=folder))
         swarm = _Swarm()
         stack.callback(swarm.end)
-        begun = time.perf_counter()
-        swarm.start(experiment, names, url=url, folder=folder)
-        done, durations = _follow(swarm, result, begun, observe)
-    memory = [last.memory for last in done.values() if last.memory is not None]
-    durations["total_s"] = time.perf_counter() - begun
-    summary = summarise(
-        resolved, together={name: last.scores for name, last in done.items()}, records=result.metrics, seconds=durations
-    )
-    summary["peer_memory"] = int(statistics.median(memory)) if memory else None
-    result.finish(summary)
+        try:
+            swarm.start(experiment, resolved.topology.peers, url=url, folder=folder)
+            done, first, last = _follow(swarm, result, observe)
+        except KeyboardInterrupt:
+            _end_server()
+            raise
+        stack.pop_all().close()
+        ended = time.perf_counter()
+        memory = [peer.memory for peer in done.values() if peer.memory is not None]
+        summary = summarise(
+            resolved,
+            together={name: peer.scores for name, peer in done.items()},
+            records=result.metrics,
+            seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
+            memory=int(statistics.median(memory)) if memory else None,
+        )
+        result.finish(summary)
     return result
 
 
 def _follow(
-    swarm: _Swarm, result: Run, begun: float, observe: Callable[[Event], None] | None
-) -> tuple[dict[str, Done], dict[str, float]]:
-    """Keep the records as they come; the peers' last words, and how long it took."""
+    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None
+) -> tuple[dict[str, Done], float, float]:
+    """Keep the records as they come; the peers' last words, and when the first round began and the last one ended."""
     done: dict[str, Done] = {}
-    first = last = begun
+    first = last = time.perf_counter()
     learning: set[str] = set()
     for event in swarm.events():
         match event:
             case Progress(phase="learning") if event.peer not in learning:
                 learning.add(event.peer)
-                first = time.perf_counter()
+                first = last = time.perf_counter()
             case Record():
                 result.record([event])
                 last = time.perf_counter()
@@ -153,7 +175,49 @@ def _follow(
                 pass
         if observe is not None:
             observe(event)
-    return done, {"wall_s": last - first, "start_s": first - begun}
+    return done, first, last
+
+
+async def _reach(experiment: Experiment, *, url: str) -> None:
+    """Connect to a broker once, so that one that is not there is known before anything starts."""
+    async with connect(experiment, url=url).join(f"{experiment.name}-{secrets.token_hex(8)}"):
+        pass
+
+
+def _shielded(start: Callable[[], None]) -> None:
+    """Start a process that Ctrl-C at the terminal does not reach, nor those that it forks: we end them."""
+    resource_tracker.ensure_running()  # or it would be started inside, and lift the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_server() -> None:
+    """End the fork server, which would notice only after it has imported torch that it is not needed any more."""
+    server = forkserver._forkserver  # type: ignore[attr-defined] # noqa: SLF001 (there is no other way to its number)
+    if server._forkserver_pid is not None:  # noqa: SLF001
+        os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
+        server._stop()  # noqa: SLF001
+
+
+def _end(process: ForkServerProcess) -> str:
+    """How a process ended, empty if as it should."""
+    process.join(GRACE)
+    status = process.exitcode
+    if status == 0:
+        return ""
+    if status is None:
+        return "it closed its pipe and goes on"
+    return f"its process was ended by {_signal(-status)}" if status < 0 else f"its process ended with status {status}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _error(failed: Failed) -> RunError:

@@ -1,8 +1,10 @@
 """What peers say to each other, as msgpack.
 
-Every payload is one version byte followed by one msgpack array whose first element names the kind
-of message. Rules for change: fields are only ever appended, with a default; a field is never
-retyped; unknown trailing fields are ignored; an unknown kind or version is refused.
+    | u8 version | u16 length of head | head, msgpack | data of a chunk |
+
+The head is an array whose first element names the kind of message. Rules for change: fields are
+only ever appended, with a default; a field is never retyped; unknown trailing fields are ignored;
+an unknown kind or version is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from p2pfl.errors import DecodeError
 
 VERSION = 1
 """The first byte of every payload."""
+
+PREFIX = 3
+"""Bytes before the head."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,22}$")]
@@ -94,7 +99,18 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
     missing: Annotated[list[Count], msgspec.Meta(max_length=1024)] = []
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
+class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
+    """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
+
+    incarnation: Count
+    phase: Count
+    sequence: Count
+    first: Count
+    offset: Count
+    total: Count
+
+
+class Chunk(msgspec.Struct, frozen=True):
     """A piece of a message in a peer's stream.
 
     Attributes
@@ -106,35 +122,38 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
     offset, total
         Where the piece lies in the message, and the message's length, in bytes.
     data
-        A view into the received payload; nothing is copied.
+        A view: into the row when it is sent, into the payload when it has arrived.
     """
 
-    incarnation: Count
-    phase: Count
-    sequence: Count
-    first: Count
-    offset: Count
-    total: Count
+    incarnation: int
+    phase: int
+    sequence: int
+    first: int
+    offset: int
+    total: int
     data: memoryview
 
 
 Message = Hello | Claim | Pulse | Ack | Chunk
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Message)
+_decoder = msgspec.msgpack.Decoder(Hello | Claim | Pulse | Ack | _ChunkHead)
 
 
-def encode(message: Message) -> bytearray:
-    """Version byte and msgpack of one message.
+def encode(message: Message) -> bytes:
+    """The payload of one message; the data of a chunk are copied once.
 
     Examples
     --------
     >>> decode(encode(Claim(7)))
     Claim(incarnation=7)
     """
-    payload = bytearray((VERSION,))
-    _encoder.encode_into(message, payload, 1)
-    return payload
+    if isinstance(message, Chunk):
+        c = message
+        head = _encoder.encode(_ChunkHead(c.incarnation, c.phase, c.sequence, c.first, c.offset, c.total))
+        return b"".join((_prefix(head), head, c.data))
+    head = _encoder.encode(message)
+    return _prefix(head) + head
 
 
 def decode(payload: bytes | bytearray | memoryview) -> Message:
@@ -146,14 +165,26 @@ def decode(payload: bytes | bytearray | memoryview) -> Message:
         And nothing else, whatever the bytes are.
     """
     view = memoryview(payload)
-    if len(view) == 0:
-        raise DecodeError("expected a message, got an empty payload")
+    if len(view) < PREFIX:
+        raise DecodeError(f"expected a message, got {len(view)} bytes")
     if view[0] != VERSION:
         raise DecodeError(
             f"expected protocol version {VERSION}, got {view[0]}: install the same version of p2pfl everywhere"
         )
+    end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
     try:
-        message: Message = _decoder.decode(view[1:])
+        head = _decoder.decode(view[PREFIX:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
+    if isinstance(head, _ChunkHead):
+        return Chunk(head.incarnation, head.phase, head.sequence, head.first, head.offset, head.total, view[end:])
+    if len(view) > end:
+        raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
+    message: Message = head
     return message
+
+
+def _prefix(head: bytes) -> bytes:
+    if len(head) >= 2**16:
+        raise ValueError(f"expected a head of less than 64 KiB, got {len(head)} bytes")
+    return VERSION.to_bytes(1, "little") + len(head).to_bytes(2, "little")
