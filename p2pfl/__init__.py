@@ -1,1 +1,84 @@
-"""Fully decentralised learning: peers gossip masked models over MQTT, no server."""
+"""Fully decentralised learning: peers gossip masked models over MQTT, no server.
+
+Names are imported when they are first used, so that ``import p2pfl`` costs nothing and
+``p2pfl --help`` need not wait for torch.
+
+Examples
+--------
+>>> import p2pfl
+>>> run = p2pfl.simulate({"rounds": 1, "topology": {"kind": "complete", "peers": 2}})
+>>> sorted(run.models)
+['peer0', 'peer1']
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from p2pfl import data, errors, topology
+    from p2pfl.algorithms import DPSGD, FedAvg, Gossip
+    from p2pfl.experiment import Experiment, read
+    from p2pfl.experiment.plan import plan
+    from p2pfl.learning import ExternalLearner, TorchLearner
+    from p2pfl.peer import Peer
+    from p2pfl.report import Run
+    from p2pfl.simulation import simulate
+    from p2pfl.transport import MemoryTransport
+    from p2pfl.transport.mqtt import MqttTransport
+
+    __version__: str
+
+__all__ = [
+    "DPSGD",
+    "Experiment",
+    "ExternalLearner",
+    "FedAvg",
+    "Gossip",
+    "MemoryTransport",
+    "MqttTransport",
+    "Peer",
+    "Run",
+    "TorchLearner",
+    "__version__",
+    "data",
+    "errors",
+    "plan",
+    "read",
+    "simulate",
+    "topology",
+]
+
+if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
+    import importlib
+
+    _HOMES = {
+        "DPSGD": "algorithms",
+        "Experiment": "experiment",
+        "ExternalLearner": "learning",
+        "FedAvg": "algorithms",
+        "Gossip": "algorithms",
+        "MemoryTransport": "transport",
+        "MqttTransport": "transport.mqtt",
+        "Peer": "peer",
+        "Run": "report",
+        "TorchLearner": "learning",
+        "plan": "experiment",
+        "read": "experiment",
+        "simulate": "simulation",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import a name where it lives (PEP 562); the next use finds it here."""
+        if name in _HOMES:
+            found = getattr(importlib.import_module(f"p2pfl.{_HOMES[name]}"), name)
+        elif name == "__version__":
+            found = importlib.import_module("importlib.metadata").version("p2pfl-mqtt")
+        elif name in __all__:
+            found = importlib.import_module(f"p2pfl.{name}")
+        else:
+            raise AttributeError(f"module 'p2pfl' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        """List what is meant to be used, imported or not yet."""
+        return __all__

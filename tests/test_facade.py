@@ -1,0 +1,52 @@
+import ast
+import importlib
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import p2pfl
+
+
+def declared():
+    """Module and name of all that mypy sees."""
+    tree = ast.parse(Path(p2pfl.__file__).read_text("utf-8"))
+    [block] = [
+        node for node in tree.body if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    ]
+    return [(node.module, name.name) for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names]
+
+
+def test_what_is_listed_is_what_can_be_imported_and_what_mypy_sees():
+    assert [*p2pfl.__all__] == sorted([name for _, name in declared()] + ["__version__"])
+    assert dir(p2pfl) == p2pfl.__all__
+    for home, name in declared():
+        there = importlib.import_module(home if home != "p2pfl" else f"p2pfl.{name}")
+        assert getattr(p2pfl, name) is (there if home == "p2pfl" else getattr(there, name))
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert p2pfl.__version__ == version("p2pfl-mqtt")
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'p2pfl' has no attribute 'nonsense'"):
+        p2pfl.nonsense  # noqa: B018 (looking it up is the test)
+
+
+def test_importing_p2pfl_or_asking_for_its_errors_loads_no_torch():
+    code = (
+        "import p2pfl, sys; p2pfl.errors.InputError; p2pfl.__version__; assert not {'torch', 'numpy'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_everything_can_be_taken_at_once():
+    code = "from p2pfl import *; simulate, Peer, topology.ring(3), data.federate, TorchLearner"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_package_tells_type_checkers_that_it_is_typed():
+    assert (Path(p2pfl.__file__).parent / "py.typed").is_file()
