@@ -245,7 +245,8 @@ def _steps(
         return gossip.steps, rho
     if experiment.learning.algorithm == "dpsgd":
         return 1, rho
-    tolerance = gossip.tolerance / max(1.0, _mask_scale(experiment, topology))
+    # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
+    tolerance = gossip.tolerance / max(1.0, _mask_scale(experiment, topology) / experiment.learning.fraction)
     if rho is not None:
         return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -25,7 +25,7 @@ from p2pfl.peer.membership import Membership
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
 from p2pfl.rows import Rows
-from p2pfl.topology import Schedule, turns
+from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.messages import Hello, encode
 from p2pfl.wire.rows import row_bytes
@@ -242,9 +242,7 @@ class Peer:
             start(plan.learner, (self.name,)),
             rounds=range(plan.experiment.rounds),
             neighbourhood=self._neighbourhood,
-            private=lambda net, round: Unhurried(
-                private(net, settings=plan.privacy, masks=masks, source=self.source, round=round)
-            ),
+            private=lambda net, round: self._private(net, masks, round=round),
             observe=self._after,
             stop=plan.stop,
         )
@@ -260,16 +258,17 @@ class Peer:
         )
 
     def _masks(self) -> Masks:
-        """Masks with every neighbour that is there; with a quorum, some may not be."""
+        """Masks with every neighbour that came."""
         publics = {peer: hello.key for peer, hello in self.membership.up.items()}
         secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.swarm)
-        here = {self.name, *publics}
-        graphs = [self.plan.topology.at(phase) for phase in range(self.plan.topology.period)]
-        present = [
-            replace(graph, edges=tuple(edge for edge in graph.edges if here.issuperset(edge))) for graph in graphs
-        ]
         settings = self.plan.privacy
-        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=Schedule(tuple(present)))
+        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.topology)
+
+    def _private(self, net: LiveNeighbourhood, masks: Masks | None, *, round: int) -> Neighbourhood:
+        """Hide rows behind masks shared with the neighbours that are there now."""
+        if masks is not None and self.membership.neighbours:
+            masks = masks.among({self.name, *self.membership.present})
+        return Unhurried(private(net, settings=self.plan.privacy, masks=masks, source=self.source, round=round))
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         evaluated = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))

@@ -13,8 +13,8 @@ Y. Allouah et al., "The privacy power of correlated noise in decentralized learn
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -110,6 +110,23 @@ class Masks:
                 f"Expected a mask deviation above 0 and below {largest:.6g}, where {degree} masks at one peer stay on "
                 f"a grid of {self.bits} bits, got {self.deviation}; change the deviation or the bits."
             )
+
+    def among(self, present: Collection[str]) -> "Masks":
+        """Return the masks between peers in ``present`` only: what nobody subtracts should not be added.
+
+        Raises
+        ------
+        PrivacyError
+            A peer in ``present`` that has mask edges would be left without any.
+        """
+        graph = self.topology.among(present)
+        for peer in present:
+            if self.topology.neighbours(peer) and not graph.neighbours(peer):
+                raise PrivacyError(
+                    f'Expected at least one neighbour of "{peer}" to be there, to mask its row with, got none; '
+                    "wait for them, or set another privacy.mode."
+                )
+        return replace(self, topology=graph)
 
     def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
         """Return the signed sum of each peer's masks, grid points ``[R, P]``.

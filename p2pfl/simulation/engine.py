@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from p2pfl.algorithms import State, learn, start
+from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.identity import SeededSource, Source
 from p2pfl.learning import Fitted, Learner, Memory
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
-from p2pfl.report.summary import scores, summarise
+from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import Rows
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -55,7 +56,7 @@ class Inline:
 
 
 def simulate(
-    experiment: str | Path | Experiment | Mapping[str, Any],
+    experiment: str | Path | Experiment | Mapping[str, Any] | Plan,
     *,
     peers: int | None = None,
     folder: Path | None = None,
@@ -68,7 +69,7 @@ def simulate(
     Parameters
     ----------
     experiment
-        A file, the name of a shipped experiment, a table, or an experiment already read.
+        A file, the name of a shipped experiment, a table, an experiment already read, or its plan.
     peers
         Instead of ``topology.peers``.
     folder
@@ -92,22 +93,47 @@ def simulate(
     True
     """
     changes = [] if peers is None else [f"topology.peers={peers}"]
-    settled = read(experiment, changes=changes)
-    resolved = plan(settled)
-    run = Run(settled, folder=folder)
     begun = time.perf_counter()
-    state, seconds = _rounds(resolved, run, source or SeededSource(settled.seed), observe)
-    wall = time.perf_counter() - begun
+    resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
+    settings = resolved.experiment
+    run = Run(settings, folder=folder)
+    first = time.perf_counter()
+    state, training = _rounds(resolved, run, source or SeededSource(settings.seed), observe)
+    last = time.perf_counter()
     names = resolved.topology.peers
     for index, name in enumerate(names):
         tensors = {key: value[index] for key, value in state.tensors().items()}
         run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
-    if baselines:
-        final = resolved.learner.evaluate(state.rows, peers=names)
-        together = {name: scores(final, index) for index, name in enumerate(names)}
-        durations = {"wall_s": wall, "training_s": seconds}
-        run.finish(summarise(resolved, together=together, records=run.metrics, seconds=durations))
+    final = resolved.learner.evaluate(state.rows, peers=names)
+    together = {name: scores(final, index) for index, name in enumerate(names)}
+    seconds = Durations(start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=training)
+    run.finish(summarise(resolved, together=together, records=run.metrics, seconds=seconds, baselines=baselines))
     return run
+
+
+class Attending:
+    """An algorithm under which nothing of an absent peer moves.
+
+    Parameters
+    ----------
+    algorithm
+        What those do who are there.
+    present
+        Who is there in a round, ``[N]`` bool.
+    """
+
+    def __init__(self, algorithm: Algorithm, *, present: Callable[[int], torch.Tensor]) -> None:
+        self.algorithm = algorithm
+        self.present = present
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One round of those who are there."""
+        after = await self.algorithm.round(state, learner, net, round)
+        present = self.present(round).unsqueeze(-1).to(state.rows.device)  # [N, 1]
+        if bool(present.all()):
+            return after
+        rows, public = torch.where(present, after.rows, state.rows), torch.where(present, after.public, state.public)
+        return replace(after, rows=rows, public=public)
 
 
 def _rounds(
@@ -117,18 +143,24 @@ def _rounds(
     settings, names = resolved.experiment, resolved.topology.peers
     faults = Faults(settings.simulation.loss, settings.simulation.absence)
     masks = _masks(resolved, source) if resolved.masked else None
-    learner = Inline(
-        resolved.learner,
-        present=lambda round: faults.present(names, seed=settings.seed, round=round),
-        clock=time.perf_counter,
-    )
+
+    def present(round: int) -> torch.Tensor:
+        there = faults.present(names, seed=settings.seed, round=round)  # [N]
+        if resolved.masked and not bool(there.all()):  # who has nobody to mask with sits out
+            adjacency = resolved.topology.at(round).adjacency
+            there &= torch.from_numpy((adjacency + adjacency.T) @ there.numpy() > 0)
+        return there
+
+    learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
     sent = torch.zeros(len(names), dtype=torch.int64)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
-        return private(net, settings=resolved.privacy, masks=masks, source=source, round=round)
+        here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
+        among = masks.among(here) if masks is not None and len(here) < len(names) else masks
+        return private(net, settings=resolved.privacy, masks=among, source=source, round=round)
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
         sent.add_(net.bytes_out)
@@ -139,7 +171,7 @@ def _rounds(
             observe(records)
 
     coroutine = learn(
-        resolved.algorithm,
+        Attending(resolved.algorithm, present=present),
         learner,
         start(resolved.learner, names),
         rounds=range(settings.rounds),

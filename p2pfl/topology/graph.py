@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -84,6 +84,10 @@ class Topology:
     def at(self, exchange: int) -> Topology:  # noqa: ARG002  # a Schedule answers the same question
         """Return the topology of one exchange: always itself."""
         return self
+
+    def among(self, present: Collection[str]) -> Topology:
+        """Return the same peers with only the edges whose two ends are both in ``present``."""
+        return Topology(self.peers, tuple(edge for edge in self.edges if set(present).issuperset(edge)), self.directed)
 
     def neighbours(self, peer: str) -> tuple[str, ...]:
         """Peers that share an edge with ``peer``, sorted."""
@@ -188,6 +192,10 @@ class Schedule:
     def at(self, exchange: int) -> Topology:
         """Return the topology of one exchange."""
         return self.topologies[exchange % self.period]
+
+    def among(self, present: Collection[str]) -> Schedule:
+        """Return the same peers with only the edges whose two ends are both in ``present``."""
+        return Schedule(tuple(topology.among(present) for topology in self.topologies))
 
     def neighbours(self, peer: str) -> tuple[str, ...]:
         """Peers that ever share an edge with ``peer``, sorted."""

@@ -202,3 +202,29 @@ def test_large_rows_come_one_at_a_time():
         assert not end.records[-1].missed
         windows = len(link.inboxes) * link.window * 1024
         assert link.row_bytes / 2 < link.most_held <= link.row_bytes + windows < 2 * link.row_bytes
+
+
+def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():
+    async def main():
+        changes = ["topology.kind=complete", "topology.peers=4", "rounds=8", "gossip.steps=12"]
+        experiment = read(SMALL, changes=[*changes, "privacy.mode=pairwise", "privacy.mask=10.0"])
+        transport = MemoryTransport()
+
+        def fail(record, _):
+            if record.round == 2:
+                raise LearningError("expected a finite loss, got nan")
+
+        async def victim():
+            peer = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, observe=fail)
+            with pytest.raises(LearningError):
+                async with peer:
+                    await peer.run()
+
+        others, _ = await asyncio.gather(live(experiment, transport, names=["peer1", "peer2", "peer3"]), victim())
+        return others
+
+    ended = asyncio.run(main())
+    models = torch.cat([end.state.rows for end in ended.values()])
+    # The masks of the round in which it vanished may stay; from then on all cancel, so the peers agree.
+    assert (models - models.mean(0)).abs().max() < 0.1
+    assert all(end.records[-1].round == 7 for end in ended.values())

@@ -1,0 +1,32 @@
+import torch
+
+from p2pfl.experiment import plan, read
+from p2pfl.simulation import simulate
+
+TABLE = {
+    "rounds": 1,
+    "seed": 6,
+    "topology": {"kind": "complete", "peers": 6},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "learning": {"dtype": "float64"},
+    "privacy": {"mode": "pairwise", "mask": 10.0},
+    "gossip": {"steps": 1},
+    "simulation": {"absence": 0.4},
+}
+
+
+def rows(run, resolved):
+    models = [run.models[name] for name in resolved.topology.peers]
+    return torch.stack([torch.cat([model[key].flatten() for key in resolved.learner.layout.names]) for model in models])
+
+
+def test_nothing_of_an_absent_peer_moves_and_masks_of_the_others_cancel():
+    resolved = plan(read(TABLE))
+    masked = rows(simulate(resolved, baselines=False), resolved)
+    start = resolved.learner.start(resolved.topology.peers)
+    moved = (masked != start).any(1)
+    assert 0 < moved.sum() < 6
+    plain = rows(simulate(read(TABLE, changes=["privacy.mode=none"]), baselines=False), resolved)
+    assert torch.equal((plain != start).any(1), moved)
+    assert torch.allclose(masked[moved].mean(0), plain[moved].mean(0), atol=1e-5)
