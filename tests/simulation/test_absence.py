@@ -9,7 +9,7 @@ TABLE = {
     "topology": {"kind": "complete", "peers": 6},
     "data": {"name": "wine"},
     "model": {"name": "linear"},
-    "learning": {"dtype": "float64"},
+    "learning": {"dtype": "float64", "weighted": False},
     "privacy": {"mode": "pairwise", "mask": 10.0},
     "gossip": {"steps": 1},
     "simulation": {"absence": 0.4},
