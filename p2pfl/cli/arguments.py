@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import NoReturn
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"p2pfl: {message}; see {self.prog} --help\n")
+        raise SystemExit(2)
 
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="p2pfl", description="Fully decentralised learning: peers gossip masked models over MQTT, no server."
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -33,13 +43,15 @@ def parser() -> argparse.ArgumentParser:
     broker = commands.add_parser("broker", help="the embedded broker on its own")
     broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     broker.add_argument("--port", type=int, default=1883, help="port, 0 for any free one (default: %(default)s)")
-    broker.add_argument("--kind", choices=["auto", "mosquitto", "iotcore"], default="auto")
+    broker.add_argument(
+        "--kind", choices=["auto", "mosquitto", "iotcore"], default="auto", help="auto is the first that is installed"
+    )
 
     topology = commands.add_parser("topology", help="degree, diameter, spectral gap, rounds to consensus")
     topology.add_argument("topology", metavar="NAME|FILE", help="a kind such as ring, or a graph file")
-    topology.add_argument("--peers", type=_count, default=16, metavar="N")
-    topology.add_argument("--degree", type=_count, default=4, metavar="K")
-    topology.add_argument("--seed", type=int, default=0)
+    topology.add_argument("--peers", type=_count, default=16, metavar="N", help="default: %(default)s")
+    topology.add_argument("--degree", type=_count, default=4, metavar="K", help="default: %(default)s")
+    topology.add_argument("--seed", type=int, default=0, help="of random kinds (default: %(default)s)")
     topology.add_argument("--plot", metavar="FILE", help="draw it")
     topology.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
@@ -65,7 +77,6 @@ def _output(command: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {number}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return int(text)

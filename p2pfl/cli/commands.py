@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
-import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from p2pfl.cli import view
-from p2pfl.errors import InputError
+from p2pfl.cli import tables, view
+from p2pfl.cli.interrupts import until_interrupted
+from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import Experiment, plan
 from p2pfl.experiment import read as read_experiment
 
@@ -23,9 +24,9 @@ def run(options: argparse.Namespace) -> int:
     from p2pfl.peer import swarm  # noqa: PLC0415 (each command imports what it needs)
 
     experiment = _experiment(options, broker=options.broker)
-    folder = _folder(options, experiment)
     resolved = plan(experiment)
-    with view.Live(resolved, quiet=options.json) as live:
+    folder = _folder(options, experiment)
+    with _kept(folder), view.live(resolved, quiet=options.json) as live:
         result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe)
     return _finish(result.summary, folder, options)
 
@@ -36,7 +37,7 @@ def simulate(options: argparse.Namespace) -> int:
 
     experiment = _experiment(options)
     folder = _folder(options, experiment)
-    with view.Rounds(experiment, quiet=options.json) as rounds:
+    with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
         result = simulated(experiment, folder=folder, observe=rounds.observe, baselines=not options.no_baselines)
     return _finish(result.summary, folder, options)
 
@@ -53,24 +54,22 @@ def peer(options: argparse.Namespace) -> int:
             'expected the address of a broker, got transport.broker = "embedded": start one with "p2pfl broker" and '
             "give its address with --broker mqtt://host:1883"
         )
-    result = Run(experiment, folder=_folder(options, experiment, suffix=f"-{options.name}"))
-    steps = view.Lines(quiet=options.json)
-    last: list[Done] = []
+    resolved = plan(experiment, only=[options.name])
+    folder = _folder(options, experiment, suffix=f"-{options.name}")
+    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
+    own = Run(experiment, folder=folder)
+    with _kept(folder), own, view.Lines(resolved, peers=1, quiet=options.json) as lines:
 
-    def tell(event: Any) -> None:
-        if isinstance(event, Record):
-            result.record([event])
-        elif isinstance(event, Done):
-            last.append(event)
-        steps.observe(event)
+        def tell(event: Any) -> None:
+            if isinstance(event, Record):
+                own.record([event])
+            elif isinstance(event, Done):
+                summary["scores"] = event.scores
+            lines.observe(event)
 
-    asyncio.run(live(experiment, options.name, url=url, folder=result.folder, tell=tell))
-    result.finish(
-        {"name": experiment.name, "peer": options.name, "scores": last[0].scores, "folder": str(result.folder)}
-    )
-    if options.json:
-        print(json.dumps(result.summary))
-    return 0
+        until_interrupted(live(resolved, options.name, url=url, folder=folder, tell=tell))
+        own.finish(summary)
+    return _finish(own.summary, folder, options)
 
 
 def broker(options: argparse.Namespace) -> int:
@@ -79,7 +78,12 @@ def broker(options: argparse.Namespace) -> int:
 
     with embedded(host=options.host, port=options.port, kind=options.kind) as running:
         print(f"{running.kind} listens at {running.url} (Ctrl-C ends it)", file=sys.stderr)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        try:
+            running.wait()
+        except BrokerError as error:
+            raise RunError(str(error)) from None
+        except KeyboardInterrupt:
+            pass
     return 0
 
 
@@ -87,13 +91,14 @@ def topology(options: argparse.Namespace) -> int:
     """``p2pfl topology``."""
     from p2pfl.cli import topologies  # noqa: PLC0415
 
-    facts = topologies.facts(options.topology, peers=options.peers, degree=options.degree, seed=options.seed)
+    found = topologies.find(options.topology, peers=options.peers, degree=options.degree, seed=options.seed)
+    facts = topologies.facts(found)
     if options.plot:
-        topologies.draw(options.topology, options.plot, peers=options.peers, degree=options.degree, seed=options.seed)
+        topologies.draw(found, options.plot)
     if options.json:
         print(json.dumps(facts))
     else:
-        view.table(facts)
+        tables.facts({name: "never" if value is None else value for name, value in facts.items()})
     return 0
 
 
@@ -107,16 +112,17 @@ def report(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(result.summary))
     else:
-        view.history(result)
+        tables.history(result)
     return 0
 
 
 def _experiment(options: argparse.Namespace, *, broker: str | None = None) -> Experiment:
+    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
     changes = list(options.changes)
     if getattr(options, "peers", None) is not None:
         changes.append(f"topology.peers={options.peers}")
     if broker is not None:
-        changes.append(f'transport.broker="{broker}"')
+        changes.append(f"transport.broker={json.dumps(broker)}")
     return read_experiment(options.experiment, changes=changes)
 
 
@@ -127,9 +133,20 @@ def _folder(options: argparse.Namespace, experiment: Experiment, *, suffix: str 
     return folder if not folder.exists() else folder.with_name(f"{stem}-{os.getpid()}")
 
 
+@contextmanager
+def _kept(folder: Path) -> Iterator[None]:
+    """Say where what was written lies, if something goes wrong."""
+    try:
+        yield
+    except (InputError, RunError, KeyboardInterrupt) as error:
+        if folder.exists():
+            error.add_note(f"what was written is in {folder}")
+        raise
+
+
 def _finish(summary: dict[str, Any], folder: Path, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(summary | {"folder": str(folder)}))
     else:
-        view.summary(summary, folder)
+        tables.summary(summary, folder)
     return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.errors import TopologyError
+from p2pfl.report.plots import blank, keep
 
 
 def find(source: str, *, peers: int, degree: int, seed: int) -> graphs.Topology | graphs.Schedule:
@@ -17,9 +17,8 @@ def find(source: str, *, peers: int, degree: int, seed: int) -> graphs.Topology 
     return graphs.build(source, peers=peers, degree=degree, seed=seed)
 
 
-def facts(source: str, *, peers: int, degree: int, seed: int) -> dict[str, Any]:
+def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
     """Degrees, diameter, spectral gap and steps to consensus of a topology."""
-    topology = find(source, peers=peers, degree=degree, seed=seed)
     graphs.check_connected(topology)
     weights = [graphs.metropolis(topology.at(phase)) for phase in range(topology.period)]
     degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
@@ -28,7 +27,7 @@ def facts(source: str, *, peers: int, degree: int, seed: int) -> dict[str, Any]:
         "peers": len(topology.peers),
         "edges": len(topology.union.edges),
         "period": topology.period,
-        "degree": f"{degrees[0]} to {degrees[-1]}",
+        "degree": f"{degrees[0]} to {degrees[-1]}" if degrees[0] < degrees[-1] else f"{degrees[0]}",
         "diameter": graphs.diameter(topology),
         "spectral gap": 1 - rho,
         "steps to 1e-3": graphs.steps(weights, tolerance=1e-3) if rho < 1 else None,
@@ -39,26 +38,22 @@ def facts(source: str, *, peers: int, degree: int, seed: int) -> dict[str, Any]:
     return result
 
 
-def draw(source: str, path: str, *, peers: int, degree: int, seed: int) -> None:
+def draw(topology: graphs.Topology | graphs.Schedule, path: str) -> None:
     """Draw the union of a topology's edges on a circle."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 (an extra)
-    except ImportError:
-        raise TopologyError('expected matplotlib for --plot: pip install "p2pfl-mqtt[plot]"') from None
-    topology = find(source, peers=peers, degree=degree, seed=seed).union
+    figure = blank(width=6, height=6)
+    topology = topology.union
     count = len(topology.peers)
     place = {
         peer: (math.cos(2 * math.pi * index / count), math.sin(2 * math.pi * index / count))
         for index, peer in enumerate(topology.peers)
     }
-    figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.add_subplot()
     for a, b in topology.edges:
         axes.plot(*zip(place[a], place[b], strict=True), color="0.7", linewidth=1, zorder=1)
     axes.scatter(*zip(*place.values(), strict=True), s=max(10, 400 / count * 4), zorder=2)
     if count <= 40:
         for peer, (x, y) in place.items():
-            axes.annotate(peer, (1.09 * x, 1.09 * y), ha="center", va="center", fontsize=8)
+            axes.annotate(peer, (1.15 * x, 1.15 * y), ha="center", va="center", fontsize=8)
     axes.set_aspect("equal")
     axes.set_axis_off()
-    figure.savefig(path)
+    keep(figure, path)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import math
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,12 +14,20 @@ import tomli_w
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.schema import Experiment, Section
+from p2pfl.experiment.sentences import mismatch
 
 SHIPPED = Path(__file__).parent.parent / "experiments"
 """The experiments that come with the package."""
 
-PATHS = ("topology.file", "gossip.weights", "model.pretrained", "data.options.path")
-FILES = ("transport.ca", "transport.certificate", "transport.key")
+PATHS = (
+    "topology.file",
+    "gossip.weights",
+    "model.pretrained",
+    "data.options.path",
+    "transport.ca",
+    "transport.certificate",
+    "transport.key",
+)
 """Keys that hold a path, relative to the experiment file."""
 
 
@@ -53,9 +59,13 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         path = find(source)
         table, origin = _load(path), str(path)
         _resolve(table, path.parent)
+    experiment = check(table, origin=origin)
+    if not changes:
+        return experiment
     for change in changes:
         _set(table, change)
-    return check(table, origin=origin)
+    _resolve(table, Path.cwd())
+    return check(table, origin="--set")
 
 
 def find(source: str | Path) -> Path:
@@ -73,14 +83,12 @@ def find(source: str | Path) -> Path:
 
 def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experiment:
     """Validate a table, key by key."""
-    for key, known in _unknown(table, Experiment):
-        near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.4)
-        hint = f'did you mean "{near[0]}"?' if near else f"known keys are {', '.join(known)}"
-        raise ExperimentError(f'{origin}: expected known keys only, got "{key}": {hint}')
+    for key, section in _unknown(table, Experiment):
+        raise ExperimentError(f'{origin}: expected a known key, got "{key}": {_hint(key, section)}')
     try:
         return msgspec.convert(table, Experiment)
     except msgspec.ValidationError as error:
-        raise ExperimentError(f"{origin}: {_sentence(str(error), table)}") from None
+        raise ExperimentError(f"{origin}: {mismatch(str(error), table)}") from None
 
 
 def plain(experiment: Experiment) -> dict[str, Any]:
@@ -124,8 +132,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _resolve(table: dict[str, Any], folder: Path) -> None:
-    """Make paths in the file relative to the file, not to where the command was started."""
-    for dotted in (*PATHS, *FILES):
+    """Make paths absolute that are found in a folder: the file's own first, then where the command was started."""
+    for dotted in PATHS:
         *parents, key = dotted.split(".")
         inner: Any = table
         for parent in parents:
@@ -151,28 +159,26 @@ def _set(table: dict[str, Any], change: str) -> None:
     inner[key] = value
 
 
-def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    fields = {field.name: field.type for field in msgspec.structs.fields(section)}
+def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
+    """Every key that a section does not have, and the section."""
+    sections = _sections(section)
     for key, value in table.items():
-        if key not in fields:
-            yield prefix + key, sorted(fields)
-        elif isinstance(value, Mapping) and isinstance(fields[key], type) and issubclass(fields[key], Section):
-            yield from _unknown(value, fields[key], f"{prefix}{key}.")
+        if key not in section.__struct_fields__:
+            yield prefix + key, section
+        elif isinstance(value, Mapping) and key in sections:
+            yield from _unknown(value, sections[key], f"{prefix}{key}.")
 
 
-def _sentence(message: str, table: Mapping[str, Any]) -> str:
-    """Turn msgspec's ``Expected X - at `$.a.b``` into one sentence with what came."""
-    match = re.fullmatch(r"(?P<what>.*?)(?:, got `(?P<got>.*?)`)?(?: - at `\$\.?(?P<where>.*?)`)?", message)
-    if match is None or not match["where"]:
-        return message
-    value: Any = table
-    for key in match["where"].split("."):
-        value = value.get(key, {}) if isinstance(value, Mapping) else value
-    what = match["what"].replace("`", "")
-    what = what[0].lower() + what[1:]
-    got = repr(value) if not isinstance(value, float) or math.isfinite(value) else str(value)
-    return (
-        f"{match['where']}: {what}, got {got}"
-        if what.startswith("expected")
-        else f"{match['where']}: {what} (got {got})"
-    )
+def _hint(key: str, section: type[Section]) -> str:
+    """What an unknown key may have meant: the same in another section, or the nearest in this one."""
+    prefix, _, name = key.rpartition(".")
+    places = [f"{other}.{name}" for other, kind in _sections(Experiment).items() if name in kind.__struct_fields__]
+    near = places or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
+    if near:
+        return f'did you mean "{near[0] if places or not prefix else f"{prefix}.{near[0]}"}"?'
+    return f"known are {', '.join(section.__struct_fields__)}"
+
+
+def _sections(section: type[Section]) -> dict[str, type[Section]]:
+    kinds = {field.name: field.type for field in msgspec.structs.fields(section)}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}

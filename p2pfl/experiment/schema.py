@@ -20,7 +20,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A table of the file."""
 
 
-class Topology(Section):
+class Topology(Section, frozen=True):
     """Who hears whom.
 
     Attributes
@@ -42,7 +42,7 @@ class Topology(Section):
     rows: Number | None = None
 
 
-class Data(Section):
+class Data(Section, frozen=True):
     """What is learned from, and who has it.
 
     Attributes
@@ -68,7 +68,7 @@ class Data(Section):
     options: dict[str, Any] = {}
 
 
-class Model(Section):
+class Model(Section, frozen=True):
     """What is learned.
 
     Attributes
@@ -90,7 +90,7 @@ class Model(Section):
     frozen: tuple[str, ...] = ()
 
 
-class Learning(Section):
+class Learning(Section, frozen=True):
     """How peers learn.
 
     Attributes
@@ -132,7 +132,7 @@ class Learning(Section):
     dtype: Literal["float32", "float64"] = "float32"
 
 
-class Gossip(Section):
+class Gossip(Section, frozen=True):
     """How peers agree.
 
     Attributes
@@ -154,7 +154,7 @@ class Gossip(Section):
     acceleration: Literal["none", "chebyshev"] = "none"
 
 
-class Privacy(Section):
+class Privacy(Section, frozen=True):
     """What hides a peer's update.
 
     Attributes
@@ -178,7 +178,7 @@ class Privacy(Section):
     bits: Annotated[int, Meta(ge=1, le=40)] = 20
 
 
-class Transport(Section):
+class Transport(Section, frozen=True):
     """How bytes travel.
 
     Attributes
@@ -210,7 +210,7 @@ class Transport(Section):
     quorum: Share = 1.0
 
 
-class Simulation(Section):
+class Simulation(Section, frozen=True):
     """What goes wrong in ``simulate``; live peers meet the real thing.
 
     Attributes
@@ -225,7 +225,7 @@ class Simulation(Section):
     absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
-class Experiment(Section):
+class Experiment(Section, frozen=True):
     """One experiment; the same for ``run``, ``peer`` and ``simulate``.
 
     Attributes

@@ -10,44 +10,78 @@ from p2pfl.errors import InputError
 from p2pfl.report.run import Record
 
 
+def blank(*, width: float, height: float) -> Any:
+    """An empty matplotlib figure.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise InputError('expected matplotlib for plots, got none: pip install "p2pfl-mqtt[plot]"') from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def keep(figure: Any, path: str | Path) -> None:
+    """Write a figure to a file.
+
+    Raises
+    ------
+    InputError
+        If the suffix stands for no format, or the file cannot be written.
+    """
+    try:
+        figure.savefig(path)
+    except ValueError:
+        known = ", ".join(sorted(figure.canvas.get_supported_filetypes()))
+        raise InputError(
+            f"expected a picture's file, ending in one of {known}, got {path}: change its suffix"
+        ) from None
+    except OSError as error:
+        raise InputError(f"expected to write {path}, got: {error.strerror}; choose another place") from None
+
+
 def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str | Path | None = None) -> Any:
     """Score of every peer and of their mean over rounds, and how far apart they are.
 
     Raises
     ------
     InputError
-        If matplotlib is not installed, or there is nothing to draw.
+        If there is nothing to draw, nothing to draw with, or nowhere to put it.
     """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 (an extra)
-    except ImportError:
-        raise InputError('expected matplotlib for plots: pip install "p2pfl-mqtt[plot]"') from None
+    picture = blank(width=8, height=6)
     if not records:
-        raise InputError("expected a run with at least one round, got one without records")
+        raise InputError("expected a run with at least one round, got one without records: let it run longer")
     metric = summary.get("metric") or next((name for name in records[0].scores if name != "loss"), "loss")
-    curves: dict[str, list[Record]] = {}
-    for record in records:
-        curves.setdefault(record.peer, []).append(record)
-    picture = Figure(figsize=(8, 6), layout="constrained")
     upper, lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for peer in curves.values():
-        rounds = [record.round + 1 for record in peer]
-        upper.plot(rounds, [record.scores[metric] for record in peer], color="C0", alpha=0.25, linewidth=1)
-        lower.plot(rounds, [record.distance for record in peer], color="C0", alpha=0.25, linewidth=1)
-    means: dict[int, list[float]] = {}
-    for record in records:
-        means.setdefault(record.round + 1, []).append(record.scores[metric])
-    mean = {round: sum(values) / len(values) for round, values in sorted(means.items())}
-    upper.plot(list(mean), list(mean.values()), color="C0", linewidth=2, label="together, mean")
+    scores = _rounds(records, lambda record: record.scores[metric])
+    for axes, rounds in ((upper, scores), (lower, _rounds(records, lambda record: record.distance))):
+        values = list(rounds.values())
+        axes.fill_between(list(rounds), [min(v) for v in values], [max(v) for v in values], color="C0", alpha=0.2)
+        axes.plot(list(rounds), [sum(v) / len(v) for v in values], color="C0", linewidth=2)
+    upper.lines[0].set_label("together: mean, and range of the peers")
     for name, style in (("alone", ":"), ("pooled", "--")):
-        if name in summary:
-            upper.axhline(summary[name], color="0.4", linestyle=style, linewidth=1.5, label=name)
+        if summary.get(name) is not None:
+            label = {"alone": "alone: mean", "pooled": "one model on all data"}[name]
+            upper.axhline(summary[name], color="0.4", linestyle=style, linewidth=1.5, label=label)
     upper.set_ylabel(metric)
     upper.legend()
-    lower.set_ylabel("distance")
-    if any(record.distance > 0 for record in records):
+    lower.set_ylabel("distance (L2)")
+    if all(record.distance > 0 for record in records):
         lower.set_yscale("log")
     lower.set_xlabel("round")
+    upper.set_title(f"{summary['name']}: {summary['peers']} peers" if "peers" in summary else "", loc="left")
     if path is not None:
-        picture.savefig(path)
+        keep(picture, path)
     return picture
+
+
+def _rounds(records: Sequence[Record], value: Any) -> dict[int, list[float]]:
+    """All peers' values by round, from 1."""
+    found: dict[int, list[float]] = {}
+    for record in sorted(records, key=lambda record: record.round):
+        found.setdefault(record.round + 1, []).append(value(record))
+    return found

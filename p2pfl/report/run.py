@@ -10,14 +10,17 @@ summary.json               alone, together, pooled; the same keys for run and si
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
-from p2pfl.errors import InputError, StorageError
+from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, read, write
 
 
@@ -57,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """A run and its directory.
+    """A run and its directory; as a context, it leaves no directory behind where wrong input kept it from starting.
 
     Parameters
     ----------
@@ -85,25 +88,51 @@ class Run:
         if folder is not None:
             self._create(folder)
 
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Keep the directory, unless nothing was started."""
+        unused = isinstance(error, P2PFLError) and error.status == InputError.status and not self.metrics
+        if unused and self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
     def _create(self, folder: Path) -> None:
         try:
-            (folder / "peers").mkdir(parents=True)
-            (folder / "experiment.toml").write_text(write(self.experiment), "utf-8")
-            (folder / "metrics.jsonl").touch()
+            folder.mkdir(parents=True)
+            try:
+                (folder / "peers").mkdir()
+                (folder / "experiment.toml").write_text(write(self.experiment), "utf-8")
+                (folder / "metrics.jsonl").touch()
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         except OSError as error:
-            raise InputError(f"expected to write a run directory at {folder}, got: {error.strerror}") from None
+            raise InputError(
+                f"expected to write a run directory at {folder}, got: {error.strerror}; choose another with --runs"
+            ) from None
 
     def record(self, records: Sequence[Record]) -> None:
-        """Add the records of a round; they are on disk when this returns."""
+        """Add the records of a round; they are on disk when this returns, all of them or none."""
         self.metrics.extend(records)
         if self.folder is None:
             return
+        path = self.folder / "metrics.jsonl"
         lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        size = None
         try:
-            with (self.folder / "metrics.jsonl").open("ab") as file:
+            with path.open("ab") as file:
+                size = file.tell()
                 file.write(lines)
         except OSError as error:
-            raise StorageError(f"expected to write to {self.folder}, got: {error.strerror}; free some space") from None
+            if size is not None:  # part of them may have got through
+                os.truncate(path, size)
+            raise StorageError(
+                f"expected to write to {path}, got: {error.strerror}; what was there is untouched, free some space"
+            ) from None
 
     def checkpoint(self, peer: str, model: Mapping[str, Any], state: Mapping[str, Any], *, round: int) -> None:
         """Keep a peer's model and state after ``round``; what was there is replaced as a whole or not at all."""
@@ -112,8 +141,8 @@ class Run:
             save(self.folder / "peers", peer, model, state, round=round)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary."""
-        self.summary = dict(summary)
+        """Write the summary; JSON has no NaN, it becomes null."""
+        self.summary = _finite(summary)
         if self.folder is not None:
             text = json.dumps(self.summary, indent=2, allow_nan=False) + "\n"
             replace(self.folder / "summary.json", text.encode())
@@ -126,20 +155,65 @@ class Run:
 
     @staticmethod
     def load(folder: str | Path) -> Run:
-        """Read a run directory."""
+        """Read a run directory, also one of a run that was interrupted.
+
+        Raises
+        ------
+        InputError
+            If it is none, or cannot be read.
+        """
         folder = Path(folder)
         if not (folder / "experiment.toml").is_file():
-            raise InputError(f"expected a run directory with experiment.toml, got {folder}")
+            raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
         run = Run(read(folder / "experiment.toml"))
         run.folder = folder
-        lines = (folder / "metrics.jsonl").read_bytes().splitlines()
-        try:
-            run.metrics = [msgspec.json.decode(line, type=Record) for line in lines]
-        except msgspec.MsgspecError as error:
-            raise StorageError(f"{folder / 'metrics.jsonl'}: expected one record a line, got: {error}") from None
-        summary = folder / "summary.json"
-        run.summary = json.loads(summary.read_text("utf-8")) if summary.is_file() else {}
+        run.metrics = _records(folder / "metrics.jsonl")
+        run.summary = _summary(folder / "summary.json")
         return run
+
+
+def _records(path: Path) -> list[Record]:
+    """All records of a file but a last line that was cut short."""
+    lines = _read(path).splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            table = msgspec.json.decode(line, type=dict[str, Any])
+            scores = table.get("scores")
+            if isinstance(scores, dict):  # NaN was written as null
+                table["scores"] = {name: math.nan if score is None else score for name, score in scores.items()}
+            records.append(msgspec.convert(table, Record))
+        except msgspec.MsgspecError as error:
+            raise InputError(
+                f"{path}, line {number}: expected a record, got: {error}; delete the line to read the others"
+            ) from None
+    return records
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """The summary, empty where the run did not come to it."""
+    if not path.exists():
+        return {}
+    try:
+        return msgspec.json.decode(_read(path), type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: expected a summary, got: {error}; delete it to read the rest") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
+
+
+def _finite(value: Any) -> Any:
+    """The same with ``None`` for every number that JSON does not know."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def save(folder: Path, peer: str, model: Mapping[str, Any], state: Mapping[str, Any], *, round: int) -> None:
@@ -168,7 +242,9 @@ def replace(path: Path, data: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise StorageError(f"expected to write {path}, got: {error.strerror}; what was there is untouched") from None
+        raise StorageError(
+            f"expected to write {path}, got: {error.strerror}; what was there is untouched, free some space"
+        ) from None
 
 
 def _plain(tensor: Any) -> Any:

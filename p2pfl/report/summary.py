@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,46 +14,91 @@ from p2pfl.experiment.plan import learner
 from p2pfl.report.run import Record
 
 
+@dataclass(frozen=True)
+class Durations:
+    """How long a run took, in seconds.
+
+    Attributes
+    ----------
+    start
+        Until the first round.
+    rounds
+        From there to the end of the last one.
+    total
+        All of it but the baselines.
+    training
+        Spent on local training, by all peers together; ``None`` where the records say it.
+    """
+
+    start: float
+    rounds: float
+    total: float
+    training: float | None = None
+
+
 def summarise(
-    plan: Plan, *, together: Mapping[str, Mapping[str, float]], records: Sequence[Record], seconds: Mapping[str, float]
+    plan: Plan,
+    *,
+    together: Mapping[str, Mapping[str, float]],
+    records: Sequence[Record],
+    seconds: Durations,
+    memory: int | None = None,
+    baselines: bool = True,
 ) -> dict[str, Any]:
-    """The content of ``summary.json``.
+    """The content of ``summary.json``, the same keys for ``run`` and ``simulate``.
 
     Parameters
     ----------
     plan
-        With the data of all peers whose baselines are asked for.
+        With the data of all peers.
     together
         Final scores of each peer.
     records
         All records of the run.
     seconds
-        ``wall_s`` and other durations.
+        How long it took.
+    memory
+        Private memory of a peer in bytes, where each has its own process.
+    baselines
+        Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
     peers = tuple(sorted(together))
     metric = next((name for name in together[peers[0]] if name != "loss"), "loss")
     rounds = 1 + max((record.round for record in records), default=-1)
-    single = alone(plan.learner, peers, rounds=rounds)[metric].tolist()
-    union = plan.federation.pooled()
-    everything = learner(plan.experiment, union, peers=len(peers))
-    pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
     score = {peer: together[peer][metric] for peer in peers}
+    single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric) if baselines else (None, None)
     last = {record.peer: record for record in records}
+    training = seconds.training
     return {
         "name": plan.experiment.name,
         "peers": len(peers),
         "rounds": rounds,
         "steps": plan.steps,
         "metric": metric,
-        "alone": _mean(single),
+        "alone": None if single is None else _mean(list(single.values())),
         "together": _mean(list(score.values())),
         "pooled": pooled,
-        "per_peer": {peer: {"alone": own, "together": score[peer]} for peer, own in zip(peers, single, strict=True)},
-        **seconds,
+        "per_peer": {
+            peer: {"alone": None if single is None else single[peer], "together": score[peer]} for peer in peers
+        },
+        "start_s": seconds.start,
+        "wall_s": seconds.rounds,
+        "total_s": seconds.total,
+        "training_s": sum(record.seconds_training for record in records) if training is None else training,
+        "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
         "privacy": describe(plan),
     }
+
+
+def _baselines(plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str) -> tuple[dict[str, float], float]:
+    """Scores of peers that learn alone, and of one model on all data."""
+    single = alone(plan.learner, peers, rounds=rounds)[metric].tolist()
+    union = plan.federation.pooled()
+    everything = learner(plan.experiment, union, peers=len(peers))
+    pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
+    return dict(zip(peers, single, strict=True)), pooled
 
 
 def describe(plan: Plan) -> dict[str, Any]:

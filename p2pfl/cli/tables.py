@@ -1,0 +1,140 @@
+"""Results as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from p2pfl.report import Record, Run
+
+MOST = 16
+"""Peers that a summary lists."""
+
+
+def grid(first: str, *others: str) -> Table:
+    """A table without lines, its numbers to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2), caption_justify="left", title_justify="left")
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="left" if name == "doing" else "right", no_wrap=True)
+    return table
+
+
+def summary(result: Mapping[str, Any], folder: Path) -> None:
+    """Print what learning together gave, to standard error."""
+    console = Console(stderr=True, highlight=False)
+    lines = [] if "together" not in result else [Text(), _gains(result), Text(), *_facts(result)]
+    if "scores" in result:  # of one peer
+        said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
+        lines.append(Text(f"{result['peer']} has learned: {said}"))
+    console.print(Group(*lines, Text(f"run directory: {folder}")), soft_wrap=True)
+
+
+def history(run: Run) -> None:
+    """Print a run's rounds and its summary."""
+    records: dict[int, list[Record]] = {}
+    for record in run.metrics:
+        records.setdefault(record.round, []).append(record)
+    metrics = list(run.metrics[0].scores) if run.metrics else []
+    table = grid("round", "peers", *metrics, "distance", "training", "waiting", "sent", "missed")
+    sent: dict[str, int] = {}
+    for round, peers in sorted(records.items()):
+        means = [_mean([record.scores[name] for record in peers]) for name in metrics]
+        sent |= {record.peer: record.bytes_out for record in peers}
+        table.add_row(
+            str(round + 1),
+            str(len(peers)),
+            *map(_number, means),
+            f"{_mean([record.distance for record in peers]):.2g}",
+            f"{_mean([record.seconds_training for record in peers]):.2f} s",
+            f"{_mean([record.seconds_waiting for record in peers]):.2f} s",
+            size(sum(sent.values())),
+            str(sum(len(record.missed) for record in peers)),
+        )
+    console = Console(highlight=False)
+    if run.metrics:
+        console.print(table)
+    else:
+        console.print("no round was completed")
+    if run.summary and run.folder is not None:
+        summary(run.summary, run.folder)
+    else:
+        console.print("the run did not come to its end: there is no summary", soft_wrap=True)
+
+
+def facts(pairs: Mapping[str, Any]) -> None:
+    """Print facts, one a line."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in pairs.items():
+        table.add_row(Text(name, style="dim"), f"{value:.6g}" if isinstance(value, float) else str(value))
+    Console(highlight=False).print(table)
+
+
+def size(count: float) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> size(9640), size(50e6)
+    ('9.6 kB', '50.0 MB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _gains(result: Mapping[str, Any]) -> Table:
+    metric = result["metric"]
+    table = grid("peer", "alone", "together", "gain")
+    table.title, table.title_style = f"What learning together gave ({metric})", "bold"
+    peers = list(result["per_peer"].items())
+    for name, score in peers[:MOST]:
+        table.add_row(name, _number(score["alone"]), _number(score["together"]), _gain(score, metric))
+    if len(peers) > MOST:
+        table.add_row(f"and {len(peers) - MOST} more")
+    table.add_row()
+    mean = {"alone": result["alone"], "together": result["together"]}
+    together = Text(_number(mean["together"]), style="bold")
+    table.add_row(Text("mean", style="bold"), _number(mean["alone"]), together, _gain(mean, metric))
+    if result["pooled"] is not None:
+        table.add_row("one model on all data", "", _number(result["pooled"]))
+    return table
+
+
+def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
+    """What it cost, and what was not perfect."""
+    exchanges = f"{result['steps']} exchange{'s' if result['steps'] > 1 else ''}"
+    said = [
+        f"{result['rounds']} rounds of {exchanges} in {result['wall_s']:.1f} s, {result['start_s']:.1f} s to start",
+        f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
+    ]
+    if result["peer_memory"] is not None:
+        said.append(f"{size(result['peer_memory'])} of private memory a peer")
+    lines: list[RenderableType] = [Text(", ".join(said))]
+    if result["missed"]:
+        lines.append(Text(f"{result['missed']} rows did not come in time; their masks did not cancel", style="yellow"))
+    return [*lines, Text(f"privacy: {result['privacy']['statement']}")]
+
+
+def _gain(score: Mapping[str, float | None], metric: str) -> Text:
+    alone, together = score["alone"], score["together"]
+    if alone is None or together is None:
+        return Text()
+    gain = together - alone
+    better = gain < 0 if metric == "loss" else gain > 0
+    return Text(f"{gain:+.3f}", style="green" if better else "red")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
