@@ -20,7 +20,7 @@ ROOMS = {
     "wire": {"errors", "rows", "identity"},
     "transport": {"errors"},
     "experiment": {"errors", "rows", "topology", "data", "learning", "algorithms", "privacy"},
-    "report": {"errors", "experiment", "algorithms"},
+    "report": {"errors", "rows", "experiment", "algorithms"},
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW

@@ -25,6 +25,7 @@ from p2pfl.report import Record
 from p2pfl.report.run import save
 from p2pfl.transport import Transport
 from p2pfl.transport.mqtt import MqttTransport
+from p2pfl.wire.rows import HEAD
 
 LOOK = 0.05
 """Seconds between two looks at what a peer is doing."""
@@ -61,6 +62,7 @@ def connect(experiment: Experiment, *, url: str) -> Transport:
         certificate=_path(settings.certificate),
         key=_path(settings.key),
         version=settings.version,
+        limit=settings.chunk + HEAD,
     )
 
 

@@ -24,6 +24,7 @@ from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
+from p2pfl.report.summary import assess
 from p2pfl.rows import Rows
 from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
@@ -271,7 +272,7 @@ class Peer:
         return Unhurried(private(net, settings=self.plan.privacy, masks=masks, source=self.source, round=round))
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
-        evaluated = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
+        evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
         fitted = state.fitted
         record = Record(
             peer=self.name,

@@ -12,6 +12,7 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.plan import learner
 from p2pfl.report.run import Record
+from p2pfl.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,15 @@ def describe(plan: Plan) -> dict[str, Any]:
         "statement": hidden,
         "epsilon": None,
     }
+
+
+def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Scores on the test part, each ``[R]``; with a validation part, also those under ``validation_...``."""
+    found = plan.learner.evaluate(rows, peers=peers)
+    if plan.experiment.data.validation > 0:
+        held = plan.learner.evaluate(rows, peers=peers, part="validation")
+        found = found | {f"validation_{name}": values for name, values in held.items()}
+    return found
 
 
 def scores(evaluated: Mapping[str, torch.Tensor], index: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from p2pfl.learning import Fitted, Learner, Memory
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
-from p2pfl.report.summary import Durations, scores, summarise
+from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import Rows
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -164,7 +164,7 @@ def _rounds(
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
         sent.add_(net.bytes_out)
-        evaluated = resolved.learner.evaluate(state.rows, peers=names)
+        evaluated = assess(resolved, state.rows, names)
         records = _records(round, state, net, evaluated=evaluated, sent=sent)
         run.record(records)
         if observe is not None:

@@ -11,6 +11,7 @@ from swarms import SMALL, live
 from p2pfl.errors import LearningError, PeerError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
+from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from p2pfl.wire.messages import Chunk, decode
 
@@ -228,3 +229,12 @@ def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():
     # The masks of the round in which it vanished may stay; from then on all cancel, so the peers agree.
     assert (models - models.mean(0)).abs().max() < 0.1
     assert all(end.records[-1].round == 7 for end in ended.values())
+
+
+def test_a_validation_part_is_scored_in_every_round_live_and_simulated():
+    experiment = read(SMALL, changes=["data.validation=0.3", "rounds=2"])
+    ended = asyncio.run(live(experiment, MemoryTransport()))
+    simulated = simulate(experiment, baselines=False)
+    twin = ended["peer0"].records[1].scores
+    assert "validation_accuracy" in twin
+    assert twin == pytest.approx(next(r for r in simulated.metrics if (r.peer, r.round) == ("peer0", 1)).scores)
