@@ -98,7 +98,7 @@ def topology(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(facts))
     else:
-        tables.facts({name: "never" if value is None else value for name, value in facts.items()})
+        tables.facts(topologies.described(facts))
     return 0
 
 

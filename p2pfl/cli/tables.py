@@ -18,21 +18,21 @@ MOST = 16
 
 def grid(first: str, *others: str) -> Table:
     """A table without lines, its numbers to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2), caption_justify="left", title_justify="left")
+    table = Table(box=None, pad_edge=False, padding=(0, 1), caption_justify="left", title_justify="left")
     table.add_column(first)
     for name in others:
         table.add_column(name, justify="left" if name == "doing" else "right", no_wrap=True)
     return table
 
 
-def summary(result: Mapping[str, Any], folder: Path) -> None:
-    """Print what learning together gave, to standard error."""
-    console = Console(stderr=True, highlight=False)
+def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None = None) -> None:
+    """Print what learning together gave, to standard error if nothing else is said."""
+    console = console or Console(stderr=True, highlight=False)
     lines = [] if "together" not in result else [Text(), _gains(result), Text(), *_facts(result)]
     if "scores" in result:  # of one peer
         said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {said}"))
-    console.print(Group(*lines, Text(f"run directory: {folder}")), soft_wrap=True)
+    console.print(Group(*lines, Text(f"run directory: {folder}")), soft_wrap=not console.is_terminal)
 
 
 def history(run: Run) -> None:
@@ -41,14 +41,13 @@ def history(run: Run) -> None:
     for record in run.metrics:
         records.setdefault(record.round, []).append(record)
     metrics = list(run.metrics[0].scores) if run.metrics else []
-    table = grid("round", "peers", *metrics, "distance", "training", "waiting", "sent", "missed")
+    table = grid("round", *metrics, "distance", "training", "waiting", "sent", "missed")
     sent: dict[str, int] = {}
     for round, peers in sorted(records.items()):
         means = [_mean([record.scores[name] for record in peers]) for name in metrics]
-        sent |= {record.peer: record.bytes_out for record in peers}
+        sent |= {record.peer: record.bytes_out for record in peers}  # those of peers that are gone stay
         table.add_row(
-            str(round + 1),
-            str(len(peers)),
+            str(round + 1) if len(peers) == len(sent) else f"{round + 1} ({len(peers)} peers)",
             *map(_number, means),
             f"{_mean([record.distance for record in peers]):.2g}",
             f"{_mean([record.seconds_training for record in peers]):.2f} s",
@@ -62,16 +61,16 @@ def history(run: Run) -> None:
     else:
         console.print("no round was completed")
     if run.summary and run.folder is not None:
-        summary(run.summary, run.folder)
+        summary(run.summary, run.folder, console=console)
     else:
-        console.print("the run did not come to its end: there is no summary", soft_wrap=True)
+        console.print("the run did not come to its end: there is no summary")
 
 
-def facts(pairs: Mapping[str, Any]) -> None:
+def facts(pairs: Mapping[str, str]) -> None:
     """Print facts, one a line."""
     table = Table.grid(padding=(0, 2))
     for name, value in pairs.items():
-        table.add_row(Text(name, style="dim"), f"{value:.6g}" if isinstance(value, float) else str(value))
+        table.add_row(Text(name, style="dim"), value)
     Console(highlight=False).print(table)
 
 

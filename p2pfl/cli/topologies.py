@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.report.plots import blank, keep
+
+TOLERANCES = (1e-3, 1e-6)
+"""Shares of a disagreement that are left after the exchanges that are counted."""
 
 
 def find(source: str, *, peers: int, degree: int, seed: int) -> graphs.Topology | graphs.Schedule:
@@ -18,24 +22,47 @@ def find(source: str, *, peers: int, degree: int, seed: int) -> graphs.Topology 
 
 
 def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
-    """Degrees, diameter, spectral gap and steps to consensus of a topology."""
+    """Degrees, diameter, spectral gap and exchanges to consensus of a topology."""
     graphs.check_connected(topology)
     weights = [graphs.metropolis(topology.at(phase)) for phase in range(topology.period)]
     degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
     rho = graphs.contraction(weights)
-    result: dict[str, Any] = {
+    constant = topology.period == 1 and not topology.at(0).directed and 0 < rho < 1
+    return {
         "peers": len(topology.peers),
         "edges": len(topology.union.edges),
         "period": topology.period,
-        "degree": f"{degrees[0]} to {degrees[-1]}" if degrees[0] < degrees[-1] else f"{degrees[0]}",
+        "degree": [degrees[0], degrees[-1]],
         "diameter": graphs.diameter(topology),
-        "spectral gap": 1 - rho,
-        "steps to 1e-3": graphs.steps(weights, tolerance=1e-3) if rho < 1 else None,
-        "steps to 1e-6": graphs.steps(weights, tolerance=1e-6) if rho < 1 else None,
+        "spectral_gap": 1 - rho,
+        "steps": {
+            f"{tolerance:.0e}": graphs.steps(weights, tolerance=tolerance) if rho < 1 else None
+            for tolerance in TOLERANCES
+        },
+        "chebyshev_steps": {
+            f"{tolerance:.0e}": graphs.chebyshev_steps(rho, tolerance=tolerance) if constant else None
+            for tolerance in TOLERANCES
+        },
     }
-    if topology.period == 1 and not topology.at(0).directed and 0 < rho < 1:
-        result["steps to 1e-3, chebyshev"] = graphs.chebyshev_steps(rho, tolerance=1e-3)
-    return result
+
+
+def described(found: Mapping[str, Any]) -> dict[str, str]:
+    """The facts for people."""
+    low, high = found["degree"]
+    said = {
+        "peers": f"{found['peers']}",
+        "edges": f"{found['edges']}",
+        "neighbours of a peer": f"{low}" if low == high else f"{low} to {high}",
+        "diameter": f"{found['diameter']}",
+        "spectral gap": f"{found['spectral_gap']:.4g}",
+    }
+    if found["period"] > 1:
+        said["graphs in turn"] = f"{found['period']}"
+    for tolerance, steps in found["steps"].items():
+        fewer = found["chebyshev_steps"][tolerance]
+        accelerated = "" if fewer is None else f', or {fewer} with gossip.acceleration = "chebyshev"'
+        said[f"exchanges to {tolerance}"] = "without end" if steps is None else f"{steps}{accelerated}"
+    return said
 
 
 def draw(topology: graphs.Topology | graphs.Schedule, path: str) -> None:
@@ -54,6 +81,6 @@ def draw(topology: graphs.Topology | graphs.Schedule, path: str) -> None:
     if count <= 40:
         for peer, (x, y) in place.items():
             axes.annotate(peer, (1.15 * x, 1.15 * y), ha="center", va="center", fontsize=8)
-    axes.set_aspect("equal")
+    axes.set(aspect="equal", xlim=(-1.3, 1.3), ylim=(-1.3, 1.3))
     axes.set_axis_off()
     keep(figure, path)

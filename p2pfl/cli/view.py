@@ -37,11 +37,11 @@ class Lines:
         self.peers = peers
         self.learning: set[str] = set()
         self.progress: dict[str, Progress] = {}
+        self.said: set[Progress] = set()
         self.rounds: dict[int, list[Record]] = {}
 
     def __enter__(self) -> Self:
-        """Say what is about to run."""
-        self._print(_heading(self.plan))
+        """Begin."""
         return self
 
     def __exit__(
@@ -52,6 +52,8 @@ class Lines:
     def observe(self, event: Any) -> None:
         """Take what a peer says."""
         match event:
+            case Progress(phase="joining"):
+                pass  # it may yet be in vain
             case Record():
                 self.rounds.setdefault(event.round, []).append(event)
                 if len(self.rounds[event.round]) == self.peers:
@@ -62,19 +64,22 @@ class Lines:
                 pass
 
     def _progress(self, event: Progress) -> None:
+        if not self.progress:
+            self._print(_heading(self.plan))
         if event.phase == "learning" and event.peer not in self.learning:
             self.learning.add(event.peer)
             if len(self.learning) == self.peers:
                 who = f"all {self.peers} peers are" if self.peers > 1 else f"{event.peer} and its neighbours are"
                 self._print(f"{who} there, learning begins")
         same = self.progress.get(event.peer) == event  # told again: nothing has changed for a while
-        if event.waiting and (same or (self.peers == 1 and event.phase == "gathering")):
-            still = " still" if same else ""
-            self._print(f"{event.peer}: round {event.round + 1},{still} waiting for {brief(event.waiting)}")
+        if event.waiting and event not in self.said and (same or (self.peers == 1 and event.phase == "gathering")):
+            self.said.add(event)
+            where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
+            self._print(f"{event.peer}: {where}, waiting for {brief(event.waiting)}")
         self.progress[event.peer] = event
 
     def _print(self, line: str | Text) -> None:
-        self.console.print(line, soft_wrap=True)
+        self.console.print(line, soft_wrap=not self.console.is_terminal)
 
 
 class Live:
@@ -91,8 +96,6 @@ class Live:
 
     def __enter__(self) -> Self:
         """Begin to draw."""
-        self.console.print(_heading(self.plan))
-        self.console.print()
         self.live.start()
         return self
 
@@ -108,19 +111,23 @@ class Live:
             self.records[event.peer] = event
             self.missed += len(event.missed)
         elif isinstance(event, Progress):
+            if not self.progress:
+                self.console.print(_heading(self.plan))
+                self.console.print()
             self.progress[event.peer] = event
 
     def _draw(self) -> Table:
         metric = next((name for record in self.records.values() for name in record.scores if name != "loss"), "score")
         table = grid("peer", "round", metric, "loss", "distance", "sent", "doing")
         names = self.plan.topology.peers
-        room = max(4, self.console.height - 8)
+        room = max(4, self.console.height - 9)
         for name in names[:room]:
             table.add_row(*self._row(name, metric))
         if len(names) > room:
             table.add_row(f"and {len(names) - room} more")
         missed = f", {self.missed} rows missed" if self.missed else ""
-        table.caption = f"{time.monotonic() - self.began:.0f} s{missed}; Ctrl-C ends it"
+        seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
+        table.caption = f"distance: how far the last exchange moved a peer's model\n{seconds}"
         return table
 
     def _row(self, name: str, metric: str) -> list[str | Text]:

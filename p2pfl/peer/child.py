@@ -27,11 +27,14 @@ from p2pfl.transport import Transport
 from p2pfl.transport.mqtt import MqttTransport
 from p2pfl.wire.rows import HEAD
 
-LOOK = 0.05
-"""Seconds between two looks at what a peer is doing."""
+SOON = 0.05
+"""Seconds between two looks at what a peer is doing before it learns: that tells when the first round begins."""
+
+LOOK = 0.25
+"""The same while it learns."""
 
 BEAT = 5.0
-"""Seconds after which it is told again although nothing has changed: a sign of life."""
+"""Seconds after which there is a sign of life although nothing has changed."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -50,7 +53,13 @@ class Failed(msgspec.Struct, frozen=True):
     status: int
 
 
-Event = Record | Progress | Done | Failed
+class Alive(msgspec.Struct, frozen=True):
+    """A sign of life: the peer has moved on, but what it is doing reads the same."""
+
+    peer: str
+
+
+Event = Record | Progress | Alive | Done | Failed
 
 
 def connect(experiment: Experiment, *, url: str) -> Transport:
@@ -120,15 +129,18 @@ async def _rounds(peer: Peer) -> State:
 
 
 async def _watch(peer: Peer, tell: Callable[[Event], None]) -> None:
-    """Tell what the peer does whenever that changes, and now and then although it does not."""
+    """Tell what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
     told: Progress | None = None
+    exchange = peer.mailbox.exchange
     due = loop.time()
     while True:
-        if peer.progress != told or loop.time() >= due:
-            told, due = peer.progress, loop.time() + BEAT
-            tell(told)
-        await asyncio.sleep(LOOK)
+        progress = peer.progress
+        if progress != told or loop.time() >= due:
+            stuck = exchange == peer.mailbox.exchange
+            tell(progress if progress != told or stuck else Alive(peer.name))
+            told, exchange, due = progress, peer.mailbox.exchange, loop.time() + BEAT
+        await asyncio.sleep(LOOK if peer.phase == "learning" else SOON)
 
 
 def main(name: str, *, table: Mapping[str, Any], url: str, folder: str, threads: int, pipe: Connection) -> None:

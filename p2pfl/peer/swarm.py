@@ -16,6 +16,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan
@@ -196,7 +197,7 @@ def _shielded(start: Callable[[], None]) -> None:
 
 def _end_server() -> None:
     """End the fork server, which would notice only after it has imported torch that it is not needed any more."""
-    server = forkserver._forkserver  # type: ignore[attr-defined] # noqa: SLF001 (there is no other way to its number)
+    server: Any = forkserver._forkserver  # noqa: SLF001 (there is no other way to its number)
     if server._forkserver_pid is not None:  # noqa: SLF001
         os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
         server._stop()  # noqa: SLF001

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 from p2pfl.algorithms.baselines import alone
@@ -93,11 +95,23 @@ def summarise(
     }
 
 
+MOST = 20_000
+"""Steps that the model on pooled data takes at most: enough for what it is compared with."""
+
+
 def _baselines(plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str) -> tuple[dict[str, float], float]:
-    """Scores of peers that learn alone, and of one model on all data."""
+    """Scores of peers that learn alone, and of one model on all data with as many epochs or steps in all."""
     single = alone(plan.learner, peers, rounds=rounds)[metric].tolist()
     union = plan.federation.pooled()
-    everything = learner(plan.experiment, union, peers=len(peers))
+    experiment, count = plan.experiment, len(peers)
+    learning = experiment.learning
+    size = int(union.samples(union.peers)[0])
+    batch = size if learning.batch == "all" else learning.batch
+    steps = learning.epochs * math.ceil(size / batch) if learning.steps is None else learning.steps * count
+    if steps * rounds > MOST and learning.algorithm != "fedsgd":
+        bounded = msgspec.structs.replace(learning, steps=max(1, MOST // rounds))
+        experiment, count = msgspec.structs.replace(experiment, learning=bounded), 1
+    everything = learner(experiment, union, peers=count)
     pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
     return dict(zip(peers, single, strict=True)), pooled
 
