@@ -69,6 +69,7 @@ class Plan:
             for key, value in flat(self.experiment).items()
             if not key.startswith(("transport.", "simulation.", "topology.")) and key not in SAME
         }
+        options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
         row = self.learner.start(self.topology.peers[:1]).cpu()
         return settings | {
@@ -78,6 +79,9 @@ class Plan:
             "start": _digest(row.numpy()),
             "features": str(self.federation.dataset.shape),
             "masks": VERSION,
+            "data.options": str({key: value for key, value in options.items() if key != "path"}),
+            "samples": str(getattr(self.algorithm, "mean_samples", None)),
+            "steps": str(self.steps),
             "classes": str(self.federation.dataset.classes),
         }
 
@@ -240,6 +244,11 @@ def _steps(
             "gossip.acceleration: expected a constant, undirected topology for chebyshev, got a schedule or a "
             'directed one: use acceleration = "none"'
         )
+    if accelerated and abs(weights[0].matrix - weights[0].matrix.T).max() > 1e-12:
+        raise ExperimentError(
+            "gossip.acceleration: expected symmetric weights for chebyshev, got others: "
+            'use acceleration = "none", or gossip.weights = "metropolis"'
+        )
     rho = graphs.contraction(weights[:1]) if accelerated else None
     if gossip.steps is not None:
         return gossip.steps, rho
@@ -280,6 +289,11 @@ def _algorithm(
 def _privacy(experiment: Experiment) -> Settings:
     privacy = experiment.privacy
     if privacy.mode == "none":
+        if privacy.noise or not math.isinf(privacy.clip):
+            raise ExperimentError(
+                f"privacy: expected a mode that uses noise and clip, got noise {privacy.noise:g} and clip "
+                f'{privacy.clip:g} with mode "none": set privacy.mode to "independent" or "pairwise"'
+            )
         return Settings()
     return Settings(
         clip=privacy.clip,
@@ -290,10 +304,19 @@ def _privacy(experiment: Experiment) -> Settings:
 
 
 def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
-    """Exchanges after which everybody has heard from everybody."""
+    """Exchanges after which everybody has heard from everybody, from whichever phase they begin."""
     if isinstance(topology, graphs.Topology):
         return graphs.diameter(topology)
-    return len(topology.peers) * topology.period
+    hears = [topology.at(phase).adjacency.toarray() > 0 for phase in range(topology.period)]
+    longest = 0
+    for first in range(topology.period):
+        known = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
+        steps = 0
+        while not known.all():
+            known |= hears[(first + steps) % topology.period].astype(np.float32) @ known.astype(np.float32) > 0
+            steps += 1
+        longest = max(longest, steps)
+    return longest
 
 
 def _digest(data: Any) -> str:

@@ -98,6 +98,7 @@ class Link:
         self.window = largest_window(senders * topology.period, chunk=size)
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         mailbox.large = row_bytes > self.window * size
+        mailbox.period = topology.period
         self._publishing = asyncio.Semaphore(16)
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -212,7 +213,7 @@ class Link:
             try:
                 await self._dispatch(sender, decode(message.data), state=place == "state")
             except DecodeError as error:
-                if place == "state" and sender in self.membership.neighbours:
+                if place == "state" and sender in self.membership.absent:
                     raise PeerError(f'"{sender}": {error}') from None
                 self._refuse(sender, "not a message")
 
@@ -250,6 +251,7 @@ class Link:
         else:
             for outbox in self.outboxes:
                 outbox.drop(hello.peer)
+                self._pump(outbox)
         self.news.tell()
 
     def _welcome(self, hello: Hello) -> None:
@@ -267,14 +269,22 @@ class Link:
 
     async def _chunk(self, sender: str, chunk: Chunk) -> None:
         inbox = self.inboxes[sender, chunk.phase]
-        self.progress[sender] = asyncio.get_running_loop().time()
-        messages = inbox.take(chunk)
+        before = inbox.next
+        try:
+            messages = inbox.take(chunk)
+        except DecodeError:
+            self._refuse(sender, "not a row")
+            messages = inbox.discard(chunk)
+        else:
+            if inbox.next > before or inbox.held:
+                self.progress[sender] = asyncio.get_running_loop().time()
         self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
         for message in messages:
-            if len(message) > SLOW:
-                head, row = await asyncio.to_thread(decode_row, message)
-            else:
-                head, row = decode_row(message)
+            try:
+                head, row = await asyncio.to_thread(decode_row, message) if len(message) > SLOW else decode_row(message)
+            except DecodeError:
+                self._refuse(sender, "not a row")
+                continue
             verdict = self.mailbox.deliver(sender, head, row)
             if verdict != "kept":
                 self._refuse(sender, verdict)
@@ -287,6 +297,8 @@ class Link:
     def _acknowledged(self, listener: str, ack: Ack) -> None:
         outbox = self.outboxes[ack.phase]
         self.progress[listener] = asyncio.get_running_loop().time()
+        if listener in self.membership.present and listener in self.topology.at(ack.phase).heard_by(self.me.peer):
+            outbox.listen(listener)  # again, if it was given up: it lives
         for chunk in outbox.acknowledged(listener, ack):
             self._post(f"in/{listener}", chunk)
         self._pump(outbox)
@@ -296,10 +308,10 @@ class Link:
         inbox = self.inboxes[sender, pulse.phase]
         if pulse.incarnation != inbox.incarnation:
             return
-        if pulse.waiting:
+        if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
             self.patient[sender] = asyncio.get_running_loop().time()
         inbox.skip(pulse.tail)
-        if pulse.tail < pulse.head:
+        if pulse.tail < pulse.head or inbox.next < pulse.head:
             self._post(f"in/{sender}", inbox.ack(head=pulse.head))
         self.news.tell()
 

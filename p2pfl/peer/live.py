@@ -67,7 +67,7 @@ class LiveNeighbourhood:
         """Add up the rows one by one as they come in turn, so that few are held at a time."""
         weights, order = await self._publish(released)
         values = released.values  # [1, P]
-        share = weights.pop(self.name)
+        share = weights.pop(self.name, 0.0)
         mixed = scaled(values, share)  # [1, P]
         masses = None if released.masses is None else released.masses * share
         for sender in order:
@@ -90,7 +90,7 @@ class LiveNeighbourhood:
         """The rows of those heard; what did not come has no edge, its weight is one's own."""
         weights, order = await self._publish(released)
         rows = [released.values]
-        used = [weights.pop(self.name)]
+        used = [weights.pop(self.name, 0.0)]
         for sender in order:
             delivery = await self._row(sender, length=rows[0].shape[-1], weighted=False)
             if delivery is None:

@@ -10,10 +10,10 @@ from typing import Literal
 from p2pfl.rows import Rows
 from p2pfl.wire.rows import Head
 
-Verdict = Literal["kept", "late", "duplicate", "stranger", "too many"]
+Verdict = Literal["kept", "late", "duplicate", "stranger"]
 
 AHEAD = 4
-"""Rows of one neighbour that may wait for exchanges to come."""
+"""Rows of one neighbour that wait for exchanges to come before it gets no more credit."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,12 @@ class Mailbox:
     ----------
     large
         Whether rows are so large that they should come one at a time.
+    period
+        Of the schedule: each of its phases is a stream of its own, in order by itself.
     """
 
     large: bool = False
+    period: int = 1
     exchange: tuple[int, int] = (0, 0)
     order: tuple[str, ...] = ()
     _waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
@@ -74,13 +77,12 @@ class Mailbox:
             return "stranger"
         if delivery.exchange < self.exchange:
             return "late"
-        if (delivery.exchange == self.exchange and sender in self._settled) or (
-            queue and queue[-1].exchange >= delivery.exchange
-        ):
+        settled = delivery.exchange == self.exchange and sender in self._settled
+        if settled or any(other.exchange == delivery.exchange for other in queue):
             return "duplicate"
-        if len(queue) >= AHEAD:
-            return "too many"
         queue.append(delivery)
+        if len(queue) > 1 and queue[-2].exchange > delivery.exchange:  # streams of two phases
+            self._waiting[sender] = deque(sorted(queue, key=lambda each: each.exchange))
         return "kept"
 
     def take(self, sender: str) -> Delivery | None:
@@ -96,9 +98,10 @@ class Mailbox:
         self._settled.add(sender)
 
     def overtaken(self, sender: str) -> bool:
-        """Whether the sender is past this exchange, so that its row of it will not come."""
-        queue = self._waiting.get(sender)
-        return bool(queue) and queue is not None and queue[0].exchange > self.exchange
+        """Whether a later row came in the stream of this exchange, so that the row of it will not come."""
+        phase = sum(self.exchange) % self.period
+        queue = self._waiting.get(sender, ())
+        return any(each.exchange > self.exchange and sum(each.exchange) % self.period == phase for each in queue)
 
     def missing(self) -> list[str]:
         """Whom this exchange still waits for."""

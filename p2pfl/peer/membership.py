@@ -31,7 +31,7 @@ class Membership:
         Raises
         ------
         PeerError
-            If it bears our name and came first, or its experiment differs from ours.
+            If it bears our name and came first, or comes for the first time with another experiment.
         """
         if hello.peer == self.me.peer:
             if hello.status == "up" and hello.incarnation < self.me.incarnation:
@@ -46,7 +46,8 @@ class Membership:
         if hello.status == "up":
             if known is not None and known.incarnation >= hello.incarnation:
                 return False
-            if difference := differences(self.me.facts, hello.facts):
+            difference = differences(self.me.facts, hello.facts)
+            if difference and known is None:
                 raise PeerError(
                     f'expected "{hello.peer}" to run the same experiment, got {difference}: use the same file'
                 )
@@ -72,7 +73,7 @@ class Membership:
 
     def complete(self, *, quorum: float) -> bool:
         """Whether at least this share of the neighbours is there."""
-        return len(self.up) >= quorum * len(self.neighbours)
+        return len(self.present) >= quorum * len(self.neighbours)
 
 
 def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:

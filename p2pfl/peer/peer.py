@@ -182,7 +182,7 @@ class Peer:
         root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
         dead = Hello(self.name, self.me.incarnation, "dead")
         will = Will(f"{root}/state", encode(dead))
-        dtype = torch.int64 if self.plan.masked else self.plan.learner.dtype
+        dtype = torch.int64 if self.plan.privacy.hidden else self.plan.learner.dtype
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -263,12 +263,13 @@ class Peer:
         publics = {peer: hello.key for peer, hello in self.membership.up.items()}
         secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.swarm)
         settings = self.plan.privacy
-        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.topology)
+        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.topology.union)
 
     def _private(self, net: LiveNeighbourhood, masks: Masks | None, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there now."""
         if masks is not None and self.membership.neighbours:
-            masks = masks.among({self.name, *self.membership.present})
+            partners = {peer for edge in masks.secrets for peer in edge}
+            masks = masks.among({self.name, *self.membership.present & partners})
         return Unhurried(private(net, settings=self.plan.privacy, masks=masks, source=self.source, round=round))
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:

@@ -118,7 +118,8 @@ def _baselines(plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str) 
 
 def describe(plan: Plan) -> dict[str, Any]:
     """What hides the updates, and what is not promised."""
-    settings, mode = plan.privacy, plan.experiment.privacy.mode
+    settings = plan.privacy
+    mode = "none" if settings.neutral else plan.experiment.privacy.mode
     hidden = {
         "none": "nothing is hidden: every neighbour and the broker can read each row",
         "independent": "private noise stays in the models; no differential privacy is claimed yet",

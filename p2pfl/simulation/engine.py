@@ -147,7 +147,7 @@ def _rounds(
     def present(round: int) -> torch.Tensor:
         there = faults.present(names, seed=settings.seed, round=round)  # [N]
         if resolved.masked and not bool(there.all()):  # who has nobody to mask with sits out
-            adjacency = resolved.topology.at(round).adjacency
+            adjacency = resolved.topology.union.adjacency
             there &= torch.from_numpy((adjacency + adjacency.T) @ there.numpy() > 0)
         return there
 
@@ -186,7 +186,7 @@ def _rounds(
 def _masks(resolved: Plan, source: Source) -> Masks:
     secrets = swarm_secrets(resolved.topology, source=source, run=resolved.experiment.name)
     settings = resolved.privacy
-    return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=resolved.topology)
+    return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=resolved.topology.union)
 
 
 def _records(

@@ -193,6 +193,14 @@ class Inbox:
         self._later.add(chunk.sequence)
         return self._advance()
 
+    def discard(self, chunk: Chunk) -> list[memoryview]:
+        """Count a chunk that was refused as arrived, so that the stream goes on without its message."""
+        if chunk.incarnation != self.incarnation or not self.next <= chunk.sequence < self.granted:
+            return []
+        self._partial.pop(chunk.first, None)
+        self._later.add(chunk.sequence)
+        return self._advance()
+
     def _part(self, chunk: Chunk) -> _Partial:
         """The message that a chunk belongs to."""
         part = self._partial.get(chunk.first)
