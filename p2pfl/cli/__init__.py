@@ -7,10 +7,12 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from p2pfl.cli.arguments import parser
 from p2pfl.cli.interrupts import STATUS, interruptible
 from p2pfl.errors import P2PFLError
+from p2pfl.peer import server
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     atexit.register(gc.freeze)  # torch's objects have many cycles; Python need not take them apart for 0.8 s at the end
     try:
-        with interruptible():
+        with interruptible(), ExitStack() as stack:
+            if options.command == "run":  # the peers' torch is imported while ours is
+                stack.enter_context(server.running())
             from p2pfl.cli import commands  # noqa: PLC0415 (--help must not wait for torch)
 
             status: int = getattr(commands, options.command)(options)

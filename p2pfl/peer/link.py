@@ -310,8 +310,9 @@ class Link:
             return
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
             self.patient[sender] = asyncio.get_running_loop().time()
+        given_up = inbox.next < pulse.tail  # the acknowledgement tells the sender that we live
         inbox.skip(pulse.tail)
-        if pulse.tail < pulse.head or inbox.next < pulse.head:
+        if given_up or pulse.tail < pulse.head:
             self._post(f"in/{sender}", inbox.ack(head=pulse.head))
         self.news.tell()
 

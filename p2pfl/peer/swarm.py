@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
 import os
 import secrets
 import signal
@@ -12,14 +11,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan
+from p2pfl.peer import server
 from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, main
 from p2pfl.peer.peer import Progress
 from p2pfl.report import Record, Run
@@ -42,9 +40,7 @@ class _Swarm:
 
     def start(self, experiment: Experiment, names: tuple[str, ...], *, url: str, folder: Path) -> None:
         """Fork one process a peer from a server that has imported torch once."""
-        context: ForkServerContext = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["p2pfl.peer.preload"])
-        _shielded(forkserver.ensure_running)
+        context = server.start()
         threads = max(1, (os.cpu_count() or 1) // len(names))
         table = plain(experiment)
         for name in names:
@@ -133,12 +129,8 @@ def run(
         result = stack.enter_context(Run(experiment, folder=folder))
         swarm = _Swarm()
         stack.callback(swarm.end)
-        try:
-            swarm.start(experiment, resolved.topology.peers, url=url, folder=folder)
-            done, first, last = _follow(swarm, result, observe)
-        except KeyboardInterrupt:
-            _end_server()
-            raise
+        swarm.start(experiment, resolved.topology.peers, url=url, folder=folder)
+        done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()
         memory = [peer.memory for peer in done.values() if peer.memory is not None]
@@ -183,24 +175,6 @@ async def _reach(experiment: Experiment, *, url: str) -> None:
     """Connect to a broker once, so that one that is not there is known before anything starts."""
     async with connect(experiment, url=url).join(f"{experiment.name}-{secrets.token_hex(8)}"):
         pass
-
-
-def _shielded(start: Callable[[], None]) -> None:
-    """Start a process that Ctrl-C at the terminal does not reach, nor those that it forks: we end them."""
-    resource_tracker.ensure_running()  # or it would be started inside, and lift the mask
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_server() -> None:
-    """End the fork server, which would notice only after it has imported torch that it is not needed any more."""
-    server: Any = forkserver._forkserver  # noqa: SLF001 (there is no other way to its number)
-    if server._forkserver_pid is not None:  # noqa: SLF001
-        os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
-        server._stop()  # noqa: SLF001
 
 
 def _end(process: ForkServerProcess) -> str:

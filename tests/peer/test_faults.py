@@ -1,0 +1,91 @@
+"""Faults that once stopped a peer for ever."""
+
+import asyncio
+
+import pytest
+import torch
+from swarms import SMALL, live
+
+from p2pfl.errors import TransportError
+from p2pfl.experiment import plan, read
+from p2pfl.peer import Peer
+from p2pfl.transport import MemoryTransport
+from p2pfl.wire.messages import Chunk, Hello, decode, encode
+
+
+async def killed(peer, *, when):
+    """Run a peer until a moment comes, then lose its connection."""
+    async with peer:
+        running = asyncio.create_task(peer.run())
+        while not when(peer):
+            await peer.link.news.wait()
+        peer.link.channel.abort()
+        with pytest.raises(TransportError):
+            await running
+
+
+def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_on():
+    changes = [
+        "topology.kind=path",
+        "topology.peers=2",
+        "model.hidden=[4000]",
+        "transport.chunk=1024",
+        "gossip.steps=1",
+    ]
+    experiment = read(SMALL, changes=changes)
+
+    async def main():
+        transport = MemoryTransport()
+        victim = Peer("peer1", plan(experiment, only=["peer1"]), transport=transport)
+        half = lambda peer: any(inbox.held for inbox in peer.link.inboxes.values()) or peer.mailbox.exchange > (0, 0)  # noqa: E731
+        others, _ = await asyncio.gather(live(experiment, transport, names=["peer0"]), killed(victim, when=half))
+        return others["peer0"]
+
+    ended = asyncio.run(asyncio.wait_for(main(), 30))
+    assert ended.records[-1].round == 2
+    assert torch.isfinite(ended.state.rows).all()
+
+
+def test_an_outage_longer_than_patience_is_survived():
+    changes = ["topology.kind=path", "topology.peers=2", "rounds=20", "gossip.steps=1", "transport.patience=1.2"]
+    experiment = read(SMALL, changes=changes)
+    counts = {"chunks": 0}
+
+    def deaf(_, message):
+        """From the 6th chunk on, drop what is said until both have given up a row or two."""
+        if "/state" not in message.topic and isinstance(decode(message.data), Chunk):
+            counts["chunks"] += 1
+        if counts["chunks"] > 6:
+            counts["since"] = counts.get("since", 0) + 1
+        return 0 < counts.get("since", 0) < 15 and "/state" not in message.topic
+
+    ended = asyncio.run(asyncio.wait_for(live(experiment, MemoryTransport(lose=deaf)), 40))
+    for end in ended.values():
+        assert any(record.missed for record in end.records)
+        assert end.records[-1].heard == 1
+
+
+@pytest.mark.parametrize(
+    "word", [b"xx", encode(Hello("peer1", 99, "up", {"seed": "1"}))], ids=["junk", "another hello"]
+)
+def test_a_strangers_word_on_a_neighbours_state_topic_ends_nobodys_run(word):
+    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", "rounds=20"])
+
+    async def main():
+        transport = MemoryTransport()
+        running = asyncio.create_task(live(experiment, transport))
+        async with transport.join("mallory") as mallory:
+            await mallory.subscribe("p2pfl/v1/test/peer/peer0/pub/0")
+            await anext(mallory)  # they have begun
+            await mallory.publish("p2pfl/v1/test/peer/peer1/state", word)
+        return await running
+
+    ended = asyncio.run(asyncio.wait_for(main(), 40))
+    assert {end.records[-1].round for end in ended.values()} == {19}
+
+
+def test_grid_rows_wider_than_the_models_numbers_arrive():
+    changes = ["topology.kind=path", "topology.peers=2", "learning.dtype=float32", "rounds=1"]
+    changes += ["privacy.mode=independent", "privacy.noise=0.01", "privacy.bits=38"]
+    ended = asyncio.run(asyncio.wait_for(live(read(SMALL, changes=changes), MemoryTransport()), 20))
+    assert not any(end.records[-1].missed or end.peer.link.refused for end in ended.values())
