@@ -27,11 +27,8 @@ from p2pfl.transport import Transport
 from p2pfl.transport.mqtt import MqttTransport
 from p2pfl.wire.rows import HEAD
 
-SOON = 0.05
-"""Seconds between two looks at what a peer is doing before it learns: that tells when the first round begins."""
-
 LOOK = 0.25
-"""The same while it learns."""
+"""Seconds between two looks at what a peer is doing."""
 
 BEAT = 5.0
 """Seconds after which there is a sign of life although nothing has changed."""
@@ -140,7 +137,7 @@ async def _watch(peer: Peer, tell: Callable[[Event], None]) -> None:
             stuck = exchange == peer.mailbox.exchange
             tell(progress if progress != told or stuck else Alive(peer.name))
             told, exchange, due = progress, peer.mailbox.exchange, loop.time() + BEAT
-        await asyncio.sleep(LOOK if peer.phase == "learning" else SOON)
+        await asyncio.sleep(LOOK)
 
 
 def main(name: str, *, table: Mapping[str, Any], url: str, folder: str, threads: int, pipe: Connection) -> None:

@@ -19,7 +19,6 @@ from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan
 from p2pfl.peer import server
 from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, main
-from p2pfl.peer.peer import Progress
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
@@ -148,18 +147,16 @@ def run(
 def _follow(
     swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None
 ) -> tuple[dict[str, Done], float, float]:
-    """Keep the records as they come; the peers' last words, and when the first round began and the last one ended."""
+    """Keep the records as they come; the peers' last words, when all had begun the first round, and ended the last."""
     done: dict[str, Done] = {}
-    first = last = time.perf_counter()
-    learning: set[str] = set()
+    began: dict[str, float] = {}
+    last = time.perf_counter()
     for event in swarm.events():
         match event:
-            case Progress(phase="learning") if event.peer not in learning:
-                learning.add(event.peer)
-                first = last = time.perf_counter()
             case Record():
                 result.record([event])
                 last = time.perf_counter()
+                began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
             case Done():
                 done[event.peer] = event
             case Failed():
@@ -168,7 +165,7 @@ def _follow(
                 pass
         if observe is not None:
             observe(event)
-    return done, first, last
+    return done, max(began.values(), default=last), last
 
 
 async def _reach(experiment: Experiment, *, url: str) -> None:
@@ -179,7 +176,7 @@ async def _reach(experiment: Experiment, *, url: str) -> None:
 
 def _end(process: ForkServerProcess) -> str:
     """How a process ended, empty if as it should."""
-    process.join(GRACE)
+    process.join(SILENCE)
     status = process.exitcode
     if status == 0:
         return ""

@@ -1,0 +1,134 @@
+"""The real command, in its own process or in this one."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+
+import psutil
+import pytest
+
+from p2pfl.cli import main
+
+DEADLINE = 60.0
+"""Seconds in which anything that a test waits for must have happened."""
+
+SMALL = """
+name = "small"
+rounds = 2
+[topology]
+kind = "complete"
+peers = 3
+[data]
+name = "wine"
+[model]
+name = "linear"
+[learning]
+device = "cpu"
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty working directory with a small experiment in it."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def p2pfl(place, capsys):  # noqa: ARG001 (it runs in that place)
+    """Run a command in this process."""
+
+    def call(*arguments):
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse
+            status = end.code
+        return Said(status, *capsys.readouterr())
+
+    return call
+
+
+class Command:
+    """A command in its own session, as a terminal starts it."""
+
+    def __init__(self, *arguments, **options):
+        self.process = psutil.Popen(
+            [sys.executable, "-P", "-m", "p2pfl", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+        self.lines = []
+        self.news = queue.SimpleQueue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        """Read standard error, so that it never fills up."""
+        for line in self.process.stderr:
+            self.lines.append(line)
+            self.news.put(line)
+        self.news.put(None)
+
+    def until(self, text):
+        """Wait for a line with this text on standard error."""
+        while (line := self.news.get(timeout=DEADLINE)) is not None:
+            if text in line:
+                return line
+        raise AssertionError(f"never said {text!r}, but {''.join(self.lines)}")
+
+    def family(self):
+        """All its processes, itself first."""
+        return [self.process, *self.process.children(recursive=True)]
+
+    def ctrl_c(self):
+        """What a terminal sends: a signal to all in the foreground."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self):
+        """Wait for the end."""
+        out = self.process.stdout.read()
+        self.process.wait(DEADLINE)
+        self.reader.join(DEADLINE)
+        return Said(self.process.returncode, out, "".join(self.lines))
+
+    def close(self):
+        """Kill what is left."""
+        for process in self.family() if self.process.is_running() else []:
+            process.kill()
+        self.process.wait(DEADLINE)
+        self.reader.join(DEADLINE)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def start(place):  # noqa: ARG001 (they run in that place)
+    """Start commands in their own processes; none outlives the test."""
+    started = []
+
+    def begin(*arguments, **options):
+        started.append(Command(*arguments, **options))
+        return started[-1]
+
+    yield begin
+    for command in started:
+        command.close()

@@ -1,0 +1,172 @@
+"""What is wrong is said in one sentence, before anything is started or written."""
+
+import json
+import multiprocessing
+import resource
+import socket
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from p2pfl.report import Run
+
+RUN = ("run", "small.toml")
+SIMULATE = ("simulate", "small.toml")
+SET = (*SIMULATE, "--set")
+PEER = ("peer", "small.toml", "--name", "peer0", "--broker")
+
+WRONG = {
+    "a missing file": (("run", "none.toml"), 'file or the name of a shipped one, got "none.toml"'),
+    "a misspelt experiment": (("run", "digist"), 'did you mean "digits"?'),
+    "a folder": (("run", "."), 'got "."'),
+    "no TOML": (("run", "broken.toml"), "broken.toml: expected TOML"),
+    "no text": (("run", "binary.toml"), "binary.toml: expected TOML"),
+    "a misspelt section": ((*SET, "toplogy.peers=3"), 'did you mean "topology"?'),
+    "a misspelt key": ((*SET, "learning.rat=3"), 'did you mean "learning.rate"?'),
+    "a key of another section": ((*SET, "learning.alpha=3"), 'did you mean "data.alpha"?'),
+    "a misspelt value": ((*SET, "privacy.mode=pairwize"), 'did you mean "pairwise"?'),
+    "a wrong type": ((*SET, "learning.rate=fast"), 'learning.rate: expected a number >= 0, got "fast"'),
+    "a wrong range": ((*SET, "learning.fraction=1.5"), "learning.fraction: expected a number > 0 and <= 1, got 1.5"),
+    "a value for a section": ((*SET, "learning=3"), "learning: expected a section"),
+    "a section in a value": ((*SET, "name.x=3"), '"name" is not a section'),
+    "--set without a value": ((*SET, "rounds"), 'expected --set section.key=value, got "rounds"'),
+    "an unknown data set": ((*SET, "data.name=wines"), 'did you mean "wine"?'),
+    "data of no module": ((*SET, "data.name=nowhere:data"), 'got "nowhere:data"'),
+    "an option of other data": ((*SET, 'data.options={path="x"}'), 'got "path"'),
+    "an unknown model": ((*SET, "model.name=mpl"), "'mpl' came"),
+    "a model of no module": ((*SET, "model.name=nowhere:Net"), "nowhere"),
+    "a model that does not fit the data": ((*SET, "model.name=cnn"), "(13,) came"),
+    "no pretrained file": ((*SET, "model.pretrained=none.safetensors"), "none.safetensors"),
+    "nothing of that name to freeze": ((*SET, 'model.frozen=["body"]'), "'body'"),
+    "an unknown optimiser": ((*SET, "learning.optimizer=sdg"), "'sdg' came"),
+    "an unknown schedule": ((*SET, "learning.schedule=StepRL"), "'StepRL' came"),
+    "an unknown device": ((*SET, "learning.device=gpu"), "'gpu' came"),
+    "a loss of no module": ((*SET, "learning.loss=nowhere:loss"), 'got "nowhere:loss"'),
+    "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), 'got "f1"'),
+    "an unknown topology": ((*SET, "topology.kind=rng"), 'try "ring"'),
+    "a disconnected graph": ((*SET, "topology.file=islands.json"), "2 parts (a, b | c, d)"),
+    "no graph": ((*SET, "topology.file=none.json"), '"none.json"'),
+    "peers that no hypercube has": ((*SET, "topology.kind=hypercube"), "power of two"),
+    "no matrix of weights": ((*SET, "gossip.weights=none.npy"), 'got "none.npy"'),
+    "more peers than samples": ((*SET, "topology.kind=ring", "--peers", 5000), "for each of 5000 peers, got"),
+    "more shards than samples": ((*SET, "data.split=shards", "--peers", 100), "100 x 2 shards"),
+    "no peers": ((*RUN, "--peers", 0), "expected a whole number of at least 1, got 0"),
+    "half a peer": ((*RUN, "--peers", "0.5"), "expected a whole number of at least 1, got 0.5"),
+    "a command that there is not": (("rum",), "invalid choice: 'rum'"),
+    "no experiment": (("run",), "EXPERIMENT"),
+    "a broker that is not there": ((*RUN, "--broker", "mqtt://127.0.0.1:{free}"), "nothing listens there"),
+    "no broker's URL": ((*RUN, "--broker", "localhost"), "got 'localhost'"),
+    "a peer without its broker": ((*PEER, "mqtt://127.0.0.1:{free}"), "nothing listens there"),
+    "a peer without a broker": (PEER[:-1], 'start one with "p2pfl broker"'),
+    "an unknown peer": (
+        ("peer", "small.toml", "--name", "ada", *PEER[4:], "mqtt://h"),
+        "peers are peer0, peer1, peer2",
+    ),
+    "a port in use": (("broker", "--port", "{taken}"), "choose another port"),
+    "a port that there is not": (("broker", "--port", "70000"), "70000"),
+    "no run directory": (("report", "nowhere"), "got nowhere"),
+    "a file for a run directory": (("report", "small.toml"), "got small.toml"),
+    "a file where runs go": ((*SIMULATE, "--runs", "small.toml"), "choose another with --runs"),
+    "an unknown topology to look at": (("topology", "rng"), 'try "ring"'),
+    "a missing graph to look at": (("topology", "none.json"), '"none.json"'),
+    "a disconnected graph to look at": (("topology", "islands.json"), "2 parts"),
+    "a picture of no format": (("topology", "ring", "--plot", "ring.txt"), "change its suffix"),
+    "a picture in no folder": (("topology", "ring", "--plot", "none/ring.png"), "choose another place"),
+}
+
+
+@pytest.fixture(scope="module")
+def ports():
+    """A port that is taken and one that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            number = free.getsockname()[1]
+        yield {"taken": str(taken.getsockname()[1]), "free": str(number)}
+
+
+def children():
+    """Processes of ours, but for the one that Python keeps to tidy up after multiprocessing."""
+    family = psutil.Process().children(recursive=True)
+    return {process for process in family if "resource_tracker" not in " ".join(process.cmdline())}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_one_sentence_before_anything_starts(p2pfl, place, ports, arguments, said):
+    (place / "broken.toml").write_text("rounds =\n")
+    (place / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    nodes, edges = [{"id": name} for name in "abcd"], [{"source": a, "target": b} for a, b in ("ab", "cd")]
+    (place / "islands.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))
+    before = children()
+    result = p2pfl(
+        *(str(argument).replace("{free}", ports["free"]).replace("{taken}", ports["taken"]) for argument in arguments)
+    )
+    lines = result.err.splitlines()
+    assert result.status == 2
+    assert result.out == ""
+    assert [line.startswith("p2pfl: ") for line in lines] == [True], result.err
+    assert said in result.err
+    assert [*place.glob("runs/*")] == []
+    assert children() <= before
+
+
+@contextmanager
+def full_disk(*, size):
+    """No file can grow beyond ``size`` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_no_directory(p2pfl, place):
+    with full_disk(size=100):
+        result = p2pfl(*SIMULATE)
+    assert result.status == 2
+    assert "expected to write a run directory" in result.err.splitlines()[-1]
+    assert [*place.glob("runs/*")] == []
+
+
+@pytest.mark.parametrize("command", ["simulate", "run"])
+def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, place, command):
+    with full_disk(size=3000):
+        result = p2pfl(command, "small.toml", "--set", "rounds=100")
+    [folder] = (place / "runs").iterdir()
+    assert result.status == 1
+    assert result.err.splitlines()[-1] == (
+        f"p2pfl: expected to write to runs/{folder.name}/metrics.jsonl, got: File too large; what was there is "
+        f"untouched, free some space; what was written is in runs/{folder.name}"
+    )
+    assert 3 <= len(Run.load(folder).metrics) < 30
+    assert p2pfl("report", folder).status == 0
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("command", ["simulate", "run"])
+def test_a_disk_that_fills_up_with_checkpoints_keeps_the_records(p2pfl, place, command):
+    with full_disk(size=5000):
+        result = p2pfl(command, "small.toml", "--set", "model.name=mlp", "--set", "model.hidden=[100]")
+    [folder] = (place / "runs").iterdir()
+    assert result.status == 1
+    last = result.err.splitlines()[-1]
+    assert ".safetensors, got: File too large; what was there is untouched, free some space" in last
+    assert "Traceback" not in result.err
+    assert len(Run.load(folder).metrics) == 6
+    assert [*(folder / "peers").iterdir()] == []
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("command", ["simulate", "run"])
+def test_a_loss_that_diverges_ends_the_run_with_the_peer_and_a_remedy(p2pfl, place, command):
+    result = p2pfl(command, "small.toml", "--set", "learning.rate=1e20", "--set", "model.name=mlp")
+    [folder] = (place / "runs").iterdir()
+    assert result.status == 1
+    last = result.err.splitlines()[-1]
+    assert last.startswith("p2pfl: ")
+    assert "peer" in last
+    assert "set a smaller learning.rate" in last
+    assert "Traceback" not in result.err
+    assert p2pfl("report", folder).status == 0
+    assert not multiprocessing.active_children()

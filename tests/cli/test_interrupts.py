@@ -1,0 +1,143 @@
+"""However a command ends, it ends soon, says why, and leaves nothing behind."""
+
+import json
+import signal
+import time
+
+import psutil
+import pytest
+
+from p2pfl.report import Run
+
+SOON = 2.0
+"""Seconds that Ctrl-C may take."""
+
+LONG = ("--set", "rounds=100000")
+
+
+def running(start, *more):
+    """A run whose peers are learning, and all of its processes."""
+    command = start("run", "small.toml", *LONG, *more)
+    command.until("round 2/")
+    family = command.family()
+    assert sum("multiprocessing.forkserver" in " ".join(process.cmdline()) for process in family) == 4
+    return command, family
+
+
+def gone(family):
+    """Whether all these processes end soon; orphans that nobody has buried yet count as gone."""
+    deadline = time.monotonic() + SOON
+    alive = family
+    while alive and time.monotonic() < deadline:
+        _, alive = psutil.wait_procs(alive, timeout=0.05)
+        alive = [process for process in alive if not dead(process)]
+    return not alive
+
+
+def dead(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("stop", [lambda it: it.ctrl_c(), lambda it: it.process.terminate()], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupted_run_ends_soon_and_leaves_a_directory_to_read_and_no_process(start, p2pfl, place, stop):
+    command, family = running(start)
+    begun = time.monotonic()
+    stop(command)
+    assert gone(family)
+    assert time.monotonic() - begun < SOON
+    said = command.end()
+    assert said.status == 130
+    [folder] = (place / "runs").iterdir()
+    assert said.err.splitlines()[-1] == f"p2pfl: interrupted; what was written is in runs/{folder.name}"
+    assert "Traceback" not in said.err
+    report = p2pfl("report", folder)
+    assert report.status == 0
+    assert "there is no summary" in report.out
+    assert len(Run.load(folder).metrics) >= 6
+
+
+def test_a_run_that_is_interrupted_while_it_starts_leaves_nothing_behind(start):
+    command = start("run", "small.toml", *LONG)
+    while not any("forkserver" in " ".join(process.cmdline()) for process in command.family()):
+        assert command.process.is_running()
+    family = command.family()
+    command.ctrl_c()
+    assert gone(family)
+    said = command.end()
+    assert said.status == 130
+    assert "Traceback" not in said.err
+
+
+def test_a_peer_that_is_killed_ends_the_run_with_its_name(start):
+    command, family = running(start)
+    victim = next(process for process in family[1:] if process.ppid() != command.process.pid)  # forked by the server
+    victim.kill()
+    said = command.end()
+    assert said.status == 1
+    last = said.err.splitlines()[-1]
+    assert last.startswith("p2pfl: peer")
+    assert "its process was ended by SIGKILL" in last
+    assert gone(family)
+
+
+def test_a_killed_run_leaves_no_peer_and_no_broker(start):
+    command, family = running(start)
+    command.process.kill()
+    assert gone(family)
+
+
+def test_a_broker_that_dies_ends_the_run_with_the_reason(start):
+    command, family = running(start)
+    next(
+        process for process in family if "launch.py" in " ".join(process.cmdline()) or "mosquitto" in process.name()
+    ).kill()
+    said = command.end()
+    assert said.status == 1
+    assert "to last, but it is lost" in said.err.splitlines()[-1]
+    assert gone(family)
+
+
+def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, place):
+    command = start("simulate", "small.toml", *LONG)
+    command.until("round 2/")
+    command.ctrl_c()
+    assert gone([command.process])
+    assert command.end().status == 130
+    [folder] = (place / "runs").iterdir()
+    assert p2pfl("report", folder).status == 0
+
+
+def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, place):
+    broker = start("broker", "--port", 0)
+    url = broker.until("listens at").split(" at ")[1].split()[0]
+    peer = start("peer", "small.toml", "--name", "peer1", "--broker", url)
+    assert "peer0, peer2" in peer.until("waiting for")
+    twin = start("peer", "small.toml", "--name", "peer1", "--broker", url)
+    said = twin.end()
+    assert said.status == 2
+    assert said.err.splitlines()[-1].endswith("stop that one, or choose another --name")
+    assert len([*(place / "runs").iterdir()]) == 1  # the twin has left nothing
+    family = [*broker.family(), *peer.family()]
+    peer.ctrl_c()
+    broker.ctrl_c()
+    assert gone(family)
+    assert peer.end().status == 130
+    assert broker.end().status == 0
+
+
+def test_two_peers_that_meet_learn_together(start):
+    broker = start("broker", "--port", 0)
+    url = broker.until("listens at").split(" at ")[1].split()[0]
+    options = ("--broker", url, "--set", "topology.peers=2", "--json")
+    peers = [start("peer", "small.toml", "--name", name, *options) for name in ("peer0", "peer1")]
+    for name, peer in zip(("peer0", "peer1"), peers, strict=True):
+        said = peer.end()
+        assert said.status == 0, said.err
+        summary = json.loads(said.out)
+        assert summary["peer"] == name
+        assert summary["scores"]["accuracy"] > 0.5
+    broker.process.send_signal(signal.SIGTERM)
+    assert broker.end().status == 0

@@ -1,0 +1,152 @@
+"""What people see, as text."""
+
+import multiprocessing
+
+import pytest
+from rich.console import Console
+
+from p2pfl.cli import tables, view
+from p2pfl.experiment import plan, read
+from p2pfl.peer import Progress, swarm
+from p2pfl.peer.child import Alive, Failed
+from p2pfl.report import Record
+
+PEERS = ("peer0", "peer1", "peer2")
+
+
+@pytest.fixture(scope="module")
+def resolved():
+    small = {"rounds": 4, "topology": {"kind": "complete", "peers": 3}, "data": {"name": "wine"}}
+    return plan(read(small))
+
+
+def record(peer, *, round=0, accuracy=0.5, missed=()):
+    return Record(
+        peer=peer,
+        round=round,
+        scores={"loss": 1.0, "accuracy": accuracy},
+        training_loss=1.0,
+        distance=0.5,
+        bytes_out=1500,
+        bytes_in=0,
+        seconds_training=0.0,
+        seconds_waiting=0.0,
+        heard=2,
+        missed=list(missed),
+    )
+
+
+def learning(peer, *waiting):
+    return Progress(peer, "learning", 0, waiting)
+
+
+def test_a_log_has_one_line_for_each_round_when_all_peers_have_ended_it(resolved, capsys):
+    lines = view.Lines(resolved, peers=3, quiet=False)
+    for peer in PEERS:
+        lines.observe(Progress(peer, "joining", 0, ()))
+    assert capsys.readouterr().err == ""
+    for peer in PEERS:
+        lines.observe(Progress(peer, "gathering", 0, ("peer0",)))
+        lines.observe(learning(peer, "peer1"))
+    heading, privacy, begins = capsys.readouterr().err.splitlines()
+    assert heading.startswith("experiment: 3 peers on complete, wine (iid), ")
+    assert privacy.startswith("privacy: nothing is hidden")
+    assert begins == "all 3 peers are there, learning begins"
+    lines.observe(record("peer0", accuracy=0.25))
+    lines.observe(record("peer1", accuracy=0.5))
+    lines.observe(record("peer0", round=1))
+    assert capsys.readouterr().err == ""
+    lines.observe(record("peer2", accuracy=0.75, missed=["peer1", "peer1"]))
+    assert capsys.readouterr().err == (
+        "round 1/4: loss 1.000, accuracy 0.500, distance 0.5 (mean of 3 peers), without all rows of peer1\n"
+    )
+
+
+def test_a_log_says_whom_a_peer_waits_for_only_if_it_does_not_move_on(resolved, capsys):
+    lines = view.Lines(resolved, peers=3, quiet=False)
+    lines.observe(learning("peer0", "peer1"))
+    capsys.readouterr()
+    lines.observe(learning("peer0", "peer1", "peer2"))
+    lines.observe(Alive("peer0"))
+    lines.observe(learning("peer0", "peer1"))
+    assert capsys.readouterr().err == ""
+    lines.observe(learning("peer0", "peer1"))
+    lines.observe(learning("peer0", "peer1"))
+    assert capsys.readouterr().err == "peer0: round 1, waiting for peer1\n"
+
+
+def test_a_single_peer_says_at_once_whom_it_waits_for(resolved, capsys):
+    lines = view.Lines(resolved, peers=1, quiet=False)
+    lines.observe(Progress("peer0", "gathering", 0, ("peer1", "peer2")))
+    lines.observe(Progress("peer0", "gathering", 0, ("peer2",)))
+    lines.observe(learning("peer0"))
+    said = capsys.readouterr().err.splitlines()[2:]
+    assert said == [
+        "peer0: gathering, waiting for peer1, peer2",
+        "peer0: gathering, waiting for peer2",
+        "peer0 and its neighbours are there, learning begins",
+    ]
+
+
+def test_the_live_table_has_a_line_for_each_peer_as_far_as_there_is_room(resolved):
+    console = Console(width=90, height=30, force_terminal=True, record=True)
+    live = view.Live(resolved, console)
+    live.observe(record("peer1", round=2, accuracy=0.875))
+    live.observe(learning("peer1", "peer0", "peer2"))
+    console.print(live._draw())
+    text = console.export_text()
+    assert [line.split()[0] for line in text.splitlines()[-6:-2]] == ["peer", *PEERS]
+    row = next(line for line in text.splitlines() if line.startswith("peer1"))
+    assert " ".join(row.split()) == "peer1 3/4 0.875 1.000 0.5 1.5 kB waiting for peer0, peer2"
+
+
+SUMMARY = {
+    "name": "test",
+    "peers": 2,
+    "rounds": 3,
+    "steps": 1,
+    "metric": "accuracy",
+    "alone": 0.5,
+    "together": 0.75,
+    "pooled": 0.875,
+    "per_peer": {"ada": {"alone": 0.25, "together": 0.75}, "bob": {"alone": 0.75, "together": 0.75}},
+    "start_s": 1.0,
+    "wall_s": 2.0,
+    "total_s": 3.0,
+    "training_s": 1.0,
+    "peer_memory": 30_000_000,
+    "bytes_sent": 1_000_000,
+    "missed": 2,
+    "privacy": {"statement": "nothing is hidden"},
+}
+
+
+def test_the_summary_answers_what_learning_together_gave(capsys, tmp_path):
+    tables.summary(SUMMARY, tmp_path)
+    said = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    for line in (
+        "What learning together gave (accuracy)",
+        "ada 0.250 0.750 +0.500",
+        "mean 0.500 0.750 +0.250",
+        "one model on all data 0.875",
+        "3 rounds of 1 exchange in 2.0 s, 1.0 s to start, 1.0 MB sent by 2 peers, 30.0 MB of private memory a peer",
+        "2 rows did not come in time; their masks did not cancel",
+        "privacy: nothing is hidden",
+        f"run directory: {tmp_path}",
+    ):
+        assert line in said
+
+
+def test_a_process_without_a_sign_of_life_is_named(monkeypatch):
+    ours, theirs = multiprocessing.Pipe()
+    monkeypatch.setattr(swarm, "SILENCE", 0.0)
+    monkeypatch.setattr(swarm, "GRACE", 0.001)
+    theirs.send(Alive("peer0"))
+    events = swarm._Swarm(pipes={ours: "peer0"}).events()
+    assert next(events) == Alive("peer0")
+    failed = next(events)
+    assert isinstance(failed, Failed)
+    assert failed.peer == "peer0"
+    assert "expected a sign of life every 5 s" in failed.reason
+    ours.close()
+    theirs.close()

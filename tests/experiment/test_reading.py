@@ -1,0 +1,172 @@
+import math
+import re
+import tomllib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment import Experiment, check, flat, plain, read, write
+from p2pfl.experiment.reading import PATHS, SHIPPED
+from p2pfl.experiment.schema import Section
+from p2pfl.experiment.schema import Topology as TopologySection
+
+SECTIONS = {field.name: field.type for field in msgspec.structs.fields(Experiment) if isinstance(field.type, type)}
+SECTIONS = {name: kind for name, kind in SECTIONS.items() if issubclass(kind, Section)}
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+options = st.dictionaries(
+    st.text(min_size=1), st.one_of(st.integers(-(2**63), 2**63 - 1), finite, st.text()), max_size=3
+)
+experiments = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True),
+        "seed": st.integers(0, 2**63 - 1),
+        "rounds": st.integers(1, 10**6),
+        "topology": st.fixed_dictionaries({}, optional={"file": st.text(), "rows": st.integers(1, 9)}),
+        "data": st.fixed_dictionaries({}, optional={"options": options, "column": st.text()}),
+        "model": st.fixed_dictionaries({}, optional={"hidden": st.lists(st.integers(1, 999)), "options": options}),
+        "learning": st.fixed_dictionaries(
+            {},
+            optional={
+                "rate": st.floats(0, 1e3),
+                "batch": st.one_of(st.just("all"), st.integers(1, 999)),
+                "metrics": st.dictionaries(st.text(min_size=1), st.text(min_size=1), max_size=2),
+            },
+        ),
+        "privacy": st.fixed_dictionaries({}, optional={"clip": st.one_of(st.just(math.inf), st.floats(1e-9, 1e9))}),
+    },
+)
+
+
+@given(experiments)
+def test_what_is_written_reads_back_as_the_same(table):
+    experiment = check(table)
+    assert check(tomllib.loads(write(experiment))) == experiment
+    assert read(plain(experiment)) == read(experiment) == experiment
+
+
+@pytest.mark.parametrize("name", [path.stem for path in SHIPPED.glob("*.toml")])
+def test_shipped_experiments_read_by_name_and_round_trip(name):
+    experiment = read(name)
+    assert experiment.name == name
+    assert check(tomllib.loads(write(experiment))) == experiment
+
+
+def test_an_empty_experiment_is_all_defaults():
+    assert read({}) == Experiment()
+
+
+def test_the_written_file_spells_out_every_default_there_is():
+    keys = {f"{name}.{key}" for name, kind in SECTIONS.items() for key in kind.__struct_fields__} | {
+        "name",
+        "seed",
+        "rounds",
+    }
+    written = check(tomllib.loads(write(Experiment())))
+    absent = keys - set(flat(written))
+    defaults = {key: getattr(getattr(Experiment(), key.split(".")[0]), key.split(".")[1]) for key in absent}
+    assert set(defaults.values()) == {None}  # TOML has no word for nothing
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+def test_every_key_is_documented_where_it_is_defined(section):
+    words = set(re.findall(r"\w+", section.__doc__))
+    assert set(section.__struct_fields__) <= words
+
+
+CHANGES = {
+    "a number": ("learning.rate=0.5", "learning.rate", 0.5),
+    "a whole number for a number": ("learning.rate=1", "learning.rate", 1.0),
+    "text in quotes": ('data.name="wine"', "data.name", "wine"),
+    "text without quotes": ("data.name=wine", "data.name", "wine"),
+    "text with a colon": ("data.name=my.code:data", "data.name", "my.code:data"),
+    "text with an equals sign": ("topology.file=a=b", "topology.file", "a=b"),
+    "a list": ("model.hidden=[8, 4]", "model.hidden", (8, 4)),
+    "a table": ("data.options={alpha=1.0}", "data.options", {"alpha": 1.0}),
+    "a key of a table": ("data.options.alpha=1.0", "data.options", {"alpha": 1.0}),
+    "true": ("learning.weighted=false", "learning.weighted", False),
+    "infinity": ("privacy.clip=inf", "privacy.clip", math.inf),
+    "a top key": ("rounds=3", "rounds", 3),
+    "spaces around the key": (" rounds =3", "rounds", 3),
+}
+
+
+@pytest.mark.parametrize(("change", "key", "value"), CHANGES.values(), ids=CHANGES)
+def test_set_takes(change, key, value):
+    assert flat(read({}, changes=[change]))[key] == value
+
+
+def test_of_two_changes_of_a_key_the_last_counts_and_the_source_is_left_alone():
+    table = {"topology": {"peers": 5}}
+    assert read(table, changes=["topology.peers=6", "topology.peers=7"]).topology.peers == 7
+    assert table == {"topology": {"peers": 5}}
+
+
+WRONG = {
+    "a section by its nearest name": ({"topolgy": {}}, 'got "topolgy": did you mean "topology"?'),
+    "a key by its nearest name": ({"topology": {"peer": 3}}, 'got "topology.peer": did you mean "topology.peers"?'),
+    "the section that has the key": ({"rate": 0.1}, 'got "rate": did you mean "learning.rate"?'),
+    "what there is if nothing is near": ({"zzz": 1}, "known are name, seed, rounds"),
+    "a choice by its nearest name": ({"data": {"split": "dirichlt"}}, 'got "dirichlt": did you mean "dirichlet"?'),
+    "all choices": ({"transport": {"version": 3}}, "transport.version: expected 4 or 5, got 3"),
+    "a type": ({"rounds": 1.5}, "rounds: expected a whole number >= 1, got 1.5"),
+    "a range": ({"data": {"test": 1}}, "data.test: expected a number > 0 and < 1, got 1"),
+    "one of two types": ({"learning": {"batch": "some"}}, 'expected a whole number >= 1 or "all", got "some"'),
+    "an item of a list": ({"model": {"hidden": [3, 0]}}, "a list, each a whole number >= 1, got [3, 0]"),
+    "an item of a table": ({"learning": {"metrics": {"f1": 3}}}, 'a table, each text in quotes, got {"f1": 3}'),
+    "yes or no": ({"learning": {"weighted": 1}}, "learning.weighted: expected true or false, got 1"),
+    "a number that is none": ({"learning": {"rate": math.nan}}, "expected a number >= 0, got NaN"),
+    "a name that no topic can have": (
+        {"name": "a/b"},
+        'name: expected text that matches ^[A-Za-z0-9_-]{1,40}$, got "a/b"',
+    ),
+    "a section that is none": ({"topology": "ring"}, 'topology: expected a section with keys of its own, got "ring"'),
+}
+
+
+@pytest.mark.parametrize(("table", "said"), WRONG.values(), ids=WRONG)
+def test_an_error_names(table, said):
+    with pytest.raises(ExperimentError) as caught:
+        read(table)
+    assert str(caught.value).startswith("the experiment: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_says_whether_the_file_or_the_command_line_is_wrong(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("rounds = 3\n")
+    with pytest.raises(ExperimentError, match=r"^--set: seed: expected"):
+        read(file, changes=["seed=-1"])
+    file.write_text("seed = -1\n")
+    with pytest.raises(ExperimentError, match=r"mine\.toml: seed: expected"):
+        read(file, changes=["rounds=3"])
+
+
+def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there" / "graph.json").touch()
+    (tmp_path / "here" / "start.safetensors").touch()
+    file = tmp_path / "there" / "mine.toml"
+    file.write_text('[topology]\nfile = "graph.json"\n[data]\nname = "csv"\noptions = { path = "none.csv" }\n')
+    monkeypatch.chdir(tmp_path / "here")
+    experiment = read(file, changes=["model.pretrained=start.safetensors"])
+    assert experiment.topology.file == str(tmp_path / "there" / "graph.json")
+    assert experiment.model.pretrained == str(tmp_path / "here" / "start.safetensors")
+    assert experiment.data.options["path"] == "none.csv"  # whoever opens it will say that it is missing
+
+
+def test_every_key_that_holds_a_path_exists():
+    known = {f"{name}.{key}" for name, kind in SECTIONS.items() for key in kind.__struct_fields__}
+    assert {path for path in PATHS if path != "data.options.path"} <= known
+
+
+def test_an_experiment_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        read({}).topology.peers = 3
+    assert read({}).topology == TopologySection()

@@ -1,0 +1,158 @@
+import json
+import math
+import os
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from p2pfl.errors import InputError, LearningError, StorageError
+from p2pfl.experiment import read
+from p2pfl.report import Record, Run
+from p2pfl.report.plots import figure
+from p2pfl.report.run import replace
+
+EXPERIMENT = read({"name": "test"})
+
+
+def record(peer="ada", round=0, **changes):
+    facts = {
+        "scores": {"loss": 0.5, "accuracy": 0.75},
+        "training_loss": 0.25,
+        "distance": 0.125,
+        "bytes_out": 100,
+        "bytes_in": 200,
+        "seconds_training": 1.0,
+        "seconds_waiting": 2.0,
+        "heard": 3,
+    }
+    return Record(peer=peer, round=round, **(facts | changes))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(EXPERIMENT, folder=tmp_path / "runs" / "test")
+
+
+def test_what_is_kept_reads_back_as_the_same(run):
+    records = [record(peer, round, missed=["cy"]) for round in range(3) for peer in ("ada", "bob")]
+    for start in range(0, 6, 2):
+        run.record(records[start : start + 2])
+    run.finish({"together": 0.75})
+    again = Run.load(run.folder)
+    assert again.metrics == run.metrics == records
+    assert again.summary == {"together": 0.75}
+    assert again.experiment == EXPERIMENT
+
+
+def test_a_checkpoint_holds_the_models_own_names_and_the_state_beside_it(run):
+    model = {"layer.weight": torch.ones(2, 3), "layer.bias": torch.zeros(2)}
+    run.checkpoint("ada", model, {"public": torch.arange(3.0)}, round=4)
+    loaded = load_file(run.folder / "peers" / "ada.safetensors")
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in model.items())
+    assert torch.equal(load_file(run.folder / "peers" / "ada.state")["public"], torch.arange(3.0))
+
+
+def test_numbers_that_json_does_not_know_come_back_as_not_a_number(run):
+    run.record([record(scores={"loss": math.inf, "accuracy": math.nan}, training_loss=None)])
+    run.finish({"together": math.nan, "per_peer": {"ada": {"alone": -math.inf}}, "rounds": 1})
+    again = Run.load(run.folder)
+    assert all(math.isnan(score) for score in again.metrics[0].scores.values())
+    assert again.summary == {"together": None, "per_peer": {"ada": {"alone": None}}, "rounds": 1}
+
+
+def test_a_last_line_that_was_cut_short_is_left_out(run):
+    run.record([record(), record("bob")])
+    path = run.folder / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert Run.load(run.folder).metrics == [record()]
+
+
+BROKEN = {
+    "a line that is no record": ("metrics.jsonl", b'{"peer": 3}\n', "metrics.jsonl, line 1: expected a record"),
+    "a line that is no JSON": ("metrics.jsonl", b"what\n", "metrics.jsonl, line 1: expected a record"),
+    "no records": ("metrics.jsonl", None, "metrics.jsonl: expected a file that can be read"),
+    "a summary that is no JSON": ("summary.json", b"{", "summary.json: expected a summary"),
+    "a summary that is a list": ("summary.json", b"[]", "summary.json: expected a summary"),
+    "an experiment that is no TOML": ("experiment.toml", b"=", "experiment.toml: expected TOML"),
+    "no experiment": ("experiment.toml", None, "expected a run directory with experiment.toml"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "said"), BROKEN.values(), ids=BROKEN)
+def test_a_directory_that_cannot_be_read_is_refused_with_the_file(run, name, content, said):
+    path = run.folder / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        Run.load(run.folder)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_that_exists_is_not_touched(run):
+    run.record([record()])
+    with pytest.raises(InputError, match="choose another with --runs"):
+        Run(EXPERIMENT, folder=run.folder)
+    assert Run.load(run.folder).metrics == [record()]
+
+
+def test_wrong_input_leaves_no_directory_but_a_failure_does(tmp_path):
+    def meet(error, *, name, records=()):
+        run = Run(EXPERIMENT, folder=tmp_path / name)
+        run.record(records)
+        with pytest.raises(type(error)), run:
+            raise error
+        return run.folder.exists()
+
+    assert not meet(InputError("no"), name="input")
+    assert meet(InputError("no"), name="late", records=[record()])
+    assert meet(LearningError("no"), name="learning")
+    assert meet(KeyboardInterrupt(), name="interrupt")
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "summary.json"
+    replace(path, b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="got: No space left on device; what was there is untouched"):
+        replace(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_picture_shows_the_range_of_the_peers_and_what_there_is_to_compare_with(tmp_path):
+    records = [
+        record(peer, round, scores={"loss": 1.0, "accuracy": accuracy + round / 10})
+        for round in range(3)
+        for peer, accuracy in (("ada", 0.25), ("bob", 0.75))
+    ]
+    summary = {"name": "test", "peers": 2, "metric": "accuracy", "alone": 0.5, "pooled": None}
+    picture = figure(records, summary, path=tmp_path / "curves.svg")
+    upper, _ = picture.axes
+    assert upper.lines[0].get_ydata() == pytest.approx([0.5, 0.6, 0.7])
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == [
+        "together: mean, and range of the peers",
+        "alone: mean",
+    ]
+    assert (tmp_path / "curves.svg").exists()
+
+
+def test_a_run_without_rounds_has_no_picture():
+    with pytest.raises(InputError, match="without records"):
+        figure([], {})
+
+
+def test_a_run_without_a_directory_keeps_everything_in_memory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Run(EXPERIMENT)
+    run.record([record()])
+    run.checkpoint("ada", {"weight": torch.ones(1)}, {}, round=0)
+    run.finish({"together": 1.0})
+    assert json.dumps(run.summary) == '{"together": 1.0}'
+    assert [*tmp_path.iterdir()] == []
