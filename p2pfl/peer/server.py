@@ -37,8 +37,8 @@ def running() -> Iterator[None]:
 
     Of itself it would notice only after it has imported torch that it is not needed any more.
     """
-    start()
     try:
+        start()
         yield
     except BaseException:
         server: Any = forkserver._forkserver  # noqa: SLF001 (there is no other way to its number)
