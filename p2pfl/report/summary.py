@@ -125,7 +125,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "independent": "private noise stays in the models; no differential privacy is claimed yet",
         "pairwise": (
             "masks hide each update among its honest neighbours and cancel in the mean; no differential privacy is "
-            "claimed yet, and masks of peers that vanish do not cancel yet"
+            "claimed yet, and masks of the round in which a peer vanishes do not cancel yet"
         ),
     }[mode]
     return {
