@@ -18,9 +18,8 @@ from p2pfl.peer import server
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0 done, 1 it failed, 2 the input was wrong, 130 it was interrupted."""
     options = parser().parse_args(arguments)
-    # Read once, when torch loads OpenMP, whose idle threads otherwise spin in wait of work. On two cores that
-    # are busy with something else, training digits' baselines took 58 s spinning and 2.9 s asleep (2.8 and 1.5 s
-    # on idle cores).
+    # Read once, when torch loads OpenMP, whose idle threads otherwise spin while they wait for work: beside two
+    # busy loops on two cores, training digits' baselines took 58 s spinning and 2.9 s asleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     atexit.register(gc.freeze)  # torch's objects have many cycles; Python need not take them apart for 0.8 s at the end
     try:
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int = getattr(commands, options.command)(options)
             sys.stdout.flush()
     except P2PFLError as error:
-        _say(f"{error}", error)
+        _say(str(error), error)
         return error.status
     except KeyboardInterrupt as interrupt:
         _say("interrupted", interrupt)
@@ -44,4 +43,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(sentence: str, error: BaseException) -> None:
-    print("; ".join((f"p2pfl: {sentence}", *getattr(error, "__notes__", ()))), file=sys.stderr)
+    said = "; ".join((sentence.rstrip("."), *getattr(error, "__notes__", ())))
+    print(f"p2pfl: {said}", file=sys.stderr)

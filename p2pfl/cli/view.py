@@ -21,6 +21,9 @@ from p2pfl.report.summary import describe
 PERIOD = 4
 """Times a second that the live table is drawn."""
 
+NUMBERS = 56
+"""Columns of a terminal that the numbers in it take."""
+
 
 def live(plan: Plan, *, quiet: bool) -> Lines | Live:
     """The view of ``run``: a table in a terminal, lines in a log."""
@@ -119,15 +122,15 @@ class Live:
     def _draw(self) -> Table:
         metric = next((name for record in self.records.values() for name in record.scores if name != "loss"), "score")
         table = grid("peer", "round", metric, "loss", "distance", "sent", "doing")
+        table.columns[-1].max_width = max(8, self.console.width - NUMBERS)
         names = self.plan.topology.peers
         room = max(4, self.console.height - 9)
         for name in names[:room]:
             table.add_row(*self._row(name, metric))
-        if len(names) > room:
-            table.add_row(f"and {len(names) - room} more")
+        more = f"and {len(names) - room} more peers\n" if len(names) > room else ""
         missed = f", {self.missed} rows missed" if self.missed else ""
         seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
-        table.caption = f"distance: how far the last exchange moved a peer's model\n{seconds}"
+        table.caption = f"{more}distance: how far the last exchange moved a peer's model\n{seconds}"
         return table
 
     def _row(self, name: str, metric: str) -> list[str | Text]:

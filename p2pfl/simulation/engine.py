@@ -98,7 +98,8 @@ def simulate(
     settings = resolved.experiment
     run = Run(settings, folder=folder)
     first = time.perf_counter()
-    state, training = _rounds(resolved, run, source or SeededSource(settings.seed), observe)
+    with run:
+        state, training = _rounds(resolved, run, source or SeededSource(settings.seed), observe)
     last = time.perf_counter()
     names = resolved.topology.peers
     for index, name in enumerate(names):

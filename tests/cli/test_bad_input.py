@@ -51,6 +51,7 @@ WRONG = {
     "no matrix of weights": ((*SET, "gossip.weights=none.npy"), 'got "none.npy"'),
     "more peers than samples": ((*SET, "topology.kind=ring", "--peers", 5000), "for each of 5000 peers, got"),
     "more shards than samples": ((*SET, "data.split=shards", "--peers", 100), "100 x 2 shards"),
+    "masks beyond the grid": ((*SET, "privacy.mode=pairwise", "--set", "privacy.mask=1e30"), "below 1.29366e+08"),
     "no peers": ((*RUN, "--peers", 0), "expected a whole number of at least 1, got 0"),
     "half a peer": ((*RUN, "--peers", "0.5"), "expected a whole number of at least 1, got 0.5"),
     "a command that there is not": (("rum",), "invalid choice: 'rum'"),

@@ -12,7 +12,7 @@ from p2pfl.report import Run
 SOON = 2.0
 """Seconds that Ctrl-C may take."""
 
-LONG = ("--set", "rounds=100000")
+LONG = ("--set", "rounds=100000", "--set", "data.name=synthetic", "--set", "data.options={alpha=1.0, beta=1.0}")
 
 
 def running(start, *more):
