@@ -164,7 +164,8 @@ class Link:
         while not all(outbox.idle for outbox in self.outboxes) and asyncio.get_running_loop().time() < deadline:
             self._pulse()
             with contextlib.suppress(TimeoutError):  # ask again
-                await asyncio.wait_for(self.news.wait(), PULSE)
+                async with asyncio.timeout(PULSE):
+                    await self.news.wait()
         await self.say("left")
         await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
 
