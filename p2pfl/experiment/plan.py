@@ -175,6 +175,8 @@ def imported(reference: str) -> Callable[..., Any]:
         raise ExperimentError(
             f'expected "package.module:name" that can be imported, got "{reference}": {error}'
         ) from None
+    if not callable(found):
+        raise ExperimentError(f'expected "package.module:name" of something that can be called, got "{reference}"')
     return found
 
 
