@@ -59,6 +59,11 @@ class Released:
         return Released(a * self.values + b * other.values, masses)
 
 
+def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
+    """Rows as they are, weighted but hidden by nothing: what a neighbourhood without wrappers releases."""
+    return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
+
+
 @dataclass(frozen=True)
 class Heard:
     """Who heard which released row, edge by edge; each listener hears itself first.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import Heard, Released, bare
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.rows import Rows, distances, scaled
@@ -61,7 +61,7 @@ class LiveNeighbourhood:
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """Let the others see the row as it is."""
         del since  # nothing is hidden here
-        return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
+        return bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:
         """Add up the rows one by one as they come in turn, so that few are held at a time."""

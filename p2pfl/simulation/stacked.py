@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import Heard, Released, bare
 from p2pfl.rows import Rows, distances, draw
 from p2pfl.topology import Weights
 
@@ -83,7 +83,7 @@ class StackedNeighbourhood:
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """Let the others see the rows as they are."""
         del since  # nothing is hidden here
-        return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
+        return bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:
         """Every row becomes the weighted average of those it heard."""

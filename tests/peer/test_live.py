@@ -146,23 +146,28 @@ def test_a_neighbour_that_vanishes_leaves_its_weight_to_the_others():
         assert torch.isfinite(ended.state.rows).all()
 
 
+async def failing(experiment, transport, *, round):
+    """Run peer0 until its learning fails after a round."""
+
+    def fail(record, _):
+        if record.round == round:
+            raise LearningError("expected a finite loss, got nan")
+
+    peer = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, observe=fail)
+    with pytest.raises(LearningError):
+        async with peer:
+            await peer.run()
+
+
 def test_a_peer_that_fails_is_missed_at_once_not_after_patience():
     async def main():
         changes = ["topology.kind=complete", "topology.peers=3", "rounds=5", "transport.patience=50.0"]
         experiment = read(SMALL, changes=changes)
         transport = MemoryTransport()
 
-        def fail(record, _):
-            if record.round == 1:
-                raise LearningError("expected a finite loss, got nan")
-
-        async def victim():
-            peer = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, observe=fail)
-            with pytest.raises(LearningError):
-                async with peer:
-                    await peer.run()
-
-        others, _ = await asyncio.gather(live(experiment, transport, names=["peer1", "peer2"]), victim())
+        others, _ = await asyncio.gather(
+            live(experiment, transport, names=["peer1", "peer2"]), failing(experiment, transport, round=1)
+        )
         return others
 
     for ended in asyncio.run(asyncio.wait_for(main(), 20)).values():
@@ -211,17 +216,9 @@ def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():
         experiment = read(SMALL, changes=[*changes, "privacy.mode=pairwise", "privacy.mask=10.0"])
         transport = MemoryTransport()
 
-        def fail(record, _):
-            if record.round == 2:
-                raise LearningError("expected a finite loss, got nan")
-
-        async def victim():
-            peer = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, observe=fail)
-            with pytest.raises(LearningError):
-                async with peer:
-                    await peer.run()
-
-        others, _ = await asyncio.gather(live(experiment, transport, names=["peer1", "peer2", "peer3"]), victim())
+        others, _ = await asyncio.gather(
+            live(experiment, transport, names=["peer1", "peer2", "peer3"]), failing(experiment, transport, round=2)
+        )
         return others
 
     ended = asyncio.run(main())
