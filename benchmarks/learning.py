@@ -31,8 +31,43 @@ What was tried, and what it gave:
         the second quicker), but they want samples first, where pooling and softmax are slow: left
     torch.optim on a stack: 20 to 60 microseconds a call, so plain SGD has an update of its own, equal bit for bit
 
-A convolution of 8x4x4 to 16 channels moves 75 KB of patches for each row and step. Such a CNN is bound by memory and by
-the products themselves, of which a loop does as many, so the larger the CNN, the smaller the ratio.
+What bounds a CNN 1x8x8 of 8 and 16 channels, 2.1 MFLOP for each peer and step, in microseconds on ONE such core, of
+operations timed one by one, the least of several; other work kept the second core and the caches busy:
+
+    products, second convolution     24.5   forward 7.9, weights 8.9, inputs 7.7; 65 to 75 GFLOP/s, a large one 97
+    products, first convolution       8.8   forward 3.4, weights 5.4; nine patches wide, 27 to 43 GFLOP/s
+    products, linear                  1.2
+    patches, cut and added up again   8     110 KB of them
+    pooling                           9
+    bias, ReLU, softmax, update, ...  5     about
+    drawing, gathering, copies        7
+
+They make 64; whole rounds take 80 to 85 of processor time, 94 by the clock of that machine, and the loop 830 to 880: a
+ratio of 9.4 on one core (6.7 before the lines marked * below), and 16.2 (12.0) for channels 4-8. A ratio of 25 leaves
+34 microseconds: less than the products alone on one core. On two, with drawing and planning on one of them, it leaves
+some 23 microseconds of a core for all else than products, which now takes 42; two cores were not timed anew.
+
+What was tried on these CNNs, all on one core, and what it gave (processor time, old over new, both in turn):
+
+    * adding patches up along the width, then the height, the middle one in place: 3.4 rather than 5.9 us: taken
+    * gradients of patches over the patches, ReLU after pooling in place: 90 KB less for each row: taken; 1.13 to 1.18
+        with the line above
+    * counting patches in the footprint of a row, so blocks of 50 rows rather than 93, in the cache again: with the
+        lines above 1.28 to 1.41: taken
+    * gradient of pooling over its inputs, if nobody needs these: another 2 to 10 percent: taken; all 1.25 to 1.5
+    patches of rows only, three products each on shifted views: cutting 1.1 rather than 2.7, but the products
+        8.2 and 10.6 rather than 7.9 and 8.9, and weights must be copied into another order: left
+    gradient of inputs as a convolution with turned weights: 13.1 rather than 7.7 + 3.4 microseconds: left
+    nine copies, or widths then heights, rather than one copy of windows: 3.1 and 3.9 rather than 2.7 + 0.3: left
+    windows of pooling in four slabs: pooling 7 rather than 8, but patches 4 (first) and 13 (second layer) more: left
+    Winograd F(2x2, 3x3): products 5.8 rather than 7.9, transforms move 100 KB for it: bound only, not written
+    samples first in the product, patches transposed: as quick or up to 7 times slower: left
+    vmap with rules of one's own for convolution and pooling (autograd.Function under a TorchFunctionMode, 90 lines):
+        0.94 to 0.97 for channels 8-16, 1.13 to 1.2 for 4-8; adding biases, ReLU and its gradient on fresh memory
+        is what then costs: left
+    vmap, blocks of 24 rather than 12 MiB: 1.0; malloc told to keep its memory: 1.05 to 1.2,
+        not in turn, and a matter of the environment: left
+    torch.compile of vmap: 28 seconds to compile, needs g++, and 278 rather than 208 microseconds: left
 """
 
 import argparse

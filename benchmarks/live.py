@@ -11,18 +11,18 @@ import argparse
 import asyncio
 import itertools
 import multiprocessing
-import resource
 import statistics
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import aiomqtt
 import torch
 
 from p2pfl.algorithms import FedAvg, Gossip
 from p2pfl.experiment import plan, read
-from p2pfl.learning import Fitted
+from p2pfl.learning import Fitted, Report
 from p2pfl.peer import Peer
 from p2pfl.peer.child import connect
 from p2pfl.rows import Layout
@@ -32,6 +32,15 @@ from p2pfl.transport.broker import embedded
 PEERS = 8
 CHUNK = 256 * 1024
 NODELAY = [(6, 1, 1)]  # IPPROTO_TCP, TCP_NODELAY
+
+
+@dataclass(frozen=True)
+class Load:
+    """How many peers on a ring exchange rows of how many numbers, and how often."""
+
+    peers: int
+    length: int
+    rounds: int
 
 
 class Idle:
@@ -49,7 +58,7 @@ class Idle:
         return torch.ones(len(peers), dtype=torch.int64)
 
     def fit(self, rows, *, peers, round, memory=None, active=None, correction=None):
-        return Fitted(rows, {}, torch.zeros(1), torch.ones(1, dtype=torch.int64))
+        return Fitted(rows.clone(), {}, Report(torch.zeros(1), torch.ones(1, dtype=torch.int64)))  # as training would
 
     def evaluate(self, rows, *, peers, part="test"):
         return {"loss": torch.zeros(1)}
@@ -58,15 +67,22 @@ class Idle:
         return {"row": row}
 
 
-def ours(name: str, url: str, length: int, rounds: int, pipe: Connection) -> None:
+def ours(name: str, url: str, load: Load, pipe: Connection) -> None:
     """One of our peers; reports seconds a round and its peak memory."""
     torch.set_num_threads(1)
-    experiment = read({"rounds": rounds, "data": {"name": "wine"}, "transport": {"patience": 60.0}})
+    experiment = read(
+        {
+            "rounds": load.rounds,
+            "topology": {"kind": "ring", "peers": load.peers},
+            "data": {"name": "wine"},
+            "transport": {"patience": 60.0},
+        }
+    )
     resolved = plan(experiment, only=[name])
     gossip = FedAvg(resolved.topology.peers, 0, Gossip(1), weighted=False)
-    resolved = replace(resolved, learner=Idle(length), algorithm=gossip)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    resolved = replace(resolved, learner=Idle(load.length), algorithm=gossip)
     ends = []
+    before = reset_peak()
 
     async def body() -> None:
         transport = connect(experiment, url=url)
@@ -76,14 +92,13 @@ def ours(name: str, url: str, length: int, rounds: int, pipe: Connection) -> Non
             await peer.run()
 
     asyncio.run(body())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    pipe.send((typical(ends), peak - before))
+    pipe.send((typical(ends), peak() - before))
 
 
-def bare(name: str, url: str, length: int, rounds: int, pipe: Connection) -> None:
+def bare(name: str, url: str, load: Load, pipe: Connection) -> None:
     """A bare aiomqtt client that publishes as many bytes and waits for as many from two neighbours."""
-    neighbours = ring(PEERS).neighbours(name)
-    total, ends = 4 * length, []
+    neighbours = ring(load.peers).neighbours(name)
+    total, ends = 4 * load.length, []
     host, port = url.removeprefix("mqtt://").split(":")
 
     async def body() -> None:
@@ -114,7 +129,7 @@ def bare(name: str, url: str, length: int, rounds: int, pipe: Connection) -> Non
             payload = memoryview(bytes(total))
             await client.publish(f"bare/{name}/ready", b"!", qos=1, retain=True)
             await until(lambda: len(ready) == len(neighbours))
-            for round in range(1, rounds + 1):
+            for round in range(1, load.rounds + 1):
                 gate = asyncio.Semaphore(16)
 
                 async def one(start: int) -> None:
@@ -127,10 +142,21 @@ def bare(name: str, url: str, length: int, rounds: int, pipe: Connection) -> Non
             counting.cancel()
             await asyncio.sleep(1.0)
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = reset_peak()
     asyncio.run(body())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    pipe.send((typical(ends), peak - before))
+    pipe.send((typical(ends), peak() - before))
+
+
+def reset_peak() -> int:
+    """Bytes of memory in use now, from where the kernel counts the peak anew."""
+    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    return peak()
+
+
+def peak() -> int:
+    """The most bytes of memory that this process has had in use since its peak was reset."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def typical(ends: list[float]) -> float:
@@ -138,15 +164,15 @@ def typical(ends: list[float]) -> float:
     return statistics.median(after - before for before, after in itertools.pairwise(ends[1:]))
 
 
-def measure(body, length: int, rounds: int) -> tuple[float, float]:
+def measure(body, load: Load) -> tuple[float, float]:
     """Seconds a round, and the largest growth of a process in bytes."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["p2pfl.peer.preload"])
     with embedded() as broker:
         pipes, processes = [], []
-        for name in ring(PEERS).peers:
+        for name in ring(load.peers).peers:
             parent, child = context.Pipe()
-            process = context.Process(target=body, args=(name, broker.url, length, rounds, child))
+            process = context.Process(target=body, args=(name, broker.url, load, child))
             process.start()
             pipes.append(parent)
             processes.append(process)
@@ -165,11 +191,8 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'row':>10} {'ours, s':>10} {'bare, s':>10} {'ratio':>18} {'memory of ours, in rows':>26}")
     for size in options.sizes:
-        length = size // 4
-        pairs = [
-            (measure(ours, length, options.rounds), measure(bare, length, options.rounds))
-            for _ in range(options.repeats)
-        ]
+        load = Load(PEERS, size // 4, options.rounds)
+        pairs = [(measure(ours, load), measure(bare, load)) for _ in range(options.repeats)]
         ratios = sorted(mine / other for (mine, _), (other, _) in pairs)
         mine = statistics.median(seconds for (seconds, _), _ in pairs)
         other = statistics.median(seconds for _, (seconds, _) in pairs)

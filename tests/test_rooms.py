@@ -20,7 +20,7 @@ ROOMS = {
     "wire": {"errors", "rows", "identity"},
     "transport": {"errors"},
     "experiment": {"errors", "rows", "topology", "data", "learning", "algorithms", "privacy"},
-    "report": {"errors", "rows", "experiment", "algorithms"},
+    "report": {"errors", "rows", "privacy", "experiment", "algorithms"},
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
@@ -33,6 +33,7 @@ ONLY_IN = {
     "networkx": "topology/",
     "msgspec": ("wire/", "experiment/", "report/", "peer/"),
     "aiomqtt": "transport/mqtt.py",
+    "dp_accounting": "privacy/divergence.py",
 }
 
 

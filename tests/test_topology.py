@@ -315,28 +315,28 @@ def test_normal_directed_weights_take_the_short_way_to_the_same_steps():
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a+b", "#", "ä", "a" * 23, "a\n"])
 def test_malformed_names_are_refused(name):
-    with refuses(f'Expected peer names of 1 to 22 letters, digits, "-" or "_", got {name!r}; rename that peer.'):
+    with refuses(f'expected peer names of 1 to 22 letters, digits, "-" or "_", got {name!r}; rename that peer'):
         Topology((name, "ada"), ())
 
 
 def test_graphs_that_contradict_themselves_are_refused():
-    with refuses('Expected every peer once, got "ada" twice; rename one of them.'):
+    with refuses('expected every peer once, got "ada" twice; rename one of them'):
         Topology(("ada", "bob", "ada"), ())
-    with refuses('got ("ada", "bob"); add bob to the peers or remove the edge.'):
+    with refuses('got ("ada", "bob"); add bob to the peers or remove the edge'):
         Topology(("ada",), (("ada", "bob"),))
-    with refuses('Expected one of the 3 peers (peer0, peer1, peer2), got "ada"; check its name.'):
+    with refuses('expected one of the 3 peers (peer0, peer1, peer2), got "ada"; check its name'):
         graphs.ring(3).neighbours("ada")
-    with refuses('Expected one of the 5 peers (peer0, peer1, peer2, peer3 and 1 more), got "ada"'):
+    with refuses('expected one of the 5 peers (peer0, peer1, peer2, peer3 and 1 more), got "ada"'):
         graphs.metropolis(graphs.ring(5)).row("ada")
-    with refuses("Expected a schedule of at least one topology, got none; add one."):
+    with refuses("expected a schedule of at least one topology, got none; add one"):
         Schedule(())
-    with refuses("got peer3, peer4 in only one of number 0 and number 2; give both all peers."):
+    with refuses("got peer3, peer4 in only one of number 0 and number 2; give both all peers"):
         Schedule((graphs.ring(3), graphs.path(3), graphs.ring(5)))
 
 
 def test_parts_that_do_not_reach_each_other_are_named():
     parts = Topology(tuple("abcde"), (("a", "c"), ("b", "d")))
-    with refuses("reaches every other, got 3 parts (a, c | b, d | e); add edges between them."):
+    with refuses("reaches every other, got 3 parts (a, c | b, d | e); add edges between them"):
         graphs.check_connected(parts)
     with refuses("got 2 parts (a | b)"):
         graphs.check_connected(Topology(("a", "b"), (("a", "b"),), directed=True))
@@ -348,22 +348,22 @@ def test_parts_that_do_not_reach_each_other_are_named():
 @pytest.mark.parametrize(
     ("kind", "options", "sentence"),
     [
-        ("rign", {}, 'got "rign"; try "ring".'),
-        ("small-world", {}, 'got "small-world"; try "small_world".'),
-        ("Torus", {}, 'got "Torus"; try "torus".'),
-        ("ring", {"peers": 0}, "Expected at least 1 of peers, got 0; raise it."),
-        ("grid", {"rows": 5}, "Expected rows of equal length, got 12 peers in 5 rows; change one of them."),
+        ("rign", {}, 'got "rign"; try "ring"'),
+        ("small-world", {}, 'got "small-world"; try "small_world"'),
+        ("Torus", {}, 'got "Torus"; try "torus"'),
+        ("ring", {"peers": 0}, "expected at least 1 of peers, got 0; raise it"),
+        ("grid", {"rows": 5}, "expected rows of equal length, got 12 peers in 5 rows; change one of them"),
         ("torus", {"rows": 0}, "got 12 peers in 0 rows"),
-        ("hypercube", {}, "Expected a power of two of peers in a hypercube, got 12; try 16."),
-        ("hypercube", {"peers": 9}, "got 9; try 8."),
-        ("random_regular", {"peers": 11, "degree": 3}, "got 11 times 3; change one of them by one."),
+        ("hypercube", {}, "expected a power of two of peers in a hypercube, got 12; try 16"),
+        ("hypercube", {"peers": 9}, "got 9; try 8"),
+        ("random_regular", {"peers": 11, "degree": 3}, "got 11 times 3; change one of them by one"),
         ("random_regular", {"degree": 12}, "below the number of peers (12), got 12; change the degree, add peers, or"),
-        ("random_regular", {"degree": 0}, "Expected a degree of at least 1"),
-        ("random_regular", {"degree": 1}, "Expected a random graph that is connected, got 100 draws that are not"),
+        ("random_regular", {"degree": 0}, "expected a degree of at least 1"),
+        ("random_regular", {"degree": 1}, "expected a random graph that is connected, got 100 draws that are not"),
         ("small_world", {"peers": 3}, "below the number of peers (3), got 4; change the degree"),
-        ("small_world", {"degree": 3}, "Expected an even degree for a small world, half on each side, got 3; change"),
-        ("small_world", {"rewire": 1.5}, "Expected rewire to be a probability from 0 to 1, got 1.5; change it."),
-        ("erdos_renyi", {"probability": -0.1}, "Expected probability to be a probability from 0 to 1, got -0.1"),
+        ("small_world", {"degree": 3}, "expected an even degree for a small world, half on each side, got 3; change"),
+        ("small_world", {"rewire": 1.5}, "expected rewire to be a probability from 0 to 1, got 1.5; change it"),
+        ("erdos_renyi", {"probability": -0.1}, "expected probability to be a probability from 0 to 1, got -0.1"),
         ("erdos_renyi", {"probability": 0.0}, "got 100 draws that are not; raise the degree or the probability"),
     ],
 )
@@ -377,11 +377,11 @@ def test_impossible_experiments_are_refused_with_a_way_out(kind, options, senten
     "builder", [graphs.ring, graphs.star, graphs.complete, graphs.exponential, graphs.one_peer_exponential]
 )
 def test_graphs_without_peers_are_refused(builder, n):
-    with refuses("Expected at least 1 of"):
+    with refuses("expected at least 1 of"):
         builder(n)
-    with refuses("Expected at least 1 of rows and columns"):
+    with refuses("expected at least 1 of rows and columns"):
         graphs.grid(3, n)
-    with refuses("Expected a hypercube of dimension 0 or more, got -2; raise it."):
+    with refuses("expected a hypercube of dimension 0 or more, got -2; raise it"):
         graphs.hypercube(-2)
 
 
@@ -414,19 +414,19 @@ def test_directed_graphs_need_balance():
 @pytest.mark.parametrize(
     ("matrix", "sentence"),
     [
-        (np.eye(2), "Expected weights as a 3 x 3 matrix, one row a peer, got 2 x 2; resize it."),
-        ([["a"]], "Expected weights as an 3 x 3 matrix of numbers, got none ("),
-        (np.full((3, 3), np.nan), "Expected weights that are finite and not negative"),
-        ([[0.5, 0.75, -0.25], [0.75, 0.25, 0], [-0.25, 0, 1.25]], "Expected weights that are finite and not negative"),
+        (np.eye(2), "expected weights as a 3 x 3 matrix, one row a peer, got 2 x 2; resize it"),
+        ([["a"]], "expected weights as an 3 x 3 matrix of numbers, got none ("),
+        (np.full((3, 3), np.nan), "expected weights that are finite and not negative"),
+        ([[0.5, 0.75, -0.25], [0.75, 0.25, 0], [-0.25, 0, 1.25]], "expected weights that are finite and not negative"),
         (
             [[1, 0, 0], [0.5, 0.4, 0], [0, 0, 1]],
-            "Expected every row of the weights to sum to 1 within 1e-09, got 0.9 in",
+            "expected every row of the weights to sum to 1 within 1e-09, got 0.9 in",
         ),
         (
             [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 1, 0]],
-            "Expected every column of the weights to sum to 1 within 1e-09, got 2",
+            "expected every column of the weights to sum to 1 within 1e-09, got 2",
         ),
-        (np.full((3, 3), 1 / 3), 'got a weight for "peer0" hearing "peer2", which is no edge; change either.'),
+        (np.full((3, 3), 1 / 3), 'got a weight for "peer0" hearing "peer2", which is no edge; change either'),
         ([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], 'got none for "peer1" hearing "peer2", which is an edge; change'),
     ],
 )
@@ -440,13 +440,13 @@ def test_weights_that_never_agree_and_tolerances_out_of_range_are_refused():
     apart = graphs.metropolis(Topology(("a", "b"), ()))
     turning = graphs.given(graphs.one_peer_exponential(3).at(0), scipy.sparse.csr_array(np.roll(np.eye(3), 1, axis=0)))
     for tolerance in (0.0, 1.0, math.nan):
-        with refuses(f"Expected a tolerance between 0 and 1, got {tolerance}; change it."):
+        with refuses(f"expected a tolerance between 0 and 1, got {tolerance}; change it"):
             graphs.steps([swap], tolerance=tolerance)
-    with refuses("Expected weights whose contraction is below 1, got 1; connect all peers"):
+    with refuses("expected weights whose contraction is below 1, got 1; connect all peers"):
         graphs.steps([swap], tolerance=0.1)
-    with refuses("Expected weights whose contraction is below 1"):
+    with refuses("expected weights whose contraction is below 1"):
         graphs.chebyshev_steps(1.0, 0.1)
-    with refuses("got 2 parts that never mix; add edges between them."):
+    with refuses("got 2 parts that never mix; add edges between them"):
         graphs.steps([apart, apart], tolerance=0.1)
-    with refuses("Expected weights that contract to 0.1, got none after 16384 exchanges; raise the tolerance"):
+    with refuses("expected weights that contract to 0.1, got none after 16384 exchanges; raise the tolerance"):
         graphs.steps(lambda _: turning, tolerance=0.1)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from p2pfl.learning import Fitted, Learner, Memory
+from p2pfl.learning import Fitted, Learner, Memory, Report
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import Rows, norms
 
@@ -25,14 +25,14 @@ class State:
         ``[R, P]``, what everybody could have seen: the rows as last mixed.
     memory
         The optimiser's tensors, where they outlive a round; each ``[R, ...]``.
-    fitted
-        What training reported in the last round; not saved.
+    report
+        What training had to say of the last round; not saved.
     """
 
     rows: Rows
     public: Rows
     memory: Memory | None = None
-    fitted: Fitted | None = field(default=None, compare=False)
+    report: Report | None = field(default=None, compare=False)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything to be saved beside the model, by name."""

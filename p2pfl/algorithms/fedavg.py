@@ -64,7 +64,7 @@ class FedAvg:
         released = await net.release(fitted.rows, since=state.public, masses=masses)
         released = await self.gossip(net, released)
         rows = released.average(own=state.rows)
-        return State(rows, rows, fitted=fitted)
+        return State(rows, rows, report=fitted.report)
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Which of ``peers`` take part in a round, ``[R]`` bool; every peer knows it of all."""

@@ -203,7 +203,7 @@ def _heading(plan: Plan) -> Text:
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({experiment.data.split}), "
         f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.steps} exchanges\n"
-        f"privacy: {describe(plan)['statement']}",
+        f"privacy: {describe(plan, spent=None)['statement']}",
     )
 
 

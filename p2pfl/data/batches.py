@@ -36,7 +36,7 @@ def batches(
     7
     """
     if batch is not None and batch < 1:
-        raise DataError(f"Expected at least 1 sample a batch, got {batch}; leave `batch` out to take all samples.")
+        raise DataError(f"expected at least 1 sample a batch, got {batch}; leave `batch` out to take all samples")
     if not samples:
         return []
     if batch is None or batch >= samples:

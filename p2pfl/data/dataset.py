@@ -52,17 +52,17 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.targets.shape != self.features.shape[:1]:
             raise DataError(
-                f"Expected one target for each of {len(self.features)} samples, got targets of shape "
-                f"{tuple(self.targets.shape)}; give a flat array as long as the features."
+                f"expected one target for each of {len(self.features)} samples, got targets of shape "
+                f"{tuple(self.targets.shape)}; give a flat array as long as the features"
             )
         _check_finite(self.features)
         if self.classes is None:
             if not self.targets.isfinite().all():
-                raise DataError("Expected finite targets, got NaN or infinity; remove those samples.")
+                raise DataError("expected finite targets, got NaN or infinity; remove those samples")
         elif len(self.targets) and not (self.targets.min() >= 0 and self.targets.max() < self.classes):
             raise DataError(
-                f"Expected classes from 0 to {self.classes - 1}, got {int(self.targets.min())} to "
-                f"{int(self.targets.max())}; number the classes from 0 and set `classes` to how many there are."
+                f"expected classes from 0 to {self.classes - 1}, got {int(self.targets.min())} to "
+                f"{int(self.targets.max())}; number the classes from 0 and set `classes` to how many there are"
             )
 
     def __len__(self) -> int:
@@ -83,6 +83,6 @@ def _check_finite(features: torch.Tensor) -> None:
     sample, *where = (~finite).nonzero()[0].tolist()
     name = where[0] if len(where) == 1 else tuple(where)
     raise DataError(
-        f"Expected finite features, got NaN or infinity in feature {name}, first in sample {sample}; "
-        "impute or remove these values."
+        f"expected finite features, got NaN or infinity in feature {name}, first in sample {sample}; "
+        "impute or remove these values"
     )

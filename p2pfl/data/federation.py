@@ -38,7 +38,7 @@ class Federation:
         """Only these peers, on the same data set."""
         for peer in peers:
             if peer not in self.train:
-                raise DataError(f'Expected a peer that has data, got "{peer}"; {nearest(peer, self.train)}')
+                raise DataError(f'expected a peer that has data, got "{peer}"; {nearest(peer, self.train)}')
         parts = [{peer: part[peer] for peer in sorted(peers)} for part in (self.train, self.validation, self.test)]
         return Federation(self.dataset, *parts)
 

@@ -58,14 +58,14 @@ def read_idx(path: Path) -> Bytes:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"Expected a readable idx file, got {path}: {error}; copy it again.") from None
+        raise DataError(f"expected a readable idx file, got {path}: {error}; copy it again") from None
     dimensions = data[3] if len(data) > 3 and data[:3] == b"\x00\x00\x08" else 0
     shape = tuple(int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions))
     start = 4 + 4 * dimensions
     if not dimensions or len(data) - start != math.prod(shape):
         raise DataError(
-            f"Expected an idx file of unsigned bytes, got {path} with {len(data)} bytes, header {data[:4].hex()} "
-            f"and shape {shape}; copy it again."
+            f"expected an idx file of unsigned bytes, got {path} with {len(data)} bytes, header {data[:4].hex()} "
+            f"and shape {shape}; copy it again"
         )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
@@ -76,14 +76,14 @@ def _pictures(name: str, folders: list[Path]) -> Central:
         looked = ", ".join(map(str, folders)) or "no folder, as none was given"
         package = ", or `apt install dataset-fashion-mnist`" if name == "fashion_mnist" else ""
         raise DataError(
-            f'Expected train-images-idx3-ubyte.gz of "{name}", looked in {looked}; '
-            f"set P2PFL_DATA to the folder that holds the four idx files{package}."
+            f'expected train-images-idx3-ubyte.gz of "{name}", looked in {looked}; '
+            f"set P2PFL_DATA to the folder that holds the four idx files{package}"
         )
     pictures, labels = _part(folder, "train")
     header = b"\x00\x00\x08\x01" + len(labels).to_bytes(4, "big")
     other = PUBLISHED.get(hashlib.sha256(header + labels.tobytes()).hexdigest(), name)
     if other != name:
-        raise DataError(f'Expected "{name}" in {folder}, got the labels of "{other}"; move it to {folder / other}.')
+        raise DataError(f'expected "{name}" in {folder}, got the labels of "{other}"; move it to {folder / other}')
     test_pictures, test_labels = _part(folder, "t10k")
     everything = np.concatenate([pictures, test_pictures])[:, None]  # [n, 1, 28, 28]
 
@@ -100,8 +100,8 @@ def _part(folder: Path, part: str) -> tuple[Bytes, Bytes]:
     pictures, labels = (_read(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
     if pictures.shape[1:] != (28, 28) or labels.shape != pictures.shape[:1] or labels.max(initial=0) > 9:
         raise DataError(
-            f"Expected pictures of 28 x 28 and as many labels from 0 to 9, got {pictures.shape} and {labels.shape} "
-            f"in the {part} files of {folder}; copy them again."
+            f"expected pictures of 28 x 28 and as many labels from 0 to 9, got {pictures.shape} and {labels.shape} "
+            f"in the {part} files of {folder}; copy them again"
         )
     return pictures, labels
 
@@ -109,7 +109,7 @@ def _part(folder: Path, part: str) -> tuple[Bytes, Bytes]:
 def _read(folder: Path, name: str) -> Bytes:
     path = _file(folder, name)
     if path is None:
-        raise DataError(f"Expected {name} or {name}.gz in {folder}, found neither; copy all four idx files there.")
+        raise DataError(f"expected {name} or {name}.gz in {folder}, found neither; copy all four idx files there")
     return read_idx(path)
 
 

@@ -98,18 +98,18 @@ def federate(
     names = _checked_peers(peers)
     hands = names if only is None else _checked_peers(only)
     for peer in sorted(set(hands) - set(names)):
-        raise DataError(f'Expected a peer of the swarm, got "{peer}"; {nearest(peer, names)}')
+        raise DataError(f'expected a peer of the swarm, got "{peer}"; {nearest(peer, names)}')
     if not 0 < test < 1 or not 0 <= validation < 1:
         raise DataError(
-            f"Expected 0 < test < 1 and 0 <= validation < 1, got test {test} and validation {validation}; "
-            "both are shares of the samples."
+            f"expected 0 < test < 1 and 0 <= validation < 1, got test {test} and validation {validation}; "
+            "both are shares of the samples"
         )
     if split not in SPLITS:
-        raise DataError(f'Expected a known split, got "{split}"; {nearest(split, SPLITS)}')
+        raise DataError(f'expected a known split, got "{split}"; {nearest(split, SPLITS)}')
     source = _source(name, data_dir, options or {})
     if isinstance(source, Private):
         if split != "iid":
-            raise DataError(f'Expected no split, as each peer of "{name}" owns its data, got "{split}"; leave it out.')
+            raise DataError(f'expected no split, as each peer of "{name}" owns its data, got "{split}"; leave it out')
         return _gathered(source, names, hands, seed=seed, test=test, validation=validation)
     values = _values(source, column, name) if split == "column" else None
     whole, held = _test_part(source, seed=seed, fraction=test)
@@ -125,7 +125,7 @@ def federate(
 def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
     names = tuple(sorted(peers))
     if not names or len(set(names)) < len(names):
-        raise DataError(f"Expected at least one peer and each once, got {', '.join(names) or 'none'}; change the list.")
+        raise DataError(f"expected at least one peer and each once, got {', '.join(names) or 'none'}; change the list")
     return names
 
 
@@ -134,26 +134,24 @@ def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Cen
         return imported(name, options)
     if name not in SOURCES:
         raise DataError(
-            f'Expected a known data set or "package.module:function", got "{name}"; {nearest(name, SOURCES)}'
+            f'expected a known data set or "package.module:function", got "{name}"; {nearest(name, SOURCES)}'
         )
     load = SOURCES[name]
     parameters = inspect.signature(load).parameters.values()
     known = {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     for option in options:
         if option not in known:
-            raise DataError(f'Expected an option of the data set "{name}", got "{option}"; {nearest(option, known)}')
+            raise DataError(f'expected an option of the data set "{name}", got "{option}"; {nearest(option, known)}')
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
-            raise DataError(
-                f'Expected the option "{option}" of the data set "{name}", got none; add it to the options.'
-            )
+            raise DataError(f'expected the option "{option}" of the data set "{name}", got none; add it to the options')
     return load(data_dir, **options)
 
 
 def _values(source: Central, column: str | None, name: str) -> Any:
     if column is None or column not in source.columns:
-        remedy = nearest(column or "", source.columns) if source.columns else 'only data of "csv" have columns.'
-        raise DataError(f'Expected `column` to name a column of the data set "{name}", got {column!r}; {remedy}')
+        remedy = nearest(column or "", source.columns) if source.columns else 'only data of "csv" have columns'
+        raise DataError(f'expected `column` to name a column of the data set "{name}", got {column!r}; {remedy}')
     return source.columns[column]
 
 
@@ -163,7 +161,7 @@ def _test_part(source: Central, *, seed: int, fraction: float) -> tuple[IntArray
     whole, held = hold_out(source.targets, fraction=fraction, rng=draw(seed, "test"))
     if not len(held):
         raise DataError(
-            f"Expected two samples of some class, for training and test, got {len(source.targets)} in all; add data."
+            f"expected two samples of some class, for training and test, got {len(source.targets)} in all; add data"
         )
     return whole, held
 
@@ -201,8 +199,8 @@ def _gathered(
     kinds = {(features.shape[1:], targets.dtype) for features, targets in loaded.values()}
     if len(kinds) > 1:
         raise DataError(
-            f"Expected features of one shape and targets of one type from all peers, got {sorted(map(str, kinds))}; "
-            "make them equal."
+            f"expected features of one shape and targets of one type from all peers, got {sorted(map(str, kinds))}; "
+            "make them equal"
         )
     classes = _classes(source, [targets for _, targets in loaded.values()], complete=hands == names)
     train, validations, tests = {}, {}, {}
@@ -211,12 +209,12 @@ def _gathered(
         try:
             Dataset(features, targets, classes)
         except DataError as error:
-            raise DataError(f'Data of peer "{peer}": {error}') from None
+            raise DataError(f'data of peer "{peer}": {error}') from None
         own = np.arange(start, start + len(targets))
         kept, tests[peer] = _set_aside(own, peer, "test", seed=seed, fraction=source.test or test)
         if not len(tests[peer]):
             raise DataError(
-                f'Expected at least 2 samples of peer "{peer}", for training and test, got {len(own)}; add data.'
+                f'expected at least 2 samples of peer "{peer}", for training and test, got {len(own)}; add data'
             )
         train[peer], validations[peer] = _set_aside(kept, peer, "validation", seed=seed, fraction=validation)
         start += len(own)
@@ -227,12 +225,12 @@ def _gathered(
 def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool) -> int | None:
     if targets[0].is_floating_point():
         if source.classes is not None:
-            raise DataError("Expected whole numbers as targets, as `classes` is set, got fractions; leave it out.")
+            raise DataError("expected whole numbers as targets, as `classes` is set, got fractions; leave it out")
         return None
     if source.classes is None and not complete:
         raise DataError(
-            "Expected the number of classes, which one peer's own data do not show, got none; "
-            "add `classes` to the options of the data."
+            "expected the number of classes, which one peer's own data do not show, got none; "
+            "add `classes` to the options of the data"
         )
     return source.classes or 1 + max(int(own.max()) for own in targets if len(own))
 
@@ -244,8 +242,8 @@ def _tensors(loaded: Any, peer: str) -> tuple[torch.Tensor, torch.Tensor]:
         targets = _tensor(targets)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f'Expected (features, targets) as arrays of numbers for peer "{peer}", got {type(loaded).__name__} '
-            f"({error}); mend the function."
+            f'expected (features, targets) as arrays of numbers for peer "{peer}", got {type(loaded).__name__} '
+            f"({error}); mend the function"
         ) from None
     return features, targets.float() if targets.is_floating_point() else targets.long()
 

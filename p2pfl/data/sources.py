@@ -123,7 +123,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
-    return f'did you mean "{close[0]}"?' if close else f"choose from {', '.join(names) or 'none'}."
+    return f'did you mean "{close[0]}"?' if close else f"choose from {', '.join(names) or 'none'}"
 
 
 def _standardised(name: str, classes: int | None) -> Central:
@@ -137,8 +137,8 @@ def _bundled(name: str) -> tuple[FloatArray, npt.NDArray[Any]]:
         from sklearn import datasets  # noqa: PLC0415 - a device that brings its own data does without scikit-learn
     except ImportError:
         raise DataError(
-            f'Expected scikit-learn, which holds the data set "{name}", but it is not installed; '
-            'run `pip install "p2pfl-mqtt[local]"`.'
+            f'expected scikit-learn, which holds the data set "{name}", but it is not installed; '
+            'run `pip install "p2pfl-mqtt[local]"`'
         ) from None
     # diabetes is scaled by scikit-learn with all rows unless told otherwise.
     raw = {"scaled": False} if name == "diabetes" else {}

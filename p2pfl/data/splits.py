@@ -51,9 +51,9 @@ def dirichlet(targets: Targets, *, peers: Sequence[str], seed: int, alpha: float
     Yurochkin et al. Bayesian nonparametric federated learning of neural networks. ICML 2019, arXiv:1905.12022.
     """
     if not 0 < alpha < np.inf:
-        raise DataError(f"Expected alpha > 0, got {alpha}; 0.1 is very uneven, 100 nearly iid.")
+        raise DataError(f"expected alpha > 0, got {alpha}; 0.1 is very uneven, 100 nearly iid")
     if targets.dtype.kind == "f":
-        raise DataError("Expected classes for the split by Dirichlet draws, got numbers; use iid, shards or power_law.")
+        raise DataError("expected classes for the split by Dirichlet draws, got numbers; use iid, shards or power_law")
     _check_enough(len(targets), len(peers))
     names = sorted(peers)
     labels = np.unique(targets, return_inverse=True)[1]
@@ -84,12 +84,12 @@ def shards(targets: Targets, *, peers: Sequence[str], seed: int, shards_per_peer
     decentralized data. AISTATS 2017, arXiv:1602.05629.
     """
     if shards_per_peer < 1:
-        raise DataError(f"Expected at least 1 shard per peer, got {shards_per_peer}; 2 is usual.")
+        raise DataError(f"expected at least 1 shard per peer, got {shards_per_peer}; 2 is usual")
     count = len(peers) * shards_per_peer
     if count > len(targets):
         raise DataError(
-            f"Expected at least one sample for each of {len(peers)} x {shards_per_peer} shards, got {len(targets)} "
-            "training samples; use fewer peers or shards."
+            f"expected at least one sample for each of {len(peers)} x {shards_per_peer} shards, got {len(targets)} "
+            "training samples; use fewer peers or shards"
         )
     rng = draw(seed, "split")
     order = rng.permutation(len(targets))
@@ -106,7 +106,7 @@ def power_law(targets: Targets, *, peers: Sequence[str], seed: int, exponent: fl
     largest remainders); which peer has which rank is drawn. Exponent 0 is equal parts, 1 Zipf's law.
     """
     if not 0 <= exponent < np.inf:
-        raise DataError(f"Expected an exponent >= 0, got {exponent}; 0 gives equal parts, 1 Zipf's law.")
+        raise DataError(f"expected an exponent >= 0, got {exponent}; 0 gives equal parts, 1 Zipf's law")
     _check_enough(len(targets), len(peers))
     rng = draw(seed, "split")
     weights = (1.0 + rng.permutation(len(peers))) ** -exponent  # [N]
@@ -129,8 +129,8 @@ def column(targets: Targets, *, peers: Sequence[str], values: npt.NDArray[Any]) 
     groups = int(inverse.max()) + 1
     if groups < len(peers):
         raise DataError(
-            f"Expected a value of the column for each of {len(peers)} peers, got {groups} different ones in the "
-            f"training part; use at most {groups} peers."
+            f"expected a value of the column for each of {len(peers)} peers, got {groups} different ones in the "
+            f"training part; use at most {groups} peers"
         )
     return _named(peers, [np.flatnonzero(inverse % len(peers) == k) for k in range(len(peers))])
 
@@ -164,8 +164,8 @@ def hold_out(targets: Targets, *, fraction: float, rng: np.random.Generator) -> 
 def _check_enough(samples: int, peers: int) -> None:
     if samples < peers:
         raise DataError(
-            f"Expected at least one training sample for each of {peers} peers, got {samples}; "
-            f"use at most {samples} peers or a larger data set."
+            f"expected at least one training sample for each of {peers} peers, got {samples}; "
+            f"use at most {samples} peers or a larger data set"
         )
 
 

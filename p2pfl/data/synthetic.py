@@ -43,12 +43,12 @@ def synthetic(
     """
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not isinstance(value, int | float) or not 0 <= value < np.inf:
-            raise DataError(f'Expected a deviation >= 0 as the option "{name}", got {value!r}; 1 is usual.')
+            raise DataError(f'expected a deviation >= 0 as the option "{name}", got {value!r}; 1 is usual')
     if not isinstance(iid, bool):
-        raise DataError(f'Expected true or false as the option "iid", got {iid!r}; change it.')
+        raise DataError(f'expected true or false as the option "iid", got {iid!r}; change it')
     for name, count in (("features", features), ("classes", classes)):
         if not isinstance(count, int) or count < 1:
-            raise DataError(f'Expected a whole number > 0 as the option "{name}", got {count!r}; change it.')
+            raise DataError(f'expected a whole number > 0 as the option "{name}", got {count!r}; change it')
     load = partial(_device, alpha=alpha, beta=beta, iid=iid, d=features, classes=classes)
     return Private(load, classes=classes, test=0.1)
 

@@ -68,11 +68,11 @@ def csv(
     columns = _columns(_rows(file), header=header, file=file)
     for name in (str(target), *map(str, drop)):
         if name not in columns:
-            raise DataError(f'Expected a column "{name}" in {file}, found none; {nearest(name, columns)}')
+            raise DataError(f'expected a column "{name}" in {file}, found none; {nearest(name, columns)}')
     targets, classes = _targets(columns[str(target)], file)
     features = [column for name, column in columns.items() if name not in {str(target), *map(str, drop)}]
     if not features:
-        raise DataError(f"Expected at least one feature in {file}, got none but the target; drop fewer columns.")
+        raise DataError(f"expected at least one feature in {file}, got none but the target; drop fewer columns")
     for column in features:
         _check_feature(column, file)
 
@@ -91,14 +91,14 @@ def _check_options(*, path: Any, target: Any, drop: Any, header: Any) -> None:
     }
     for name, (good, expected, value) in right.items():
         if not good:
-            raise DataError(f'Expected {expected} as the option "{name}", got {value!r}; change it.')
+            raise DataError(f'expected {expected} as the option "{name}", got {value!r}; change it')
 
 
 def _found(path: str, data_dir: Path | None) -> Path:
     candidates = [Path(path), *([data_dir / path] if data_dir else [])]
     file = next((file for file in candidates if file.is_file()), None)
     if file is None:
-        raise DataError(f"Expected a CSV file, looked at {', '.join(map(str, candidates))}; correct `path`.")
+        raise DataError(f"expected a CSV file, looked at {', '.join(map(str, candidates))}; correct `path`")
     return file
 
 
@@ -107,21 +107,21 @@ def _rows(file: Path) -> list[list[str]]:
         with file.open(newline="", encoding="utf-8-sig") as text:
             rows = [[cell.strip() for cell in row] for row in files.reader(text) if row]
     except (OSError, UnicodeDecodeError, files.Error) as error:
-        raise DataError(f"Expected a comma-separated file in UTF-8, got {file}: {error}; save it as such.") from None
+        raise DataError(f"expected a comma-separated file in UTF-8, got {file}: {error}; save it as such") from None
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
-            raise DataError(f"Expected {len(rows[0])} cells in row {number} of {file}, got {len(row)}; mend that row.")
+            raise DataError(f"expected {len(rows[0])} cells in row {number} of {file}, got {len(row)}; mend that row")
     return rows
 
 
 def _columns(rows: list[list[str]], *, header: bool, file: Path) -> dict[str, Column]:
     body = rows[1:] if header else rows
     if not body:
-        raise DataError(f"Expected rows of data in {file}, got none; check the file and the option `header`.")
+        raise DataError(f"expected rows of data in {file}, got none; check the file and the option `header`")
     names = rows[0] if header else [str(i) for i in range(len(rows[0]))]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f'Expected different column names in {file}, got "{twice[0]}" twice; rename one.')
+        raise DataError(f'expected different column names in {file}, got "{twice[0]}" twice; rename one')
     return {name: _column(name, cells) for name, cells in zip(names, zip(*body, strict=True), strict=True)}
 
 
@@ -137,8 +137,8 @@ def _column(name: str, cells: Sequence[str]) -> Column:
 def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], int | None]:
     if column.missing.any():
         raise DataError(
-            f'Expected a target in every row of {file}, got {int(column.missing.sum())} missing in "{column.name}"; '
-            "remove these rows."
+            f'expected a target in every row of {file}, got {int(column.missing.sum())} missing in "{column.name}"; '
+            "remove these rows"
         )
     if column.numbers is not None and not _few_integers(column.numbers):
         return column.numbers, None
@@ -155,11 +155,11 @@ def _check_feature(column: Column, file: Path) -> None:
         levels = len(np.unique(column.cells[~column.missing]))
         if not 0 < levels <= MOST_LEVELS:
             raise DataError(
-                f'Expected 1 to {MOST_LEVELS} different texts in column "{column.name}" of {file}, got {levels}; '
-                "list it under `drop`."
+                f'expected 1 to {MOST_LEVELS} different texts in column "{column.name}" of {file}, got {levels}; '
+                "list it under `drop`"
             )
     elif np.isinf(column.numbers).any():
-        raise DataError(f'Expected finite numbers in column "{column.name}" of {file}, got infinity; mend them.')
+        raise DataError(f'expected finite numbers in column "{column.name}" of {file}, got infinity; mend them')
 
 
 def _encoded(column: Column, train: IntArray) -> FloatArray:
@@ -167,7 +167,7 @@ def _encoded(column: Column, train: IntArray) -> FloatArray:
     known = train[~column.missing[train]]
     if not len(known):
         raise DataError(
-            f'Expected values in column "{column.name}", got none in the training part; list it under `drop`.'
+            f'expected values in column "{column.name}", got none in the training part; list it under `drop`'
         )
     if column.numbers is not None:
         return standardised(column.numbers[:, None], train)  # [n, 1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,14 +16,24 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip, Stop
 from p2pfl.data import Federation, federate
-from p2pfl.errors import ExperimentError
+from p2pfl.data.imported import told
+from p2pfl.errors import ExperimentError, ModelError, P2PFLError
+from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner, build
-from p2pfl.privacy import Settings
+from p2pfl.learning.losses import BUILT_IN, Own, PerSample
 from p2pfl.privacy.stream import VERSION
 
-SAME = ("learning.device", "learning.precision", "data.options", "model.pretrained", "gossip.weights", "topology.file")
+SAME = (
+    "learning.device",
+    "learning.precision",
+    "data.options",
+    "model.pretrained",
+    "gossip.weights",
+    "topology.file",
+    "privacy.budget",
+)
 """Keys in which peers may differ: where it runs, and paths, whose content is compared instead."""
 
 
@@ -40,8 +49,10 @@ class Plan:
         Who hears whom, and one matrix of mixing weights for each exchange of the period.
     federation
         The data of the peers at hand.
-    learner, algorithm, privacy, stop
+    learner, algorithm, stop
         What the peers at hand do.
+    protection
+        What hides their rows.
     steps
         Exchanges a round.
     """
@@ -52,14 +63,14 @@ class Plan:
     federation: Federation
     learner: Learner
     algorithm: Algorithm
-    privacy: Settings
+    protection: Protection
     steps: int
     stop: Stop | None
 
     @property
     def masked(self) -> bool:
         """Whether pairwise masks are on."""
-        return self.privacy.mask > 0
+        return self.protection.settings.mask > 0
 
     @property
     def facts(self) -> dict[str, str]:
@@ -79,6 +90,8 @@ class Plan:
             "start": _digest(row.numpy()),
             "features": str(self.federation.dataset.shape),
             "masks": VERSION,
+            "mask_graph": _digest(repr(self.protection.graph.edges).encode()),
+            "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
             "samples": str(getattr(self.algorithm, "mean_samples", None)),
             "steps": str(self.steps),
@@ -101,27 +114,40 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     InputError
         If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
     """
-    topology = _topology(experiment)
-    if only is not None and (unknown := sorted(set(only) - set(topology.peers))):
-        names = ", ".join(topology.peers[:12]) + (", ..." if len(topology.peers) > 12 else "")
-        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {names}')
-    graphs.check_connected(topology)
-    weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
+    learning, gossip = experiment.learning, experiment.gossip
+    loaded = None if experiment.topology.file is None else graphs.load(experiment.topology.file)
+    names = graphs.ring(experiment.topology.peers).peers if loaded is None else loaded.peers  # as all kinds call them
+    if only is not None and (unknown := sorted(set(only) - set(names))):
+        known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {known}')
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
-    federation = _federation(experiment, topology.peers, only)
+    federation = _federation(experiment, names, only)  # before the graph: too many peers are noticed sooner
     mean_samples = None
     if not private:  # everybody can tell all sizes
-        everybody = federation if only is None else _federation(experiment, topology.peers, None)
-        mean_samples = float(everybody.samples(topology.peers).double().mean())
-    steps, rho = _steps(experiment, topology, weights)
+        everybody = federation if only is None else _federation(experiment, names, None)
+        mean_samples = float(everybody.samples(names).double().mean())
+    topology = _topology(experiment) if loaded is None else loaded
+    graphs.check_connected(topology)
+    weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
+    trained = learner(experiment, federation)
+    hidden = protection(
+        experiment.privacy,
+        topology,
+        weights,
+        size=trained.layout.size,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        steps=1 if learning.algorithm == "dpsgd" and gossip.steps is None else gossip.steps,
+    )
+    steps, rho = _steps(experiment, topology, weights, hidden)
     return Plan(
         experiment,
         topology,
         weights,
         federation,
-        learner(experiment, federation),
+        trained,
         _algorithm(experiment, topology, mean_samples, Gossip(steps, rho)),
-        _privacy(experiment),
+        hidden,
         steps,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
     )
@@ -138,14 +164,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1) -
     steps = learning.steps
     if learning.algorithm == "dpsgd" and steps is None:
         steps = 1
-    return TorchLearner(
-        build(
-            model.name,
-            shape=federation.dataset.shape,
-            classes=federation.dataset.classes,
-            seed=experiment.seed,
-            options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
-        ),
+    found = TorchLearner(
+        _model(experiment, federation),
         federation,
         seed=experiment.seed,
         optimizer=learning.optimizer,
@@ -156,14 +176,45 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1) -
         batch=None if full or learning.batch == "all" else learning.batch,
         epochs=1 if full else learning.epochs,
         steps=None if full or steps is None else steps * peers,
-        loss=None if learning.loss is None else imported(learning.loss),
-        metrics={name: imported(reference) for name, reference in learning.metrics.items()} or None,
+        loss=None if learning.loss is None else _own(learning.loss),
+        metrics={name: _own(reference) for name, reference in learning.metrics.items()} or None,
         pretrained=model.pretrained,
         frozen=model.frozen,
         device=learning.device,
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
         precision=learning.precision,
     )
+    found.recipe.check(experiment.rounds)
+    return found
+
+
+def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
+    """The model of an experiment; whatever a user's own class raises is said in one sentence."""
+    model, dataset = experiment.model, federation.dataset
+    if ":" not in model.name and model.options:
+        raise ExperimentError(
+            f'expected model.options for a class of your own, got {", ".join(model.options)} for "{model.name}": '
+            "set model.hidden for the widths of mlp and cnn"
+        )
+    try:
+        return build(
+            model.name,
+            shape=dataset.shape,
+            classes=dataset.classes,
+            seed=experiment.seed,
+            options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
+        )
+    except P2PFLError:
+        raise
+    except Exception as error:
+        said = told(error, module=model.name.partition(":")[0])
+        raise ModelError(f"expected model.name {model.name} to make a model, got {said}: mend it") from error
+
+
+def _own(reference: str) -> PerSample:
+    """A user's loss or metric, under the name that he gave it; ours as they are."""
+    function: PerSample = imported(reference)
+    return function if function in BUILT_IN else Own(function, name=reference)
 
 
 def imported(reference: str) -> Callable[..., Any]:
@@ -171,10 +222,11 @@ def imported(reference: str) -> Callable[..., Any]:
     module, _, name = reference.partition(":")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:
+        said = told(error, module=module)
         raise ExperimentError(
-            f'expected "package.module:name" that can be imported, got "{reference}": {error}'
-        ) from None
+            f'expected "package.module:name" that can be imported, got "{reference}": {said}'
+        ) from error
     if not callable(found):
         raise ExperimentError(f'expected "package.module:name" of something that can be called, got "{reference}"')
     return found
@@ -188,8 +240,6 @@ def data_folder() -> Path | None:
 
 def _topology(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
     settings = experiment.topology
-    if settings.file is not None:
-        return graphs.load(settings.file)
     return graphs.build(
         settings.kind,
         peers=settings.peers,
@@ -236,7 +286,10 @@ def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[s
 
 
 def _steps(
-    experiment: Experiment, topology: graphs.Topology | graphs.Schedule, weights: tuple[graphs.Weights, ...]
+    experiment: Experiment,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    hidden: Protection,
 ) -> tuple[int, float | None]:
     """Exchanges a round, and rho where they are accelerated."""
     gossip = experiment.gossip
@@ -257,18 +310,11 @@ def _steps(
     if experiment.learning.algorithm == "dpsgd":
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
-    tolerance = gossip.tolerance / max(1.0, _mask_scale(experiment, topology) / experiment.learning.fraction)
+    share = experiment.learning.fraction * hidden.settings.participation
+    tolerance = gossip.tolerance / max(1.0, hidden.scale / share)
     if rho is not None:
         return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None
-
-
-def _mask_scale(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> float:
-    """Largest standard deviation of the masks in a number of a released row."""
-    if experiment.privacy.mode != "pairwise":
-        return 0.0
-    degree = max(len(topology.neighbours(peer)) for peer in topology.peers)
-    return experiment.privacy.mask * math.sqrt(degree)
 
 
 def _algorithm(
@@ -285,23 +331,6 @@ def _algorithm(
         mean_samples=mean_samples,
         diameter=_flood(topology),
         fraction=learning.fraction,
-    )
-
-
-def _privacy(experiment: Experiment) -> Settings:
-    privacy = experiment.privacy
-    if privacy.mode == "none":
-        if privacy.noise or not math.isinf(privacy.clip):
-            raise ExperimentError(
-                f"privacy: expected a mode that uses noise and clip, got noise {privacy.noise:g} and clip "
-                f'{privacy.clip:g} with mode "none": set privacy.mode to "independent" or "pairwise"'
-            )
-        return Settings()
-    return Settings(
-        clip=privacy.clip,
-        noise=privacy.noise,
-        mask=privacy.mask if privacy.mode == "pairwise" else 0.0,
-        bits=privacy.bits,
     )
 
 

@@ -14,7 +14,7 @@ import tomli_w
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.schema import Experiment, Section
-from p2pfl.experiment.sentences import mismatch
+from p2pfl.experiment.sentences import idle, mismatch, shown
 
 SHIPPED = Path(__file__).parent.parent / "experiments"
 """The experiments that come with the package."""
@@ -23,6 +23,7 @@ PATHS = (
     "topology.file",
     "gossip.weights",
     "model.pretrained",
+    "privacy.budget",
     "data.options.path",
     "transport.ca",
     "transport.certificate",
@@ -44,7 +45,12 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     Raises
     ------
     ExperimentError
-        For a missing file, an unknown key, a value of the wrong type or out of range.
+        For a missing file, an unknown key, a value of the wrong type or out of range, or one without effect.
+
+    Notes
+    -----
+    A change of the algorithm takes what the source says of the former one back to its default, where
+    it has no effect on the new one, so that one file serves to compare them.
 
     Examples
     --------
@@ -60,12 +66,32 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         table, origin = _load(path), str(path)
         _resolve(table, path.parent)
     experiment = check(table, origin=origin)
+    _refuse(idle(experiment), experiment, origin=origin)
     if not changes:
         return experiment
-    for change in changes:
-        _set(table, change)
+    named = tuple(_set(table, change) for change in changes)
     _resolve(table, Path.cwd())
+    changed = check(table, origin="--set")
+    stale = idle(changed)
+    meant = {key: why for key, why in stale.items() if any(_overlap(f"{key}.", change) for change in named)}
+    _refuse(meant, changed, origin="--set")
+    for key in stale:
+        section, _, name = key.partition(".")
+        del table[section][name]
     return check(table, origin="--set")
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _refuse(stale: Mapping[str, str], experiment: Experiment, *, origin: str) -> None:
+    """Refuse what has no effect, for whoever set it believes that it has."""
+    for key, why in stale.items():
+        value = shown(flat(experiment)[key])
+        raise ExperimentError(
+            f"{origin}: {key}: expected a key that has an effect, got {value}, but {why}: leave it out"
+        )
 
 
 def find(source: str | Path) -> Path:
@@ -142,7 +168,8 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
             inner[key] = str((folder / value).resolve())
 
 
-def _set(table: dict[str, Any], change: str) -> None:
+def _set(table: dict[str, Any], change: str) -> str:
+    """Make one change; return the beginning of all keys that it names."""
     dotted, equals, text = change.partition("=")
     if not equals or not dotted:
         raise ExperimentError(f'expected --set section.key=value, got "{change}"')
@@ -157,6 +184,7 @@ def _set(table: dict[str, Any], change: str) -> None:
         if not isinstance(inner, dict):
             raise ExperimentError(f'expected --set section.key=value, got "{change}": "{parent}" is not a section')
     inner[key] = value
+    return f"{dotted.strip()}."
 
 
 def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:

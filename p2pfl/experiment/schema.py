@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
+LARGEST = sys.float_info.max
+"""Of all finite numbers."""
+
+Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
+NotNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
+Endless = Annotated[float, Meta(gt=0)]
+"""A bound, of which infinity is none."""
+
 Share = Annotated[float, Meta(ge=0, le=1)]
 Number = Annotated[int, Meta(ge=1)]
 Reference = Annotated[str, Meta(min_length=1)]
@@ -169,13 +176,38 @@ class Privacy(Section, frozen=True):
         Standard deviation of the noise of each edge in each number (pairwise).
     bits
         Fraction bits of the fixed-point grid on which masks cancel.
+    participation
+        Probability with which a peer takes part in a release; who does stays secret, so it counts in
+        the guarantee (FedAvg).
+    mask_graph, mask_degree
+        Who shares masks: the neighbours (``same``), or denser than that, which hides better and costs no
+        exchange: ``complete``, ``circulant`` or ``random`` with so many neighbours each, by default as
+        many as ``colluders`` ask for.
+    epsilon, delta
+        The guarantee over the whole run. Without ``noise`` the least costly noise and mask are
+        calibrated to it; with ``noise`` it is a budget, and the run ends before it is exceeded.
+    colluders
+        How many peers may collude with the broker.
+    adjacency
+        What may change: a peer's update to nothing (``zero-out``) or to any other (``replace``).
+    budget
+        A file that adds up what is spent on the same data by all runs; ``epsilon`` is then for all of
+        them. For data in a file it lies beside that by default.
     """
 
     mode: Literal["none", "independent", "pairwise"] = "none"
-    clip: Positive = math.inf
+    clip: Endless = math.inf
     noise: NotNegative = 0.0
     mask: NotNegative = 1.0
     bits: Annotated[int, Meta(ge=1, le=40)] = 20
+    participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    mask_graph: Literal["same", "complete", "circulant", "random"] = "same"
+    mask_degree: Number | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
+    colluders: Annotated[int, Meta(ge=0)] = 1
+    adjacency: Literal["zero-out", "replace"] = "zero-out"
+    budget: str | None = None
 
 
 class Transport(Section, frozen=True):
@@ -205,8 +237,8 @@ class Transport(Section, frozen=True):
     key: str | None = None
     version: Literal[4, 5] = 4
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
-    patience: Positive = 30.0
-    gather: Positive = 60.0
+    patience: Endless = 30.0
+    gather: Endless = 60.0
     quorum: Share = 1.0
 
 

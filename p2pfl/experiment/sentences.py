@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import LARGEST, Experiment, Learning, Model, Privacy, Section
 
 
 def mismatch(message: str, table: Mapping[str, Any]) -> str:
@@ -36,17 +36,68 @@ def mismatch(message: str, table: Mapping[str, Any]) -> str:
     choices = [choice for choice in _choices(kind) if isinstance(choice, str)]
     near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     hint = f': did you mean "{near[0]}"?' if near else ""
-    return f"{key}: expected {_words(kind)}, got {_shown(value)}{hint}"
+    return f"{key}: expected {_words(kind)}, got {shown(value)}{hint}"
+
+
+def idle(experiment: Experiment) -> dict[str, str]:
+    """What is set to something other than its default but changes nothing, and for each key why.
+
+    Examples
+    --------
+    >>> idle(Experiment(learning=Learning(algorithm="dpsgd", epochs=3)))
+    {'learning.epochs': 'dpsgd makes learning.steps steps a round, 1 by default'}
+    """
+    learning, model = experiment.learning, experiment.model
+    why: dict[str, str] = {}
+    if learning.algorithm == "dpsgd":
+        everybody = "all peers take part in each round of dpsgd and count alike"
+        why |= {"fraction": everybody, "weighted": everybody}
+        why["epochs"] = "dpsgd makes learning.steps steps a round, 1 by default"
+    elif learning.algorithm == "fedsgd":
+        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
+    elif learning.steps is not None:
+        why["epochs"] = "learning.steps takes its place"
+    if learning.schedule is None:
+        why["schedule_options"] = "there is no learning.schedule"
+    found = {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
+    if ":" in model.name and _set(model, Model(), "hidden"):
+        found["model.hidden"] = "a model of your own takes its widths from model.options"
+    return found | _unhidden(experiment)
+
+
+def _unhidden(experiment: Experiment) -> dict[str, str]:
+    """The keys of ``[privacy]`` that change nothing."""
+    privacy = experiment.privacy
+    masks = ["mask", "mask_graph", "mask_degree"]
+    why: dict[str, str] = {}
+    if privacy.mode == "none":
+        why = {key: 'privacy.mode is "none"' for key in Privacy.__struct_fields__ if key != "mode"}
+    elif privacy.mode == "independent":
+        why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
+    elif privacy.mask_graph in {"same", "complete"}:
+        why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
+    if experiment.learning.algorithm == "dpsgd":
+        why["participation"] = "all peers take part in each round of dpsgd"
+    return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
+
+
+def _set(section: Section, default: Section, key: str) -> bool:
+    return bool(getattr(section, key) != getattr(default, key))
 
 
 def _words(kind: inspect.Type) -> str:
     match kind:
         case inspect.IntType() | inspect.FloatType():
             bounds = {">": kind.gt, ">=": kind.ge, "<": kind.lt, "<=": kind.le}
-            limits = " and ".join(f"{sign} {limit:g}" for sign, limit in bounds.items() if limit is not None)
-            return f"{'a whole number' if isinstance(kind, inspect.IntType) else 'a number'} {limits}".rstrip()
+            limits = " and ".join(
+                f"{sign} {limit if isinstance(kind, inspect.IntType) else f'{limit:g}'}"
+                for sign, limit in bounds.items()
+                if limit not in (None, LARGEST)
+            )
+            number = "a finite number" if kind.le == LARGEST else "a number"
+            return f"{'a whole number' if isinstance(kind, inspect.IntType) else number} {limits}".rstrip()
         case inspect.LiteralType():
-            return _listed([_shown(value) for value in kind.values])
+            return _listed([shown(value) for value in kind.values])
         case inspect.UnionType():
             return _listed([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
         case inspect.StrType() if kind.pattern is not None:
@@ -74,6 +125,6 @@ def _listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """The value as one would write it in the file."""
     return json.dumps(value, default=str)

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 
 from p2pfl.errors import LearningError, ModelError
-from p2pfl.learning.learner import Correction, Fitted, Memory
+from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.rows import Layout, Rows
 
 
@@ -60,7 +60,7 @@ class ExternalLearner:
         self.layout = layout or Layout(("row",), ((start.numel(),),))
         if tuple(start.shape) != (self.layout.size,) or not start.is_floating_point():
             raise ModelError(
-                f"the start should be a row of {self.layout.size} floats, but {tuple(start.shape)} {start.dtype} came; "
+                f"expected a row of {self.layout.size} floats as the start, got {tuple(start.shape)} {start.dtype}: "
                 "flatten the trained tensors in the layout's order"
             )
         self.function, self.scores = function, evaluate
@@ -111,12 +111,12 @@ class ExternalLearner:
             row = self.function(rows[i].clone(), peer=peer, round=round)
             if tuple(row.shape) != (self.layout.size,) or not torch.isfinite(row).all():
                 raise LearningError(
-                    f"the training function should return a finite row of {self.layout.size} numbers for {peer} "
-                    f"in round {round}, but did not; check its learning rate and what it returns"
+                    f"expected a finite row of {self.layout.size} numbers from the training function for {peer} "
+                    f"in round {round}, got another: check its learning rate and what it returns"
                 )
             trained[i] = row.detach()
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
-        return Fitted(rows=trained, memory=dict(memory or {}), loss=loss, steps=awake.to(torch.int64))
+        return Fitted(trained, dict(memory or {}), Report(loss, awake.to(torch.int64)))
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Scores by name, each ``[R]`` float64; the function knows only the ``test`` part."""

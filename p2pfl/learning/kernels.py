@@ -1,6 +1,7 @@
 """Sequences of linear and convolutional layers on a stack of rows, gradient by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -118,7 +119,7 @@ def compiled(
             layers.append(Dropping(module, call=dropouts.count(module)))
             dropouts.append(module)
         elif type(module) is not nn.Identity:
-            layer = _layer(module, sample, places, fresh=bool(layers) and isinstance(layers[-1], Affine))
+            layer = _layer(module, sample, places, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
             if layer is None:
                 return None
             layers.append(layer)
@@ -126,7 +127,8 @@ def compiled(
             sample = module(sample)
     if sample.dim() != 2 or (loss is squared_error and sample.shape[1] != 1):
         return None
-    return Kernels(layers, loss=loss, footprint=footprint)
+    held = sum(layer.held for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
+    return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + held))
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:
@@ -175,7 +177,7 @@ def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *
         case nn.Flatten() if module.start_dim == 1 and module.end_dim in (-1, sample.dim() - 1):
             layer = Flattening()
         case nn.MaxPool2d() if sample.dim() == 4 and _is_tiling(module):
-            layer = Pooling(_pair(module.kernel_size))
+            layer = Pooling(_pair(module.kernel_size), spare=fresh)
     return layer
 
 
@@ -199,9 +201,9 @@ def _is_plain(module: nn.Conv2d) -> bool:
 
 
 def _is_tiling(module: nn.MaxPool2d) -> bool:
-    """Whether the windows lie side by side, without padding, and indices are not asked for."""
+    """Whether windows of several numbers lie side by side, without padding, and indices are not asked for."""
     return (
-        _pair(module.kernel_size) == _pair(module.stride)
+        _pair(module.kernel_size) == _pair(module.stride) != (1, 1)
         and _pair(module.padding) == (0, 0)
         and _pair(module.dilation) == (1, 1)
         and not module.ceil_mode

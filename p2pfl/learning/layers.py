@@ -107,7 +107,11 @@ class Affine(Layer):
             gradients[self.bias] = g.sum(dim=2)  # [K, O]
         if first:
             return g
-        return torch.bmm(weight.transpose(1, 2), g, out=self.scratch.take("x", tuple(x.shape), g))  # [K, I, B]
+        return torch.bmm(weight.transpose(1, 2), g, out=self._room(x))  # [K, I, B]
+
+    def _room(self, x: torch.Tensor) -> torch.Tensor:
+        """Where the gradient of the inputs goes."""
+        return self.scratch.take("x", tuple(x.shape), x)
 
 
 class Convolution(Affine):
@@ -136,24 +140,25 @@ class Convolution(Affine):
         super().__init__(weight, bias)
         self.shape, self.kernel, self.stride, self.padding = shape, kernel, stride, padding
 
-    def _padded(self, role: str, rows: int, like: torch.Tensor) -> torch.Tensor:
-        """Room for ``[K, C, H + 2 ph, W + 2 pw, B]``, zero at first."""
-        (channels, height, width), (ph, pw) = self.shape, self.padding
-        return self.scratch.take(
-            role, (rows, channels, height + 2 * ph, width + 2 * pw, like.shape[-1]), like, zero=True
-        )
+    @property
+    def held(self) -> int:
+        """How many numbers the patches of one sample are."""
+        lines = zip(self.shape[1:], self.kernel, self.stride, self.padding, strict=True)
+        places = math.prod((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in lines)
+        return self.shape[0] * math.prod(self.kernel) * places
 
-    def _inner(self, padded: torch.Tensor) -> torch.Tensor:
-        """Return the part that is not padding."""
-        (_, height, width), (ph, pw) = self.shape, self.padding
-        return padded[:, :, ph : ph + height, pw : pw + width]
+    def _padded(self, x: torch.Tensor) -> torch.Tensor:
+        """``[K, C, H + 2 ph, W + 2 pw, B]``, zero around the inputs."""
+        (channels, height, width), (ph, pw) = self.shape, self.padding
+        shape = (len(x), channels, height + 2 * ph, width + 2 * pw, x.shape[-1])
+        padded = self.scratch.take("padded", shape, x, zero=True)
+        padded[:, :, ph : ph + height, pw : pw + width] = x
+        return padded
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
         """``[K, C, H, W, B]`` to ``[K, O, H', W', B]``; keeps the patches."""
         (kh, kw), (sh, sw) = self.kernel, self.stride
-        padded = self._padded("padded", len(x), x)
-        self._inner(padded).copy_(x)
-        windows = padded.unfold(2, kh, sh).unfold(3, kw, sw)  # [K, C, H', W', B, kh, kw]
+        windows = self._padded(x).unfold(2, kh, sh).unfold(3, kw, sw)  # [K, C, H', W', B, kh, kw]
         rows, channels, height, width, samples = windows.shape[:5]
         patches = self.scratch.take("patches", (rows, channels, kh, kw, height, width, samples), x)
         patches.copy_(windows.permute(0, 1, 5, 6, 2, 3, 4))
@@ -163,18 +168,36 @@ class Convolution(Affine):
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """As for a linear layer, then each patch added to where it was taken."""
+        """As for a linear layer, then what patches share is added up, along their width and then their height."""
         slopes = super().backward(g.flatten(2, 4), saved, parts, gradients, first=first)
         if first:
             return g
-        (kh, kw), (sh, sw) = self.kernel, self.stride
-        high, wide, samples = g.shape[2:]
-        patches = slopes.view(len(g), -1, kh, kw, high, wide, samples)
-        padded = self._padded("folded", len(g), g).zero_()
-        for i in range(kh):
-            for j in range(kw):
-                padded[:, :, i : i + sh * high : sh, j : j + sw * wide : sw] += patches[:, :, i, j]
-        return self._inner(padded)
+        patches = slopes.view(len(g), -1, *self.kernel, *g.shape[2:])  # [K, C, kh, kw, H', W', B]
+        wide = self._overlapped(patches.unbind(3), 1)  # [K, C, kh, H', W, B]
+        return self._overlapped(wide.unbind(2), 0)  # [K, C, H, W, B]
+
+    def _room(self, x: torch.Tensor) -> torch.Tensor:
+        """Over the patches, which are done with and still in the cache."""
+        return x
+
+    def _overlapped(self, shifted: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+        """Add up what was taken at each offset of the kernel, along the height (0) or the width (1)."""
+        size, stride, padding = self.shape[1 + axis], self.stride[axis], self.padding[axis]
+        shape = list(shifted[0].shape)
+        where = len(shape) - 3 + axis
+        count, shape[where] = shape[where], size
+        others = list(range(len(shifted)))
+        if stride == 1 and count == size:  # what the middle of the kernel took already lies where it belongs
+            total = shifted[others.pop(padding)]
+        else:
+            total = self.scratch.take(f"total {axis}", tuple(shape), shifted[0]).zero_()
+        for offset in others:
+            ahead = offset - padding
+            begin, end = max(0, -(ahead // stride)), min(count, (size - 1 - ahead) // stride + 1)  # inside the inputs
+            if begin < end:
+                places = slice(begin * stride + ahead, (end - 1) * stride + ahead + 1, stride)
+                total[(slice(None),) * where + (places,)] += shifted[offset].narrow(where, begin, end - begin)
+        return total
 
 
 class Pointwise(Layer):
@@ -240,11 +263,13 @@ class Pooling(Layer):
     ----------
     kernel
         Height and width of a window; rows and columns left over are ignored.
+    spare
+        Whether the layer before has no more use for its outputs, so that their gradient may lie there.
     """
 
-    def __init__(self, kernel: tuple[int, int]) -> None:
+    def __init__(self, kernel: tuple[int, int], *, spare: bool) -> None:
         super().__init__()
-        self.kernel = kernel
+        self.kernel, self.spare = kernel, spare
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
         """``[K, C, H, W, B]`` to ``[K, C, H', W', B]``; keeps the inputs and the largest of each row."""
@@ -285,14 +310,16 @@ class Pooling(Layer):
         if len(slices) == 1:
             return g
         before = self._running(slices[:-1], f"before {axis}")
-        spread = self.scratch.take(f"spread {axis}", tuple(x.shape), x, zero=True)  # left over: zero
+        spread = x if self.spare else self.scratch.take(f"spread {axis}", tuple(x.shape), x)
         places = self._slices(spread, axis)
-        over = self.scratch.take(f"over {axis}", tuple(g.shape), g)
+        over, rest = (self.scratch.take(f"{role} {axis}", tuple(g.shape), g) for role in ("over", "rest"))
         for i in range(len(slices) - 1, 0, -1):
             # threshold_backward passes g where the difference is positive: quick operations, no booleans
             torch.sub(slices[i], before[i - 1], out=over)
             aten.threshold_backward.grad_input(g, over, 0, grad_input=places[i])
-            g = torch.sub(g, places[i], out=places[0])  # what is left for those before
+            g = torch.sub(g, places[i], out=rest if i > 1 else places[0])  # what is left for those before
+        left = x.shape[axis] % len(slices)
+        spread.narrow(axis, x.shape[axis] - left, left).zero_()
         return spread
 
 

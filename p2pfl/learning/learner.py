@@ -16,6 +16,22 @@ Correction = Callable[[Rows, torch.Tensor], Rows]
 
 
 @dataclass(frozen=True)
+class Report:
+    """What training has to say of a round.
+
+    Attributes
+    ----------
+    loss
+        ``[R]`` float64: mean training loss of the last epoch, 0 for idle rows.
+    steps
+        ``[R]`` int64: optimiser steps taken in this round.
+    """
+
+    loss: torch.Tensor
+    steps: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Rows after a round of local training.
 
@@ -25,16 +41,13 @@ class Fitted:
         ``[R, P]``; idle rows are those that came in, bit for bit.
     memory
         Optimiser state to hand to the next round; empty for optimisers that have none.
-    loss
-        ``[R]`` float64: mean training loss of the last epoch, 0 for idle rows.
-    steps
-        ``[R]`` int64: optimiser steps taken in this round.
+    report
+        Loss and steps; it may be kept without keeping the rows.
     """
 
     rows: Rows
     memory: Memory
-    loss: torch.Tensor
-    steps: torch.Tensor
+    report: Report
 
 
 class Learner(Protocol):

@@ -5,6 +5,9 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
+from p2pfl.data.imported import told
+from p2pfl.errors import LearningError
+
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -30,6 +33,64 @@ def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """One where the likeliest class is the right one, ``[B]``."""
     return (outputs.argmax(dim=-1) == targets).double()
+
+
+BUILT_IN = (cross_entropy, squared_error, accuracy)
+
+
+class Own:
+    """A user's loss or metric: what goes wrong in it is said in one sentence that names it.
+
+    Parameters
+    ----------
+    function
+        His function, or anything that can be called like one.
+    name
+        What he calls it, ``package.module:function``.
+
+    Raises
+    ------
+    LearningError
+        When called, if the function raises or does not give one number a sample.
+
+    Examples
+    --------
+    >>> far = Own(lambda outputs, targets: (outputs - targets).abs(), name="clinic:far")
+    >>> far(torch.tensor([1.0, 5.0]), torch.tensor([2.0, 2.0]))
+    tensor([1., 3.])
+    """
+
+    def __init__(self, function: PerSample, *, name: str) -> None:
+        self.function, self.name = function, name
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """One number a sample, ``[B]``."""
+        try:
+            found = self.function(outputs, targets)
+        except Exception as error:
+            said = told(error, module=str(getattr(self.function, "__module__", "")))
+            shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
+            raise self._wrong(targets, f"got {said} for {shapes}: mend it") from error
+        if not torch.is_tensor(found):
+            raise self._wrong(targets, f"as a tensor, got {type(found).__name__}: return one")
+        if found.shape != targets.shape[:1]:
+            remedy = "do not average over samples (reduction='none'), but over all else"
+            raise self._wrong(targets, f"got {tuple(found.shape)}: {remedy}")
+        if found.is_complex():
+            raise self._wrong(targets, "got complex numbers: return real ones")
+        return found
+
+    def _wrong(self, targets: torch.Tensor, rest: str) -> LearningError:
+        return LearningError(f"expected {self.name} to give one number a sample, ({len(targets)},), {rest}")
+
+
+def named(function: PerSample) -> PerSample:
+    """Return a function of ours as it is, and anybody else's under its own name."""
+    if function in BUILT_IN or isinstance(function, Own):
+        return function
+    kind = type(function)
+    name = getattr(function, "__qualname__", kind.__qualname__)
+    return Own(function, name=f"{getattr(function, '__module__', None) or kind.__module__}:{name}")
 
 
 def each_sample(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

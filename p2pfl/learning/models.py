@@ -45,8 +45,8 @@ def cnn(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (8, 16)) 
     """
     if len(shape) != 3 or min(shape[1:]) < 2 ** len(hidden):
         raise ModelError(
-            f"model 'cnn' expects features (C, H, W) with H and W at least {2 ** len(hidden)}, "
-            f"but {tuple(shape)} came; use 'mlp', or fewer widths in model.hidden"
+            f"expected features (C, H, W) with H and W at least {2 ** len(hidden)} for the model 'cnn', "
+            f"got {tuple(shape)}; use 'mlp', or fewer widths in model.hidden"
         )
     channels = [shape[0], *hidden]
     layers: list[nn.Module] = []
@@ -101,9 +101,10 @@ def build(
                 return MODELS[name](shape=tuple(shape), outputs=1 if classes is None else classes, **options)
             model = _imported(name)(**options)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(f"model {name!r} could not be built with options {options} ({error}); mend [model]") from error
+        said = " ".join(str(error).split())
+        raise ModelError(f"expected options that model {name!r} takes, got {options} ({said}); mend [model]") from error
     if not isinstance(model, nn.Module):
-        raise ModelError(f"model {name!r} should give a torch.nn.Module, but {type(model).__name__} came; return one")
+        raise ModelError(f"expected the model {name!r} to be a torch.nn.Module, got {type(model).__name__}; return one")
     return model
 
 
@@ -112,12 +113,14 @@ def _imported(name: str) -> Callable[..., object]:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise ModelError(
-            f"model.name should be {', '.join(MODELS)} or 'package.module:Class', but {name!r} came; choose one"
+            f"expected {', '.join(MODELS)} or 'package.module:Class' as model.name, got {name!r}; choose one"
         )
     try:
         named: Callable[..., object] = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ModelError(f"model {name!r} could not be imported ({error}); check its spelling and the path") from error
+        raise ModelError(
+            f"expected a model that can be imported, got {name!r} ({error}); check its spelling and the path"
+        ) from error
     return named
 
 
@@ -128,5 +131,7 @@ def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, to
     try:
         loaded: dict[str, torch.Tensor] = safetensors.torch.load_file(pretrained)
     except (OSError, safetensors.SafetensorError) as error:
-        raise ModelError(f"model.pretrained should be a safetensors file, but {pretrained} is not ({error})") from error
+        raise ModelError(
+            f"expected a safetensors file as model.pretrained, got {pretrained} ({error}); convert it"
+        ) from error
     return loaded

@@ -8,15 +8,18 @@ together, group by group, and a row's state is kept under its own index, in ``me
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import optim
 
+from p2pfl.data.imported import told
 from p2pfl.errors import ModelError
 from p2pfl.learning.learner import Memory
 from p2pfl.rows import Layout
@@ -75,7 +78,24 @@ class Recipe:
     schedule_options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        given: dict[str, object] = {"rate": self.rate}
+        given |= {f"options.{key}": value for key, value in self.options.items()}
+        given |= {f"schedule_options.{key}": value for key, value in self.schedule_options.items()}
+        for key, value in given.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ModelError(f"expected a finite number as learning.{key}, got {value}: change it")
         self.settings(0)
+
+    def check(self, rounds: int) -> None:
+        """Look ahead to the last of ``rounds`` rounds, for a schedule that ends before them.
+
+        Raises
+        ------
+        ModelError
+            If the schedule refuses to be stepped so often, or leaves the finite, non-negative rates.
+        """
+        if self.schedule is not None:
+            self.settings(rounds - 1)
 
     @cached_property
     def kind(self) -> Callable[..., optim.Optimizer]:
@@ -84,8 +104,8 @@ class Recipe:
         kind = ELEMENTWISE.get(name.lower())
         if kind is None or self.optimizer not in (name, kind):
             raise ModelError(
-                f"learning.optimizer should treat every number of a row alike, as {', '.join(ELEMENTWISE)} do, "
-                f"but {name!r} came; choose one of these"
+                f"expected learning.optimizer to treat every number of a row alike, as {', '.join(ELEMENTWISE)} do, "
+                f"got {name!r}; choose one of these"
             )
         return kind
 
@@ -94,29 +114,53 @@ class Recipe:
         if self.schedule is None:
             return self._constant
         optimiser = self._opened()
-        kind = getattr(optim.lr_scheduler, self.schedule, None)
-        if kind is None or self.schedule == "ReduceLROnPlateau":
+        kind: Any = getattr(optim.lr_scheduler, self.schedule, None)
+        known = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
+        if not known or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
             raise ModelError(
-                "learning.schedule should name a class of torch.optim.lr_scheduler that depends on the round alone, "
-                f"but {self.schedule!r} came; try 'CosineAnnealingLR'"
+                "expected learning.schedule to name a class of torch.optim.lr_scheduler that depends on the round "
+                f"alone, got {self.schedule!r}: try 'CosineAnnealingLR'"
             )
         try:
             schedule = kind(optimiser, **self.schedule_options)
-        except (TypeError, ValueError) as error:
-            raise ModelError(f"learning.schedule {self.schedule} refused its options ({error}); mend them") from error
-        for _ in range(round):
-            optimiser.step()  # nothing has a gradient; the schedule only wants it called first
-            schedule.step()
-        return self._read(optimiser)
+            for _ in range(round):
+                optimiser.step()  # nothing has a gradient; the schedule only wants it called first
+                schedule.step()
+        except Exception as error:
+            raise ModelError(
+                f"expected options with which learning.schedule {self.schedule} makes {round + 1} rounds, got "
+                f"{told(error, module='')}; mend learning.schedule_options"
+            ) from error
+        settings = self._read(optimiser)
+        if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
+            raise ModelError(
+                f"expected learning.schedule {self.schedule} to keep the rate finite and not negative, got "
+                f"{settings['lr']} in round {round}: mend learning.schedule_options"
+            )
+        return settings
 
     def _opened(self) -> optim.Optimizer:
         """Return the optimiser on one number, to see what it makes of its arguments."""
+        kind = self.kind
         try:
-            return self.kind([torch.zeros(1, requires_grad=True)], lr=self.rate, **self.options)
-        except (TypeError, ValueError) as error:
-            raise ModelError(
-                f"learning.optimizer {self.optimizer} refused its arguments ({error}); mend the rate or the options"
-            ) from error
+            return kind([torch.zeros(1, requires_grad=True)], lr=self.rate, **self.options)
+        except Exception as error:
+            raise self._refused(error) from error
+
+    def attempt(self, dtype: torch.dtype) -> None:
+        """Take a step on one number, for some arguments are looked at no earlier."""
+        number = torch.zeros(1, dtype=dtype)
+        number.grad = torch.ones_like(number)
+        try:
+            self.kind([number], **self.settings(0)).step()
+        except Exception as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> ModelError:
+        return ModelError(
+            f"expected arguments that learning.optimizer {self.optimizer!r} takes, got "
+            f"{told(error, module='')}; mend learning.rate or learning.options"
+        )
 
     def _read(self, optimiser: optim.Optimizer) -> Mapping[str, object]:
         taken = inspect.signature(self.kind).parameters

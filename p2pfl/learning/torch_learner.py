@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from p2pfl.data import Federation, IntArray, batches
-from p2pfl.errors import ModelError
+from p2pfl.errors import LearningError, ModelError
 from p2pfl.learning import checks, training
 from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import keyed
 from p2pfl.learning.evaluation import evaluate
 from p2pfl.learning.kernels import Kernels, compiled
-from p2pfl.learning.learner import Correction, Fitted, Memory
-from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
+from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
 from p2pfl.learning.models import weights
 from p2pfl.learning.optimisers import Recipe
 from p2pfl.learning.plain import Autocast, Plain
@@ -32,6 +32,9 @@ Peer-steps of 2,000 MLPs (64-32-10, batches of 16) on two cores with 1 MiB of L2
 9.6, 9.7 and 10.9 microseconds by kernels and -, 28, 20, 16, 14 and 15 by vmap in blocks of 1, 2, 4, 8, 16 and 32 MiB:
 below, calls of Python are what costs, above, memory.
 """
+
+FEW = 3
+"""Samples on which model, loss and metrics are tried before anything starts."""
 
 
 class TorchLearner:
@@ -111,15 +114,16 @@ class TorchLearner:
         self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}))
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
+        self.recipe.attempt(dtype)
         self._place(federation.dataset.features, federation.dataset.targets)
         classes = federation.dataset.classes
-        self.loss = loss or (squared_error if classes is None else cross_entropy)
+        self.loss = named(loss) if loss else (squared_error if classes is None else cross_entropy)
         default: Mapping[str, PerSample] = {} if classes is None else {"accuracy": accuracy}
-        self.metrics = default if metrics is None else metrics
+        self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
         self.r2 = metrics is None and classes is None
         self.model = copy.deepcopy(model)
         self._prepare(pretrained, frozen)
-        self._choose_engines(precision, outputs_matter=loss is None)
+        self._choose_engines(precision, scored=loss is None or metrics is None)
 
     def _place(self, features: torch.Tensor, targets: torch.Tensor) -> None:
         """Bring the data to the device, floats as what rows are made of."""
@@ -132,10 +136,12 @@ class TorchLearner:
             try:
                 unknown = self.model.load_state_dict(weights(pretrained), strict=False).unexpected_keys
             except RuntimeError as error:
-                raise ModelError(f"model.pretrained does not fit the model ({error}); mend its shapes") from error
+                raise ModelError(
+                    f"expected model.pretrained to fit the model, got {' '.join(str(error).split())}; mend its shapes"
+                ) from error
             if unknown:
                 raise ModelError(
-                    f"model.pretrained has {', '.join(unknown)}, which the model lacks; drop or rename these"
+                    f"expected names of the model in model.pretrained, got {', '.join(unknown)}; drop or rename these"
                 )
         self.dropouts = keyed(self.model)
         checks.check_modules(self.model)
@@ -147,18 +153,21 @@ class TorchLearner:
         self.layout = Layout(names, tuple(tuple(parameters[name].shape) for name in names))
         self.initial = self.layout.join({name: parameters[name].detach().cpu() for name in names})  # [P]
 
-    def _choose_engines(self, precision: str, *, outputs_matter: bool) -> None:
+    def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """One engine for a row alone, one for a stack."""
         self.model.eval()
-        sample = self.features[:1]
-        numbers = checks.check_fit(self.model, self.federation.dataset, sample, outputs_matter=outputs_matter)
+        sample, few = self.features[:1], self.features[:FEW]
+        numbers = checks.check_fit(self.model, self.federation.dataset, few, scored=scored)
         with torch.no_grad():
-            checks.check_loss(self.loss, self.model(sample), self.targets[:1])
+            outputs = self.model(few).to(self.dtype)  # [n, *outputs]
+        checks.check_loss(self.loss, outputs, self.targets[:FEW])
+        checks.check_metrics(self.metrics, outputs, self.targets[:FEW])
         itemsize = self.initial.itemsize
         mixed = precision == "mixed"
         autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
         names = self.layout.names
         self.plain = Plain(self.model, names, loss=self.loss, dropouts=self.dropouts, autocast=autocast)
+        self._try(self.plain)
         self.footprint = Footprint(itemsize * self.layout.size, itemsize * numbers, BLOCK.get(self.device.type, 2**30))
         kernels = None if mixed else compiled(self.model, names, sample, loss=self.loss, footprint=self.footprint)
         self.engine: Plain | Kernels | Stacked = kernels or self._stacked(autocast) or self.plain
@@ -173,19 +182,31 @@ class TorchLearner:
             autocast=autocast,
             footprint=self.footprint,
         )
-        parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
-        keys = torch.zeros(1, dtype=torch.int64, device=self.device) if self.dropouts else None
-        self.model.train()
         try:
-            stacked.gradient(parts, Batch(self.features[None, :1], self.targets[None, :1], None, keys))
-        except RuntimeError as error:
+            self._step(stacked, count=1)
+        except Exception as error:
             if "random" in str(error):
                 raise ModelError(
-                    "random layers must be drawn by key, but the model draws from torch's global generator; "
+                    "expected random layers drawn by key, got some that draw from torch's global generator; "
                     "use torch.nn.Dropout modules, which are replaced by keyed ones, or set dropout to 0"
                 ) from error
             return None
         return stacked
+
+    def _try(self, engine: Plain) -> None:
+        """Train once on a few samples, so that what a user's code cannot do is known before anything starts."""
+        try:
+            with checks.blamed(self.model, doing="in a first step of training"):
+                self._step(engine, count=FEW)
+        except LearningError as error:
+            raise ModelError(str(error)) from error
+
+    def _step(self, engine: Plain | Stacked, *, count: int) -> None:
+        """Gradients of the first samples, which nobody needs."""
+        parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
+        keys = torch.zeros(1, dtype=torch.int64, device=self.device) if self.dropouts else None
+        self.model.train()
+        engine.gradient(parts, Batch(self.features[None, :count], self.targets[None, :count], None, keys))
 
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the model's own trained values for every peer, ``[R, P]``."""
@@ -237,13 +258,14 @@ class TorchLearner:
             round=round,
         )
         self.model.train()
-        training.train(work, learner=self, engine=self.plain if len(rows) == 1 else self.engine, correction=correction)
+        engine = self.plain if len(rows) == 1 else self.engine
+        with checks.blamed(self.model, doing=f"in round {round}"):
+            training.train(work, learner=self, engine=engine, correction=correction)
         back = rows.device
         return Fitted(
             rows=work.rows.to(back),
             memory={name: value.to(back) for name, value in work.memory.items()},
-            loss=work.loss.to(back),
-            steps=torch.from_numpy(work.counts).to(back),
+            report=Report(work.loss.to(back), torch.from_numpy(work.counts).to(back)),
         )
 
     def _batches(self, peers: Sequence[str], round: int, active: torch.Tensor | None) -> list[list[IntArray]]:
@@ -267,7 +289,9 @@ class TorchLearner:
     def _check_rows(self, rows: Rows, peers: Sequence[str]) -> None:
         expected = (len(peers), self.layout.size)
         if tuple(rows.shape) != expected:
-            raise ModelError(f"{len(peers)} peers of this model have rows {expected}, but {tuple(rows.shape)} came")
+            raise ModelError(
+                f"expected rows {expected} for {len(peers)} peers, got {tuple(rows.shape)}: take them from start"
+            )
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Mean loss and metrics over each peer's samples in ``part``, each ``[R]`` float64.
@@ -284,7 +308,8 @@ class TorchLearner:
         self._check_rows(rows, peers)
         self.model.eval()
         held = getattr(self.federation, part)
-        scores = evaluate(self, rows.to(self.device, self.dtype), [held[peer] for peer in peers])
+        with checks.blamed(self.model, doing=f"on the {part} part"):
+            scores = evaluate(self, rows.to(self.device, self.dtype), [held[peer] for peer in peers])
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:

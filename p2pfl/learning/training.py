@@ -154,7 +154,7 @@ class _Block:
         if not sound.all():
             peer = self.work.peers[int(self.chosen[int(sound.logical_not().nonzero()[0])])]
             raise LearningError(
-                f"the loss of {peer} in round {self.work.round} should be a finite number, but diverged; "
+                f"expected a finite loss of {peer} in round {self.work.round}, got one that diverged; "
                 "set a smaller learning.rate"
             )
         self.work.rows.index_copy_(0, self.where, rows)

@@ -177,9 +177,12 @@ class Link:
     # ------------------------------------------------------------------ sending
 
     async def send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
-        """Send a row to all who listen in this phase; returns when the one before is on its way."""
+        """Send a row to all who listen in this phase; returns when the one before is on its way.
+
+        A large row waits until the one before has arrived everywhere and its memory is free.
+        """
         outbox = self.outboxes[phase]
-        while outbox.unsent:
+        while outbox.unsent or (self.mailbox.large and not outbox.idle):
             await self.news.wait()
         outbox.put(parts)
         self._pump(outbox)
@@ -292,7 +295,7 @@ class Link:
             self.news.tell()
         if self.mailbox.may_send(sender):
             inbox.grant()
-        if inbox.due or (messages and chunk.total > len(chunk.data)):
+        if inbox.due or (messages and self.mailbox.large):  # a large row is let go as soon as all have it
             self._post(f"in/{sender}", inbox.ack())
 
     def _acknowledged(self, listener: str, ack: Ack) -> None:

@@ -153,12 +153,21 @@ class LiveNeighbourhood:
         finally:
             link.waiting = False
             self.seconds_waiting += loop.time() - start
-        if delivery.row.shape[0] != length or (delivery.head.mass is not None) != weighted:
-            link.refused[f"{sender}: shape"] += 1
+        fault = self._fault(delivery, length=length, weighted=weighted)
+        if fault:
+            link.refused[f"{sender}: {fault}"] += 1
             self.missed.append(sender)
             return None
         self.heard += 1
         return delivery
+
+    def _fault(self, delivery: Delivery, *, length: int, weighted: bool) -> str:
+        """What is wrong with a row that came, empty if nothing is."""
+        mass = delivery.head.mass
+        if delivery.row.shape[0] != length or (mass is not None) != weighted:
+            return "shape"
+        # All masses together are at most the number of peers, and mixing brings none far beyond that.
+        return "mass" if mass is not None and abs(mass) > 2 * len(self.weights[0].peers) else ""
 
 
 def _values(delivery: Delivery, like: Released) -> Rows:

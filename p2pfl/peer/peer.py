@@ -24,6 +24,7 @@ from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
+from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
 from p2pfl.rows import Rows
 from p2pfl.topology import turns
@@ -150,7 +151,9 @@ class Peer:
         self.key = ExchangeKey.from_source(self.source, peer=name)
         life = time.time_ns() if incarnation is None else incarnation
         self.me = Hello(name, life, "up", plan.facts, self.key.public if plan.masked else b"")
-        self.membership = Membership(self.me, frozenset(plan.topology.neighbours(name)))
+        around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
+        self.membership = Membership(self.me, frozenset(around))
+        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}")
         self.mailbox = Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
@@ -182,7 +185,7 @@ class Peer:
         root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
         dead = Hello(self.name, self.me.incarnation, "dead")
         will = Will(f"{root}/state", encode(dead))
-        dtype = torch.int64 if self.plan.privacy.hidden else self.plan.learner.dtype
+        dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -241,7 +244,7 @@ class Peer:
             plan.algorithm,
             self._training,
             start(plan.learner, (self.name,)),
-            rounds=range(plan.experiment.rounds),
+            rounds=self.meter.rounds,
             neighbourhood=self._neighbourhood,
             private=lambda net, round: self._private(net, masks, round=round),
             observe=self._after,
@@ -262,24 +265,34 @@ class Peer:
         """Masks with every neighbour that came."""
         publics = {peer: hello.key for peer, hello in self.membership.up.items()}
         secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.swarm)
-        settings = self.plan.privacy
-        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.topology.union)
+        settings = self.plan.protection.settings
+        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 
     def _private(self, net: LiveNeighbourhood, masks: Masks | None, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there now."""
+        whole = True
         if masks is not None and self.membership.neighbours:
             partners = {peer for edge in masks.secrets for peer in edge}
             masks = masks.among({self.name, *self.membership.present & partners})
-        return Unhurried(private(net, settings=self.plan.privacy, masks=masks, source=self.source, round=round))
+            whole = masks.topology.neighbours(self.name) == self.plan.protection.graph.neighbours(self.name)
+        hidden = private(
+            net,
+            settings=self.plan.protection.settings,
+            masks=masks,
+            source=self.source,
+            round=round,
+            charge=lambda: self.meter.charge(round, whole=whole),
+        )
+        return net if hidden is net else Unhurried(hidden)
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
-        fitted = state.fitted
+        report = state.report
         record = Record(
             peer=self.name,
             round=round,
             scores={name: float(values[0]) for name, values in evaluated.items()},
-            training_loss=float(fitted.loss[0]) if fitted is not None and fitted.steps[0] else None,
+            training_loss=float(report.loss[0]) if report is not None and report.steps[0] else None,
             distance=float(net.distance[0]),
             bytes_out=self.link.bytes_out,
             bytes_in=self.link.bytes_in,
@@ -287,6 +300,7 @@ class Peer:
             seconds_waiting=net.seconds_waiting,
             heard=int(net.heard[0]),
             missed=net.missed,
+            privacy_spent=await asyncio.to_thread(lambda: self.meter.spent),
         )
         if self.observe is not None:
             self.observe(record, state)

@@ -2,15 +2,19 @@ r"""The privacy boundary: what a peer lets others see.
 
 With :math:`w` the mass of a row, Q rounding to the grid and :math:`\eta` private noise,
 
-.. math:: Y = Q(w \cdot \text{since}) + Q(\operatorname{clip}(w (X - \text{since})) + \eta) + B D
+.. math:: Y = Q(q w \cdot \text{since}) + Q(b \operatorname{clip}(w (X - \text{since})) + \eta) + B D
 
 for all peers at once. All three terms are integers, so whatever B D adds to one row it takes from
-another, to the last bit.
+another, to the last bit. b is a coin that each peer throws in secret, 1 with probability q: who sits
+out releases noise and masks like everybody else. The masses that travel are :math:`q w`, public and the
+same whatever the coin says, so that the average is since plus :math:`\sum_k b_k \Delta_k / (q \sum_k w_k)`,
+the estimator with a fixed denominator of McMahan et al. By default q = 1 and nobody throws.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,19 +42,31 @@ class Settings:
         Standard deviation of the noise of one edge, which cancels.
     bits
         Fraction bits of the grid on which noise and masks live.
+    participation
+        q, with which probability a peer takes part in a release, in secret.
 
     Raises
     ------
     InputError
         A number out of range.
+
+    References
+    ----------
+    H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning differentially private recurrent language
+    models", ICLR 2018, section 3: the estimator f_f.
     """
 
     clip: float = math.inf
     noise: float = 0.0
     mask: float = 0.0
     bits: int = 20
+    participation: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.participation <= 1:
+            raise InputError(
+                f"Expected a participation above 0 and at most 1, got {self.participation}; 1 is everybody, always."
+            )
         if not self.clip > 0:
             raise InputError(f"Expected a clip above 0, got {self.clip}; leave it out to clip nothing.")
         for name, deviation in (("noise", self.noise), ("mask", self.mask)):
@@ -67,11 +83,17 @@ class Settings:
     @property
     def neutral(self) -> bool:
         """Whether rows leave as they are."""
-        return not self.hidden and math.isinf(self.clip)
+        return not self.hidden and math.isinf(self.clip) and self.participation == 1
 
 
 def private(
-    net: Neighbourhood, *, settings: Settings, masks: Masks | None, source: Source, round: int
+    net: Neighbourhood,
+    *,
+    settings: Settings,
+    masks: Masks | None,
+    source: Source,
+    round: int,
+    charge: Callable[[], None] | None = None,
 ) -> Neighbourhood:
     """Wrap one round's neighbourhood so that rows leave clipped, noised and masked.
 
@@ -87,6 +109,8 @@ def private(
         Of the key of each peer's private noise.
     round
         Whose keys are used. One wrapper serves one round: wrapping a round a second time draws the same masks again.
+    charge
+        Called before each release, so that what it costs is noted before anything can be seen.
 
     Raises
     ------
@@ -106,7 +130,7 @@ def private(
             "build the masks from the same settings."
         )
     return PrivateNeighbourhood(
-        net, settings=settings, masks=masks if settings.mask > 0 else None, source=source, round=round
+        net, settings=settings, masks=masks if settings.mask > 0 else None, source=source, round=round, charge=charge
     )
 
 
@@ -114,13 +138,21 @@ class PrivateNeighbourhood:
     """A neighbourhood whose releases are hidden; :func:`private` makes it and explains the parameters."""
 
     def __init__(
-        self, net: Neighbourhood, *, settings: Settings, masks: Masks | None, source: Source, round: int
+        self,
+        net: Neighbourhood,
+        *,
+        settings: Settings,
+        masks: Masks | None,
+        source: Source,
+        round: int,
+        charge: Callable[[], None] | None,
     ) -> None:
         self._net = net
         self._settings = settings
         self._masks = masks
         self._source = source
         self._round = round
+        self._charge = charge
         self._releases = 0
 
     @property
@@ -138,7 +170,7 @@ class PrivateNeighbourhood:
         rows, since
             ``[R, P]``; the difference is private.
         masses
-            ``[R, 1]`` public weights. A peer that sits out has mass 0 and still releases noise and masks.
+            ``[R, 1]`` public weights. A peer that sits out openly has mass 0 and still releases noise and masks.
 
         Returns
         -------
@@ -152,8 +184,15 @@ class PrivateNeighbourhood:
         PrivacyError
             A released value leaves the grid.
         """
+        if self._charge is not None:
+            self._charge()
         attempt, self._releases = self._releases, self._releases + 1
-        update = _Update(self.peers, rows, since, masses, self._settings.clip)
+        joins = None
+        if self._settings.participation < 1:
+            joins = self._coins(attempt)  # [R, 1]
+            masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
+            masses = masses * self._settings.participation  # [R, 1]
+        update = _Update(self.peers, rows, since, masses, self._settings.clip, joins)
         if not self._settings.hidden:
             return Released(update.clipped(), masses)
         points = self._hide(update, attempt)  # [R, P]
@@ -190,6 +229,16 @@ class PrivateNeighbourhood:
                 _check_range(sums, peers=self.peers[group], bits=bits)
         return torch.from_numpy(points)
 
+    def _coins(self, attempt: int) -> Floats:
+        """By what each peer multiplies its update, ``[R, 1]``: ``1 / q`` (its mass holds a q already) or nothing."""
+        limit = int(self._settings.participation * 2**64)
+        words = [
+            self._source.bytes(8, purpose=f"participation {attempt}", peer=peer, round=self._round)
+            for peer in self.peers
+        ]
+        joined = [[int.from_bytes(word, "little") < limit] for word in words]
+        return np.array(joined, np.float64) / self._settings.participation  # [R, 1]
+
     def _noise_keys(self, attempt: int) -> list[bytes]:
         """One fresh key a peer; none where there is no noise."""
         if not self._settings.noise:
@@ -210,6 +259,7 @@ class _Update:
     since: Rows
     masses: torch.Tensor | None
     clip: float
+    joins: Floats | None
 
     def start(self, group: slice, columns: slice) -> Floats:
         """``w * since``, ``[G, columns]``."""
@@ -217,8 +267,9 @@ class _Update:
 
     @np.errstate(invalid="ignore")  # what is not finite is refused by name
     def difference(self, group: slice, columns: slice) -> Floats:
-        """``w * (rows - since)``, ``[G, columns]``."""
-        return (_double(self.rows[group, columns]) - _double(self.since[group, columns])) * self._mass(group)
+        """``w * (rows - since)``, ``[G, columns]``; zero for those who sit out."""
+        joins = 1.0 if self.joins is None else self.joins[group]
+        return (_double(self.rows[group, columns]) - _double(self.since[group, columns])) * (self._mass(group) * joins)
 
     @np.errstate(over="ignore")
     def factor(self, group: slice) -> Floats:

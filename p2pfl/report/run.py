@@ -42,7 +42,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     heard, missed
         Rows used in this round; neighbours whose row did not come in time.
     privacy_spent
-        ``None``: no accountant watches yet.
+        Epsilon so far against the broker and ``privacy.colluders`` peers; ``None`` where none is claimed.
     """
 
     peer: str

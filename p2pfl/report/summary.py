@@ -91,7 +91,7 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
-        "privacy": describe(plan),
+        "privacy": describe(plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0)),
     }
 
 
@@ -116,26 +116,55 @@ def _baselines(plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str) 
     return dict(zip(peers, single, strict=True)), pooled
 
 
-def describe(plan: Plan) -> dict[str, Any]:
-    """What hides the updates, and what is not promised."""
-    settings = plan.privacy
-    mode = "none" if settings.neutral else plan.experiment.privacy.mode
-    hidden = {
-        "none": "nothing is hidden: every neighbour and the broker can read each row",
-        "independent": "private noise stays in the models; no differential privacy is claimed yet",
-        "pairwise": (
-            "masks hide each update among its honest neighbours and cancel in the mean; no differential privacy is "
-            "claimed yet, and masks of the round in which a peer vanishes do not cancel yet"
-        ),
-    }[mode]
-    return {
+def describe(plan: Plan, *, spent: float | None) -> dict[str, Any]:
+    """What hides the updates, what that promises, and what it does not.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved.
+    spent
+        Epsilon so far; ``None`` before anything has run, for what all rounds will have spent.
+    """
+    protection, wanted = plan.protection, plan.experiment.privacy
+    settings = protection.settings
+    mode = "none" if settings.neutral else wanted.mode
+    said = {
         "mode": mode,
         "clip": settings.clip if settings.clip != float("inf") else None,
         "noise": settings.noise,
         "mask": settings.mask,
-        "statement": hidden,
+        "participation": settings.participation,
+        "statement": _statement(mode),
         "epsilon": None,
     }
+    if not protection.claimed:
+        return said
+    if spent is None:
+        spent = protection.spent({protection.cost: protection.affordable})
+    among = {0: "the broker", 1: "the broker and any colluding peer"}
+    who = among.get(wanted.colluders, f"the broker and any {wanted.colluders} colluding peers")
+    promised = {"epsilon": spent, "delta": wanted.delta, "adjacency": wanted.adjacency}
+    return (
+        said
+        | promised
+        | {
+            "colluders": wanted.colluders,
+            "statement": f"({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against {who}; "
+            f"{_statement(mode, claimed=True)}",
+        }
+    )
+
+
+def _statement(mode: str, *, claimed: bool = False) -> str:
+    left = "masks of a round in which a peer vanishes do not cancel yet"
+    hides = "masks hide each update among its honest neighbours and cancel in the mean"
+    if mode == "none":
+        return "nothing is hidden: every neighbour and the broker can read each row"
+    if claimed:
+        return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
+    no = "no differential privacy is claimed, for that asks for a clip and for noise"
+    return f"private noise stays in the models; {no}" if mode == "independent" else f"{hides}; {no}; {left}"
 
 
 def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:

@@ -17,6 +17,7 @@ from p2pfl.learning import Fitted, Learner, Memory
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
+from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import Rows
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
@@ -144,11 +145,12 @@ def _rounds(
     settings, names = resolved.experiment, resolved.topology.peers
     faults = Faults(settings.simulation.loss, settings.simulation.absence)
     masks = _masks(resolved, source) if resolved.masked else None
+    meter = Meter(resolved, names, run=f"{settings.name} simulated")
 
     def present(round: int) -> torch.Tensor:
         there = faults.present(names, seed=settings.seed, round=round)  # [N]
         if resolved.masked and not bool(there.all()):  # who has nobody to mask with sits out
-            adjacency = resolved.topology.union.adjacency
+            adjacency = resolved.protection.graph.adjacency
             there &= torch.from_numpy((adjacency + adjacency.T) @ there.numpy() > 0)
         return there
 
@@ -160,13 +162,20 @@ def _rounds(
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
-        among = masks.among(here) if masks is not None and len(here) < len(names) else masks
-        return private(net, settings=resolved.privacy, masks=among, source=source, round=round)
+        whole = len(here) == len(names)
+        return private(
+            net,
+            settings=resolved.protection.settings,
+            masks=masks if masks is None or whole else masks.among(here),
+            source=source,
+            round=round,
+            charge=lambda: meter.charge(round, whole=whole),
+        )
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
         sent.add_(net.bytes_out)
         evaluated = assess(resolved, state.rows, names)
-        records = _records(round, state, net, evaluated=evaluated, sent=sent)
+        records = _records(round, state, net, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
         if observe is not None:
             observe(records)
@@ -175,7 +184,7 @@ def _rounds(
         Attending(resolved.algorithm, present=present),
         learner,
         start(resolved.learner, names),
-        rounds=range(settings.rounds),
+        rounds=meter.rounds,
         neighbourhood=neighbourhood,
         private=hidden,
         observe=after,
@@ -185,28 +194,35 @@ def _rounds(
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:
-    secrets = swarm_secrets(resolved.topology, source=source, run=resolved.experiment.name)
-    settings = resolved.privacy
-    return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=resolved.topology.union)
+    graph, settings = resolved.protection.graph, resolved.protection.settings
+    secrets = swarm_secrets(graph, source=source, run=resolved.experiment.name)
+    return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=graph)
 
 
 def _records(
-    round: int, state: State, net: StackedNeighbourhood, *, evaluated: Mapping[str, torch.Tensor], sent: torch.Tensor
+    round: int,
+    state: State,
+    net: StackedNeighbourhood,
+    *,
+    evaluated: Mapping[str, torch.Tensor],
+    sent: torch.Tensor,
+    spent: float | None,
 ) -> list[Record]:
-    fitted = state.fitted
+    report = state.report
     received = net.heard.tolist()
     return [
         Record(
             peer=name,
             round=round,
             scores=scores(evaluated, index),
-            training_loss=float(fitted.loss[index]) if fitted is not None and fitted.steps[index] else None,
+            training_loss=float(report.loss[index]) if report is not None and report.steps[index] else None,
             distance=float(net.distance[index]),
             bytes_out=int(sent[index]),
             bytes_in=0,
             seconds_training=0.0,
             seconds_waiting=0.0,
             heard=received[index],
+            privacy_spent=spent,
         )
         for index, name in enumerate(net.peers)
     ]

@@ -60,7 +60,7 @@ def torus(rows: int, columns: int) -> Topology:
 def hypercube(dimension: int) -> Topology:
     """``2 ** dimension`` peers, an edge where the numbers differ in one bit."""
     if dimension < 0:
-        raise TopologyError(f"Expected a hypercube of dimension 0 or more, got {dimension}; raise it.")
+        raise TopologyError(f"expected a hypercube of dimension 0 or more, got {dimension}; raise it")
     n = 2**dimension
     return _numbered(n, ((i, i ^ 1 << bit) for i in range(n) for bit in range(dimension)))
 
@@ -79,7 +79,7 @@ def small_world(n: int, *, degree: int, rewire: float, seed: int) -> Topology:
     _check_probability("rewire", rewire)
     if degree % 2:
         raise TopologyError(
-            f"Expected an even degree for a small world, half on each side, got {degree}; change it by one."
+            f"expected an even degree for a small world, half on each side, got {degree}; change it by one"
         )
     return _connected(lambda rng: nx.watts_strogatz_graph(n, degree, rewire, seed=rng), seed=seed)
 
@@ -97,12 +97,54 @@ def random_regular(n: int, *, degree: int, seed: int) -> Topology:
     _check_degree(n, degree)
     if n * degree % 2:
         raise TopologyError(
-            f"Expected peers times degree to be even, got {n} times {degree}; change one of them by one."
+            f"expected peers times degree to be even, got {n} times {degree}; change one of them by one"
         )
     if 2 * degree < n:
         return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=rng), seed=seed)
     # Dense graphs are slow to pair up, their complements are not.
     return _connected(lambda rng: nx.complement(nx.random_regular_graph(n - 1 - degree, n, seed=rng)), seed=seed)
+
+
+def circulant(n: int, *, degree: int) -> Topology:
+    """Each peer beside the ``degree / 2`` next ones on either side of a ring (Harary's graph).
+
+    Any ``degree - 1`` peers may be taken away and the others stay connected.
+
+    Raises
+    ------
+    TopologyError
+        ``degree`` odd or below 2.
+    """
+    _at_least_one(n)
+    if degree < 2 or degree % 2:
+        raise TopologyError(f"expected an even degree of at least 2, got {degree}; add one")
+    return _numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in range(1, degree // 2 + 1)))
+
+
+def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
+    """Each peer draws ``degree`` others; an edge is there whoever of its ends drew it.
+
+    Raises
+    ------
+    TopologyError
+        More others to draw than there are, or never connected.
+
+    References
+    ----------
+    The mask graph of C. Sabater et al. (GOPA), Machine Learning 111, 2022.
+    """
+    _at_least_one(n)
+    if not 1 <= degree < max(n, 2):
+        raise TopologyError(f"expected a degree of at least 1 and less than {n} peers, got {degree}; change it")
+
+    def drawn(rng: np.random.Generator) -> nx.Graph:
+        graph = nx.empty_graph(n)
+        for i in range(n):
+            others = rng.choice(n - 1, size=min(degree, n - 1), replace=False)
+            graph.add_edges_from((i, int(other + (other >= i))) for other in others)
+        return graph
+
+    return _connected(drawn, seed=seed)
 
 
 def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
@@ -141,7 +183,7 @@ BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
     builder.__name__: builder
     for builder in (
         *(ring, path, star, complete, grid, torus, hypercube),
-        *(small_world, random_regular, erdos_renyi, exponential, one_peer_exponential),
+        *(small_world, random_regular, circulant, random_k_out, erdos_renyi, exponential, one_peer_exponential),
     )
 }
 """Every kind an experiment file may name."""
@@ -180,17 +222,17 @@ def build(
     """
     if kind not in BUILDERS:
         near = get_close_matches(kind.lower(), BUILDERS, n=1, cutoff=0.0)[0]
-        raise TopologyError(f'Expected a kind of topology ({", ".join(BUILDERS)}), got "{kind}"; try "{near}".')
+        raise TopologyError(f'expected a kind of topology ({", ".join(BUILDERS)}), got "{kind}"; try "{near}"')
     _at_least_one(peers)
     if kind in {"grid", "torus"}:
         rows = _most_square(peers) if rows is None else rows
         if rows < 1 or peers % rows:
-            raise TopologyError(f"Expected rows of equal length, got {peers} peers in {rows} rows; change one of them.")
+            raise TopologyError(f"expected rows of equal length, got {peers} peers in {rows} rows; change one of them")
         return BUILDERS[kind](rows, peers // rows)
     if kind == "hypercube":
         if peers != 2 ** _bits(peers):
             nearest = 2 ** round(math.log2(peers))
-            raise TopologyError(f"Expected a power of two of peers in a hypercube, got {peers}; try {nearest}.")
+            raise TopologyError(f"expected a power of two of peers in a hypercube, got {peers}; try {nearest}")
         return hypercube(_bits(peers))
     options = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
     known = inspect.signature(BUILDERS[kind]).parameters
@@ -210,8 +252,8 @@ def _connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) ->
         if nx.is_connected(graph):
             return _numbered(len(graph), graph.edges())
     raise TopologyError(
-        f"Expected a random graph that is connected, got {_DRAWS} draws that are not; "
-        "raise the degree or the probability of an edge."
+        f"expected a random graph that is connected, got {_DRAWS} draws that are not; "
+        "raise the degree or the probability of an edge"
     )
 
 
@@ -227,18 +269,18 @@ def _most_square(n: int) -> int:
 
 def _at_least_one(n: int, what: str = "peers") -> None:
     if n < 1:
-        raise TopologyError(f"Expected at least 1 of {what}, got {n}; raise it.")
+        raise TopologyError(f"expected at least 1 of {what}, got {n}; raise it")
 
 
 def _check_degree(n: int, degree: int) -> None:
     _at_least_one(n)
     if not 1 <= degree < n:
         raise TopologyError(
-            f"Expected a degree of at least 1 and below the number of peers ({n}), got {degree}; "
-            "change the degree, add peers, or take a complete graph."
+            f"expected a degree of at least 1 and below the number of peers ({n}), got {degree}; "
+            "change the degree, add peers, or take a complete graph"
         )
 
 
 def _check_probability(name: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise TopologyError(f"Expected {name} to be a probability from 0 to 1, got {value}; change it.")
+        raise TopologyError(f"expected {name} to be a probability from 0 to 1, got {value}; change it")

@@ -27,21 +27,21 @@ def load(path: str | Path) -> Topology:
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise TopologyError(
-            f'Expected a topology file ending in {", ".join(_READERS)}, got "{path}"; convert or rename it.'
+            f'expected a topology file ending in {", ".join(_READERS)}, got "{path}"; convert or rename it'
         )
     if not path.is_file():
-        raise TopologyError(f'Expected a topology file, got "{path}", where there is none; check the path.')
+        raise TopologyError(f'expected a topology file, got "{path}", where there is none; check the path')
     try:
         graph = _READERS[suffix](path)
     except _BROKEN as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise TopologyError(
-            f'Expected a readable {suffix} graph, got "{path}", which is broken ({reason}); mend it.'
+            f'expected a readable {suffix} graph, got "{path}", which is broken ({reason}); mend it'
         ) from error
     try:
         return Topology.from_graph(graph)
     except TopologyError as error:
-        raise TopologyError(f'In "{path}": {error}') from error
+        raise TopologyError(f'in "{path}": {error}') from error
 
 
 def save(topology: Topology, path: str | Path) -> None:
@@ -54,13 +54,13 @@ def save(topology: Topology, path: str | Path) -> None:
     """
     path = Path(path)
     if path.suffix != ".json":
-        raise TopologyError(f'Expected a path ending in .json to save a topology to, got "{path}"; rename it.')
+        raise TopologyError(f'expected a path ending in .json to save a topology to, got "{path}"; rename it')
     data = nx.node_link_data(topology.to_graph(), edges="edges")
     try:
         path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise TopologyError(
-            f'Expected a path that can be written, got "{path}" ({error.strerror}); choose another.'
+            f'expected a path that can be written, got "{path}" ({error.strerror}); choose another'
         ) from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -85,6 +85,11 @@ class Topology:
         """Return the topology of one exchange: always itself."""
         return self
 
+    def named(self, peers: Sequence[str]) -> Topology:
+        """Return the same graph over as many peers of other names."""
+        name = dict(zip(self.peers, peers, strict=True))
+        return Topology(tuple(peers), tuple((name[a], name[b]) for a, b in self.edges), self.directed)
+
     def among(self, present: Collection[str]) -> Topology:
         """Return the same peers with only the edges whose two ends are both in ``present``."""
         return Topology(self.peers, tuple(edge for edge in self.edges if set(present).issuperset(edge)), self.directed)
@@ -129,7 +134,7 @@ class Topology:
     def _lookup(self, table: dict[str, tuple[str, ...]], peer: str) -> tuple[str, ...]:
         if peer not in table:
             raise TopologyError(
-                f'Expected one of the {len(self.peers)} peers ({brief(self.peers)}), got "{peer}"; check its name.'
+                f'expected one of the {len(self.peers)} peers ({brief(self.peers)}), got "{peer}"; check its name'
             )
         return table[peer]
 
@@ -159,12 +164,12 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.topologies:
-            raise TopologyError("Expected a schedule of at least one topology, got none; add one.")
+            raise TopologyError("expected a schedule of at least one topology, got none; add one")
         for number, topology in enumerate(self.topologies):
             if odd := sorted(set(topology.peers) ^ set(self.peers)):
                 raise TopologyError(
-                    f"Expected the same peers in every topology of a schedule, got {brief(odd)} in only one of "
-                    f"number 0 and number {number}; give both all peers."
+                    f"expected the same peers in every topology of a schedule, got {brief(odd)} in only one of "
+                    f"number 0 and number {number}; give both all peers"
                 )
 
     @property
@@ -227,8 +232,8 @@ def check_connected(topology: Topology | Schedule) -> None:
         parts.setdefault(part, []).append(peer)
     shown = [brief(part) for part in list(parts.values())[:4]] + ["..."] * (count > 4)
     raise TopologyError(
-        f"Expected a graph in which every peer reaches every other, got {count} parts ({' | '.join(shown)}); "
-        "add edges between them."
+        f"expected a graph in which every peer reaches every other, got {count} parts ({' | '.join(shown)}); "
+        "add edges between them"
     )
 
 
@@ -290,28 +295,28 @@ def brief(names: Iterable[str], *, most: int = 4) -> str:
 
 def _check_peers(peers: tuple[str, ...]) -> None:
     if not peers:
-        raise TopologyError("Expected a graph with at least one peer, got an empty one; add peers.")
+        raise TopologyError("expected a graph with at least one peer, got an empty one; add peers")
     for name in peers:
         if not NAME.fullmatch(name):
             raise TopologyError(
-                f'Expected peer names of 1 to 22 letters, digits, "-" or "_", got {name!r}; rename that peer.'
+                f'expected peer names of 1 to 22 letters, digits, "-" or "_", got {name!r}; rename that peer'
             )
     for name, following in pairwise(peers):
         if name == following:
-            raise TopologyError(f'Expected every peer once, got "{name}" twice; rename one of them.')
+            raise TopologyError(f'expected every peer once, got "{name}" twice; rename one of them')
 
 
 def _check_edges(edges: list[tuple[str, str]], peers: set[str]) -> None:
     for a, b in edges:
         if a == b:
             raise TopologyError(
-                f'Expected edges between two peers, got one from "{a}" to itself; '
-                "remove it, a peer always mixes its own row in."
+                f'expected edges between two peers, got one from "{a}" to itself; '
+                "remove it, a peer always mixes its own row in"
             )
         if not {a, b} <= peers:
             raise TopologyError(
-                f'Expected edges between known peers, got ("{a}", "{b}"); '
-                f"add {brief(sorted({a, b} - peers))} to the peers or remove the edge."
+                f'expected edges between known peers, got ("{a}", "{b}"); '
+                f"add {brief(sorted({a, b} - peers))} to the peers or remove the edge"
             )
 
 

@@ -98,8 +98,8 @@ def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: f
         enough *= 2
         if enough > _MOST_STEPS:
             raise TopologyError(
-                f"Expected weights that contract to {tolerance}, got none after {_MOST_STEPS} exchanges; "
-                "raise the tolerance or add edges."
+                f"expected weights that contract to {tolerance}, got none after {_MOST_STEPS} exchanges; "
+                "raise the tolerance or add edges"
             )
     first = enough // 2 + 1
     return first + bisect_left(range(first, enough), True, key=reached)
@@ -169,14 +169,14 @@ def _ceil(ratio: float) -> int:
 
 def _check_tolerance(tolerance: float) -> None:
     if not 0 < tolerance < 1:
-        raise TopologyError(f"Expected a tolerance between 0 and 1, got {tolerance}; change it.")
+        raise TopologyError(f"expected a tolerance between 0 and 1, got {tolerance}; change it")
 
 
 def _check_contracts(rho: float) -> None:
     if not 0 <= rho < 1 - 1e-12:
         raise TopologyError(
-            f"Expected weights whose contraction is below 1, got {rho:.6g}; connect all peers and let each keep "
-            "some weight for its own row."
+            f"expected weights whose contraction is below 1, got {rho:.6g}; connect all peers and let each keep "
+            "some weight for its own row"
         )
 
 
@@ -185,5 +185,5 @@ def _check_joined(weights: Sequence[Weights]) -> None:
     parts, _ = csgraph.connected_components(total, directed=False)
     if parts > 1:
         raise TopologyError(
-            f"Expected weights that bring all peers together, got {parts} parts that never mix; add edges between them."
+            f"expected weights that bring all peers together, got {parts} parts that never mix; add edges between them"
         )

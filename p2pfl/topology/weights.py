@@ -44,7 +44,7 @@ class Weights:
         """
         if peer not in self._numbers:
             raise TopologyError(
-                f'Expected one of the {len(self.peers)} peers ({brief(self.peers)}), got "{peer}"; check its name.'
+                f'expected one of the {len(self.peers)} peers ({brief(self.peers)}), got "{peer}"; check its name'
             )
         number = self._numbers[peer]
         span = slice(*self.matrix.indptr[number : number + 2])
@@ -105,22 +105,22 @@ def given(topology: Topology, matrix: npt.ArrayLike | scipy.sparse.sparray) -> W
         weights = scipy.sparse.csr_array(matrix, dtype=np.float64, copy=True)
     except (TypeError, ValueError) as error:
         raise TopologyError(
-            f"Expected weights as an {n} x {n} matrix of numbers, got none ({error}); mend it."
+            f"expected weights as an {n} x {n} matrix of numbers, got none ({error}); mend it"
         ) from error
     if weights.shape != (n, n):
         shape = " x ".join(map(str, weights.shape))
-        raise TopologyError(f"Expected weights as a {n} x {n} matrix, one row a peer, got {shape}; resize it.")
+        raise TopologyError(f"expected weights as a {n} x {n} matrix, one row a peer, got {shape}; resize it")
     weights.sum_duplicates()  # and sorts
     weights.eliminate_zeros()
     if not (np.isfinite(weights.data).all() and (weights.data >= 0).all()):
-        raise TopologyError("Expected weights that are finite and not negative, got others; replace them.")
+        raise TopologyError("expected weights that are finite and not negative, got others; replace them")
     for axis, what in ((1, "row"), (0, "column")):
         sums = np.asarray(weights.sum(axis=axis))
         worst = int(np.argmax(abs(sums - 1.0)))
         if abs(sums[worst] - 1.0) > TOLERANCE:
             raise TopologyError(
-                f"Expected every {what} of the weights to sum to 1 within {TOLERANCE}, got {sums[worst]:.12g} "
-                f'in that of "{topology.peers[worst]}"; scale the weights to be doubly stochastic.'
+                f"expected every {what} of the weights to sum to 1 within {TOLERANCE}, got {sums[worst]:.12g} "
+                f'in that of "{topology.peers[worst]}"; scale the weights to be doubly stochastic'
             )
     _check_sparsity(topology, weights)
     return Weights(topology.peers, weights)
@@ -134,7 +134,7 @@ def _check_sparsity(topology: Topology, weights: scipy.sparse.csr_array) -> None
         if sign:
             place = f'for "{topology.peers[listener]}" hearing "{topology.peers[sender]}"'
             came = f"a weight {place}, which is no edge" if sign > 0 else f"none {place}, which is an edge"
-            raise TopologyError(f"Expected weights exactly on the edges of the graph, got {came}; change either.")
+            raise TopologyError(f"expected weights exactly on the edges of the graph, got {came}; change either")
 
 
 def _filled(topology: Topology, off_diagonal: npt.NDArray[np.float64]) -> Weights:
@@ -154,7 +154,7 @@ def _refuse(topology: Topology, excess: npt.NDArray[np.int64], balance: str) -> 
     if excess.any():
         peer = topology.peers[int(np.argmax(excess))]
         raise TopologyError(
-            f'Expected a directed graph in which every peer hears and is heard by {balance}, got "{peer}", which hears '
+            f'expected a directed graph in which every peer hears and is heard by {balance}, got "{peer}", which hears '
             f"{len(topology.hears(peer))} and is heard by {len(topology.heard_by(peer))}; "
-            "make the edges undirected or give the weights."
+            "make the edges undirected or give the weights"
         )

@@ -108,16 +108,16 @@ def test_adult_has_its_published_counts_and_scales_like_scikit_learn(data_dir):
 @pytest.mark.parametrize(
     ("text", "options", "sentence"),
     [
-        (PATIENTS, {"target": "il"}, r'Expected a column "il" in .*; did you mean "ill"\?'),
-        (PATIENTS, {"target": "ill", "drop": ["agee"]}, r'Expected a column "agee" .*; did you mean "age"\?'),
+        (PATIENTS, {"target": "il"}, r'expected a column "il" in .*; did you mean "ill"\?'),
+        (PATIENTS, {"target": "ill", "drop": ["agee"]}, r'expected a column "agee" .*; did you mean "age"\?'),
         (PATIENTS, {"target": "weight"}, r'got 1 missing in "weight"; remove these rows'),
         (PATIENTS, {"target": "ill", "drop": "age"}, r"a list of columns as the option \"drop\", got 'age'"),
         (PATIENTS, {"target": 1.5}, r'the name of a column as the option "target", got 1.5'),
         (PATIENTS, {"target": "ill", "header": "no"}, r"true or false as the option \"header\", got 'no'"),
-        ("a,b\n1,2\n3\n", {"target": "b"}, r"Expected 2 cells in row 3 of .*, got 1; mend that row"),
+        ("a,b\n1,2\n3\n", {"target": "b"}, r"expected 2 cells in row 3 of .*, got 1; mend that row"),
         ("a,a\n1,2\n", {"target": "a"}, r'got "a" twice'),
-        ("a,b\n", {"target": "a"}, r"Expected rows of data in .*, got none"),
-        ("", {"target": "a"}, r"Expected rows of data in .*, got none"),
+        ("a,b\n", {"target": "a"}, r"expected rows of data in .*, got none"),
+        ("", {"target": "a"}, r"expected rows of data in .*, got none"),
         ("b\n1\n2\n", {"target": "b"}, r"at least one feature in .*, got none but the target"),
         ("a,b\n1,0\ninf,1\n", {"target": "b"}, r'finite numbers in column "a" of .*, got infinity'),
         (

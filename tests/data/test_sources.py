@@ -124,7 +124,7 @@ def test_files_are_read_packed_or_not_from_the_folder_or_below(small, tmp_path):
 
 
 def test_digits_are_not_taken_for_clothes(data_dir):
-    with pytest.raises(DataError, match=r'Expected "fashion_mnist" in .*, got the labels of "mnist"; move it'):
+    with pytest.raises(DataError, match=r'expected "fashion_mnist" in .*, got the labels of "mnist"; move it'):
         federate("fashion_mnist", peers=PEERS, seed=7, data_dir=data_dir / "mnist")
 
 
@@ -156,7 +156,7 @@ def test_a_missing_file_is_named(small):
 )
 def test_a_malformed_idx_file_is_refused(content, tmp_path):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(DataError, match="Expected an idx file of unsigned bytes"):
+    with pytest.raises(DataError, match="expected an idx file of unsigned bytes"):
         read_idx(tmp_path / "file")
 
 
@@ -164,7 +164,7 @@ def test_a_damaged_gzip_file_is_refused(tmp_path):
     packed = gzip.compress(idx(b"\x00\x00\x08\x01", (4,), np.arange(4)))
     for damaged in (b"not gzip", packed[:-9], packed[:12] + b"\xff\xff" + packed[14:]):
         (tmp_path / "file.gz").write_bytes(damaged)
-        with pytest.raises(DataError, match="Expected a readable idx file"):
+        with pytest.raises(DataError, match="expected a readable idx file"):
             read_idx(tmp_path / "file.gz")
 
 

@@ -187,7 +187,7 @@ def test_hold_out_takes_the_same_share_of_every_class():
         ("shards", np.zeros(5), {"shards_per_peer": 2}, r"each of 3 x 2 shards, got 5 training samples; use fewer"),
         ("shards", np.zeros(5), {"shards_per_peer": 0}, r"at least 1 shard per peer, got 0"),
         ("dirichlet", np.arange(5), {"alpha": 0.0}, r"alpha > 0, got 0.0"),
-        ("dirichlet", np.zeros(5), {"alpha": 1.0}, r"Expected classes .* got numbers; use iid"),
+        ("dirichlet", np.zeros(5), {"alpha": 1.0}, r"expected classes .* got numbers; use iid"),
         ("power_law", np.zeros(5), {"exponent": -1.0}, r"exponent >= 0, got -1.0"),
     ],
 )

@@ -37,7 +37,9 @@ experiments = st.fixed_dictionaries(
                 "metrics": st.dictionaries(st.text(min_size=1), st.text(min_size=1), max_size=2),
             },
         ),
-        "privacy": st.fixed_dictionaries({}, optional={"clip": st.one_of(st.just(math.inf), st.floats(1e-9, 1e9))}),
+        "privacy": st.fixed_dictionaries(
+            {"mode": st.just("pairwise")}, optional={"clip": st.one_of(st.just(math.inf), st.floats(1e-9, 1e9))}
+        ),
     },
 )
 
@@ -90,6 +92,7 @@ CHANGES = {
     "a key of a table": ("data.options.alpha=1.0", "data.options", {"alpha": 1.0}),
     "true": ("learning.weighted=false", "learning.weighted", False),
     "infinity": ("privacy.clip=inf", "privacy.clip", math.inf),
+    "endless patience": ("transport.patience=inf", "transport.patience", math.inf),
     "a top key": ("rounds=3", "rounds", 3),
     "spaces around the key": (" rounds =3", "rounds", 3),
 }
@@ -119,7 +122,27 @@ WRONG = {
     "an item of a list": ({"model": {"hidden": [3, 0]}}, "a list, each a whole number >= 1, got [3, 0]"),
     "an item of a table": ({"learning": {"metrics": {"f1": 3}}}, 'a table, each text in quotes, got {"f1": 3}'),
     "yes or no": ({"learning": {"weighted": 1}}, "learning.weighted: expected true or false, got 1"),
-    "a number that is none": ({"learning": {"rate": math.nan}}, "expected a number >= 0, got NaN"),
+    "a number that is none": ({"learning": {"rate": math.nan}}, "expected a finite number >= 0, got NaN"),
+    "an endless number": ({"data": {"alpha": math.inf}}, "data.alpha: expected a finite number > 0, got Infinity"),
+    "a seed beyond 64 bits": ({"seed": 2**63}, "expected a whole number >= 0 and <= 9223372036854775807, got 92233"),
+    "options of no schedule": (
+        {"learning": {"schedule_options": {"gamma": 0.5}}},
+        'expected a key that has an effect, got {"gamma": 0.5}, but there is no learning.schedule: leave it out',
+    ),
+    "a share that D-PSGD has no use for": (
+        {"learning": {"algorithm": "dpsgd", "fraction": 0.5}},
+        "learning.fraction: expected a key that has an effect, got 0.5",
+    ),
+    "weights that D-PSGD has no use for": (
+        {"learning": {"algorithm": "dpsgd", "weighted": False}},
+        "learning.weighted: expected a key that has an effect, got false",
+    ),
+    "epochs of D-PSGD": ({"learning": {"algorithm": "dpsgd", "epochs": 2}}, "dpsgd makes learning.steps steps a round"),
+    "epochs of FedSGD": ({"learning": {"algorithm": "fedsgd", "epochs": 2}}, "fedsgd makes one step on all data"),
+    "a batch of FedSGD": ({"learning": {"algorithm": "fedsgd", "batch": 8}}, "fedsgd makes one step on all data"),
+    "steps of FedSGD": ({"learning": {"algorithm": "fedsgd", "steps": 8}}, "fedsgd makes one step on all data"),
+    "epochs beside steps": ({"learning": {"epochs": 2, "steps": 8}}, "learning.steps takes its place"),
+    "widths of a model of one's own": ({"model": {"name": "my:Net", "hidden": [8]}}, "takes its widths from model.opt"),
     "a name that no topic can have": (
         {"name": "a/b"},
         'name: expected text that matches ^[A-Za-z0-9_-]{1,40}$, got "a/b"',
@@ -145,6 +168,17 @@ def test_an_error_says_whether_the_file_or_the_command_line_is_wrong(tmp_path):
     file.write_text("seed = -1\n")
     with pytest.raises(ExperimentError, match=r"mine\.toml: seed: expected"):
         read(file, changes=["rounds=3"])
+
+
+def test_a_change_of_the_algorithm_drops_what_was_meant_for_another_but_not_what_is_asked_for_in_one_breath():
+    table = {"learning": {"epochs": 3, "fraction": 0.5, "batch": 8}}
+    changed = read(table, changes=["learning.algorithm=dpsgd"])
+    assert (changed.learning.epochs, changed.learning.fraction, changed.learning.batch) == (1, 1.0, 8)
+    assert read(plain(changed)) == changed
+    with pytest.raises(ExperimentError, match=r"^--set: learning\.epochs: expected a key that has an effect, got 3"):
+        read(table, changes=["learning.epochs=3", "learning.algorithm=dpsgd"])
+    with pytest.raises(ExperimentError, match=r"^--set: learning\.schedule_options"):
+        read({}, changes=["learning.schedule_options.gamma=0.5"])
 
 
 def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def test_rows_are_trained_one_by_one_and_idle_ones_are_left_alone():
     fitted = learner.fit(rows, peers=PEERS, round=2, active=torch.tensor([True, False, True]))
     assert torch.equal(rows, torch.arange(4.0).repeat(3, 1))
     assert torch.equal(fitted.rows - rows, torch.tensor([[102.0], [0], [104]]).expand(3, 4))
-    assert fitted.steps.tolist() == [1, 0, 1]
+    assert fitted.report.steps.tolist() == [1, 0, 1]
     assert learner.samples(PEERS).tolist() == [1, 2, 3]
 
 

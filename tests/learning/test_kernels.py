@@ -38,6 +38,14 @@ MODELS = {
             nn.MaxPool2d((2, 1)), nn.Flatten(), nn.Linear(4, 3),
         ),
     ),
+    "strides and padding": (
+        (1, 6, 7),
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 1), nn.Conv2d(2, 3, (3, 2), stride=(2, 3), padding=(3, 1)), nn.MaxPool2d((1, 2)), nn.ReLU(),
+            nn.Conv2d(3, 2, (1, 4), padding=(0, 4)), nn.Tanh(), nn.MaxPool2d((3, 1)), nn.MaxPool2d((1, 3)), nn.ReLU(),
+            nn.Flatten(), nn.Linear(4, 3),
+        ),
+    ),
     "pooling first": ((2, 5, 7), lambda: nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3))),
 }  # fmt: skip
 
@@ -119,6 +127,7 @@ def test_what_the_kernels_do_not_know_is_left_to_vmap():
         ((4, 6), nn.Sequential(nn.Linear(6, 3), nn.Flatten())),
         ((2, 4, 4), nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(16, 3))),
         ((2, 4, 4), nn.Sequential(nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(18, 3))),
+        ((2, 2, 2), nn.Sequential(nn.MaxPool2d(1), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))),  # a view, not a copy
     ]
     for shape, model in unknown:
         names = tuple(name for name, _ in model.named_parameters())

@@ -34,9 +34,9 @@ def test_a_class_of_ones_own_is_imported():
     ("name", "options", "sentence"),
     [
         ("resnet", {}, "package.module:Class"),
-        ("torch.nn:Nothing", {}, "could not be imported"),
-        ("nowhere.at.all:Model", {}, "could not be imported"),
-        ("mlp", {"wide": 3}, "could not be built"),
+        ("torch.nn:Nothing", {}, "can be imported"),
+        ("nowhere.at.all:Model", {}, "can be imported"),
+        ("mlp", {"wide": 3}, "options that model"),
         ("cnn", {}, r"\(C, H, W\)"),
         ("builtins:dict", {}, "torch.nn.Module"),
     ],

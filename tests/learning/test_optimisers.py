@@ -1,5 +1,7 @@
 """Every elementwise optimiser of torch, on rows that differ in what they have done."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -82,7 +84,7 @@ def test_idle_rows_and_their_memory_do_not_move_a_bit(name, options):
     for before, after in [(first.rows, second.rows), *((first.memory[n], second.memory[n]) for n in first.memory)]:
         assert torch.equal(before[~active], after[~active])
         assert not torch.equal(before[active], after[active]) or name == "asgd"
-    assert second.steps.tolist() == [3, 0, 3, 0]
+    assert second.report.steps.tolist() == [3, 0, 3, 0]
 
 
 @pytest.mark.parametrize("name", ["adam", "asgd", "nadam"])
@@ -133,13 +135,42 @@ def test_schedules_may_move_momentum_too():
     [
         (("lbfgs",), "alike"),
         ((optim.LBFGS,), "alike"),
-        (("sgd", -1.0), "refused"),
-        (("sgd", 0.1, {"moment": 1}), "refused"),
+        (("sgd", -1.0), "Invalid learning rate"),
+        (("sgd", math.inf), "learning.rate, got inf"),
+        (("sgd", 0.1, {"momentum": math.nan}), "learning.options.momentum, got nan"),
+        (("sgd", 0.1, {"moment": 1}), "'moment'"),
+        (("adam", 0.1, {"betas": [0.9]}), "IndexError"),
+        (("sgd", 0.1, {}, "LRScheduler"), "depends on the round alone"),
+        (("sgd", 0.1, {}, "warnings"), "depends on the round alone"),
         (("sgd", 0.1, {}, "ReduceLROnPlateau"), "depends on the round alone"),
         (("sgd", 0.1, {}, "Nonsense"), "depends on the round alone"),
-        (("sgd", 0.1, {}, "StepLR", {}), "refused its options"),
+        (("sgd", 0.1, {}, "StepLR", {}), "'step_size'"),
+        (("sgd", 0.1, {}, "ExponentialLR", {"gamma": math.inf}), "learning.schedule_options.gamma, got inf"),
     ],
 )
 def test_recipes_that_cannot_work_are_refused_in_one_sentence(recipe, sentence):
     with pytest.raises(ModelError, match=sentence):
         Recipe(*recipe)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "options", "said"),
+    [
+        ("OneCycleLR", {"max_lr": 1.0, "total_steps": 3}, "makes 10 rounds, got ValueError"),
+        ("ExponentialLR", {"gamma": 1e300}, "finite and not negative, got inf in round 9"),
+        ("ExponentialLR", {"gamma": -0.5}, "finite and not negative, got -"),
+    ],
+)
+def test_a_schedule_that_ends_before_the_last_round_is_refused_before_the_first(schedule, options, said):
+    recipe = Recipe("sgd", 0.1, {}, schedule, options)
+    recipe.check(1)
+    with pytest.raises(ModelError, match=said):
+        recipe.check(10)
+
+
+def test_arguments_that_torch_looks_at_only_in_a_step_are_refused():
+    with pytest.raises(ModelError, match="capturable"):
+        learner_of("adam", {"capturable": True})
+    with pytest.raises(ModelError, match="overflow"):
+        Recipe("sgd", 1e200).attempt(torch.float32)
+    Recipe("sgd", 1e200).attempt(torch.float64)

@@ -45,6 +45,14 @@ class Opaque(nn.Module):
         return self.inner(x)
 
 
+class Hollow(Opaque):
+    """Has a parameter without numbers."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.hollow = nn.Parameter(torch.empty(0))
+
+
 class Branching(Opaque):
     """Looks at its data, which vmap cannot trace."""
 
@@ -91,7 +99,7 @@ def test_one_row_is_a_hand_written_loop_bit_for_bit(dtype):
     row = learner.start(["peer3"])
     fitted = learner.fit(row, peers=["peer3"], round=0)
     assert torch.equal(fitted.rows[0], loop(model, federation, row[0], learner, peer="peer3", lr=0.1))
-    assert fitted.steps.tolist() == [12]
+    assert fitted.report.steps.tolist() == [12]
 
 
 @pytest.mark.parametrize("wrap", [nn.Sequential, Opaque, Branching])
@@ -103,8 +111,8 @@ def test_a_stack_of_rows_is_a_loop_over_peers_of_different_sizes(wrap):
     for i, peer in enumerate(PEERS):
         expected = loop(model, federation, rows[i], learner, peer=peer, round=2, lr=0.1)
         torch.testing.assert_close(fitted.rows[i], expected, rtol=0, atol=1e-12)
-    assert fitted.steps.tolist() == [4, 8, 2, 12, 0, 4]
-    assert fitted.loss[4] == 0
+    assert fitted.report.steps.tolist() == [4, 8, 2, 12, 0, 4]
+    assert fitted.report.loss[4] == 0
 
 
 def test_the_three_paths_are_chosen_by_the_model():
@@ -121,7 +129,7 @@ def test_regression_is_a_loop_over_peers(wrap):
     for i, peer in enumerate(PEERS):
         alone = learner.fit(rows[i : i + 1], peers=[peer], round=0)
         torch.testing.assert_close(stacked.rows[i], alone.rows[0], rtol=0, atol=1e-12)
-        torch.testing.assert_close(stacked.loss[i], alone.loss[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(stacked.report.loss[i], alone.report.loss[0], rtol=0, atol=1e-12)
     scores = learner.evaluate(rows, peers=PEERS)
     targets = federation.dataset.targets[30:].double()
     torch.testing.assert_close(scores["r2"], 1 - scores["loss"] / targets.var(correction=0), rtol=0, atol=1e-12)
@@ -295,7 +303,7 @@ def test_mixed_precision_learns_about_the_same():
 
 def test_a_loss_that_is_not_a_number_names_peer_and_round():
     learner = learner_of(mlp(), rate=1e200)
-    with pytest.raises(LearningError, match=r"peer\d in round 3 .*smaller learning.rate"):
+    with pytest.raises(LearningError, match=r"peer\d in round 3.*smaller learning.rate"):
         learner.fit(learner.start(PEERS), peers=PEERS, round=3)
 
 
@@ -310,11 +318,16 @@ def test_a_loss_that_is_not_a_number_names_peer_and_round():
         (mlp(), {"frozen": ["encoder"]}, "'encoder'"),
         (mlp(), {"frozen": ["*"]}, "every one is frozen"),
         (mlp(), {"pretrained": {"other": torch.zeros(1)}}, "other"),
-        (mlp(), {"pretrained": {"0.weight": torch.zeros(1)}}, "does not fit"),
+        (mlp(), {"pretrained": {"0.weight": torch.zeros(1)}}, "to fit the model, got Error[^\n]*size mismatch[^\n]*$"),
         (mlp(), {"device": "tpu"}, "learning.device"),
         (mlp(), {"precision": "mixed"}, "mixed precision"),
-        (mlp(), {"loss": nn.CrossEntropyLoss()}, "one number for each sample"),
+        (mlp(), {"loss": nn.CrossEntropyLoss()}, "one number a sample"),
         (mlp(), {"dtype": torch.float16}, "float32"),
+        (mlp(1), {"loss": lambda outputs, targets: (outputs[:, 0] - targets).square()}, "set both learning.loss and"),
+        (mlp(), {"loss": F.mse_loss, "metrics": {}}, "torch.nn.functional:mse_loss"),
+        (mlp(), {"metrics": {"loss": lambda outputs, _: outputs[:, 0]}}, "rename it"),
+        (nn.ModuleDict({"in": nn.Linear(6, 3)}), {}, "got NotImplementedError"),
+        (Hollow(mlp()), {}, "'hollow' of shape \\(0,\\)"),
     ],
 )
 def test_what_cannot_learn_is_refused_in_one_sentence(model, options, sentence):

@@ -1,6 +1,7 @@
 """Faults that once stopped a peer for ever."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import torch
@@ -89,3 +90,23 @@ def test_grid_rows_wider_than_the_models_numbers_arrive():
     changes += ["privacy.mode=independent", "privacy.noise=0.01", "privacy.bits=38"]
     ended = asyncio.run(asyncio.wait_for(live(read(SMALL, changes=changes), MemoryTransport()), 20))
     assert not any(end.records[-1].missed or end.peer.link.refused for end in ended.values())
+
+
+def test_a_mass_that_no_peer_can_have_is_not_mixed():
+    experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=3", "gossip.steps=1"])
+
+    async def main():
+        transport = MemoryTransport()
+        liar = Peer("peer2", plan(experiment, only=["peer2"]), transport=transport)
+        liar.plan = replace(liar.plan, algorithm=replace(liar.plan.algorithm, mean_samples=1e-9))
+
+        async def lie():
+            async with liar:
+                await liar.run()
+
+        ended, _ = await asyncio.gather(live(experiment, transport, names=["peer0", "peer1"]), lie())
+        return ended["peer1"]
+
+    ended = asyncio.run(asyncio.wait_for(main(), 30))
+    assert ended.peer.link.refused["peer2: mass"] == experiment.rounds
+    assert [record.missed for record in ended.records] == [["peer2"]] * experiment.rounds

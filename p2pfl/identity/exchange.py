@@ -1,4 +1,4 @@
-"""Secrets: where they come from, and the keys that two peers share.
+"""The keys that two peers share.
 
 The key schedule of one edge, from the key pairs of its two ends to the 32 bytes of one use:
 
@@ -13,56 +13,17 @@ RFC 7748 (X25519), RFC 5869 (HKDF).
 
 import hashlib
 import hmac
-import secrets
-from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from p2pfl.errors import InputError, PrivacyError
+from p2pfl.identity.secrets import Source
 
 KEY_BYTES = 32
 """Length of every key here: private, public, shared, and of one use."""
-
-
-class Source(Protocol):
-    """Where secret bytes come from; the only one, so that tests and simulations can replace it."""
-
-    def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
-        """Return ``size`` bytes that nobody but ``peer`` knows."""
-        ...
-
-
-@dataclass(frozen=True)
-class SecretSource:
-    """The operating system's randomness: fresh bytes on every call, whatever they are for."""
-
-    def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
-        """Return ``size`` fresh bytes."""
-        del purpose, peer, round
-        return secrets.token_bytes(size)
-
-
-@dataclass(frozen=True)
-class SeededSource:
-    """Reproducible bytes for simulations and tests: whoever knows the seed knows them all.
-
-    The bytes are SHAKE-256 of (seed, purpose, peer, round).
-
-    Examples
-    --------
-    >>> SeededSource(7).bytes(4, purpose="noise", peer="ada").hex()
-    '73778ce6'
-    """
-
-    seed: int = field(repr=False)
-
-    def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
-        """Return the ``size`` bytes that belong to this purpose, peer and round."""
-        name = f"{self.seed}\x1f{purpose}\x1f{peer}\x1f{round}".encode()
-        return hashlib.shake_256(name).digest(size)
 
 
 class ExchangeKey:
@@ -75,6 +36,7 @@ class ExchangeKey:
 
     Examples
     --------
+    >>> from p2pfl.identity import SecretSource
     >>> ada = ExchangeKey.from_source(SecretSource(), peer="ada")
     >>> bob = ExchangeKey.from_source(SecretSource(), peer="bob")
     >>> ada.shared(bob.public) == bob.shared(ada.public)

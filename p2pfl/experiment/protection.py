@@ -1,0 +1,239 @@
+"""What hides the updates of an experiment, and what that promises: noises, mask graph, guarantee, budget."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from p2pfl import topology as graphs
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment import schema
+from p2pfl.privacy import Settings, divergence
+from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
+from p2pfl.privacy.calibration import calibrate
+from p2pfl.privacy.spending import Cost, affordable, per_round, spent
+
+CLIP = 1.0
+"""The bound of an update's norm where an epsilon is asked for and none is given."""
+
+ENOUGH = 10_000
+"""Gossip steps that mix any masks away: what calibration assumes where the tolerance picks the steps."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What hides the rows of a run.
+
+    Attributes
+    ----------
+    wanted
+        The section of the experiment file.
+    settings
+        The noises: given, or calibrated to ``wanted.epsilon``.
+    graph
+        Who shares masks with whom.
+    size
+        P, the length of a row.
+    rounds
+        How many are wanted.
+    before
+        What was spent on the same data before.
+    """
+
+    wanted: schema.Privacy
+    settings: Settings
+    graph: graphs.Topology
+    size: int
+    rounds: int
+    before: Mapping[Cost, int] | None = None
+
+    @property
+    def scale(self) -> float:
+        """Largest standard deviation of the masks in a number of a released row."""
+        degree = max(len(self.graph.neighbours(peer)) for peer in self.graph.peers)
+        return self.settings.mask * math.sqrt(degree)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether differential privacy is claimed: some noise stays, and updates are clipped."""
+        return self.settings.noise > 0 and not math.isinf(self.settings.clip)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Of one round, against the broker and the worst ``colluders`` peers."""
+        return account(self.graph, colluders=min(self.wanted.colluders, len(self.graph.peers) - 1), **self._numbers)
+
+    @property
+    def cost(self) -> Cost:
+        """Of one round."""
+        return Cost(self.guarantee.mu, self.settings.participation)
+
+    @property
+    def local(self) -> Cost:
+        """Of one round if everybody else colludes, or if no mask neighbour is there."""
+        return Cost(self.guarantee.local, self.settings.participation)
+
+    @cached_property
+    def affordable(self) -> int:
+        """How many of the rounds the budget allows; all of them where there is none."""
+        if self.wanted.epsilon is None:
+            return self.rounds
+        return affordable(
+            self.cost,
+            budget=self.wanted.epsilon * (1 + 1e-6),  # calibrated noises meet it up to rounding
+            delta=self.wanted.delta,
+            rounds=self.rounds,
+            before=self.before,
+        )
+
+    def spent(self, costs: Mapping[Cost, int]) -> float | None:
+        """Epsilon after rounds of these costs; ``None`` where none is claimed."""
+        return self.total(Counter(self.before or {}) + Counter(costs)) if self.claimed else None
+
+    def total(self, costs: Mapping[Cost, int]) -> float:
+        """Epsilon of these costs alone."""
+        return spent(costs, delta=self.wanted.delta)
+
+    def observers(self) -> list[Guarantee]:
+        """One round's guarantee against each observer, from the least that he knows to the most."""
+        return table(self.graph, colluders=min(self.wanted.colluders, len(self.graph.peers) - 1), **self._numbers)
+
+    def after(self, before: Mapping[Cost, int]) -> Protection:
+        """The same on data on which that much was spent."""
+        return replace(self, before=before)
+
+    @property
+    def _numbers(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "clip": settings.clip,
+            "noise": settings.noise,
+            "mask": settings.mask,
+            "bits": settings.bits,
+            "adjacency": self.wanted.adjacency,
+            "size": self.size,
+        }
+
+
+def protection(
+    wanted: schema.Privacy,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    size: int,
+    rounds: int,
+    seed: int,
+    steps: int | None,
+) -> Protection:
+    """Resolve the section ``[privacy]``.
+
+    Parameters
+    ----------
+    wanted
+        The section.
+    topology, weights
+        Along which rows are mixed.
+    size
+        P.
+    rounds
+        How many releases.
+    seed
+        Of random mask graphs.
+    steps
+        Exchanges a round; ``None`` where they are chosen so that masks are mixed away.
+
+    Raises
+    ------
+    ExperimentError
+        Keys that contradict each other.
+    """
+    if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip):
+        raise ExperimentError(
+            f"privacy.clip: expected a bound of an update's norm, without which noise {wanted.noise:g} promises "
+            "nothing, got none: set privacy.clip"
+        )
+    graph = mask_graph(wanted, topology.union, seed=seed)
+    fewest = min(len(graph.neighbours(peer)) for peer in graph.peers)
+    claimed = wanted.epsilon is not None or (wanted.noise > 0 and not math.isinf(wanted.clip))
+    if wanted.mode == "pairwise" and claimed and wanted.colluders >= fewest:
+        raise ExperimentError(
+            f"privacy.colluders: expected fewer colluding peers than anybody has mask neighbours, got "
+            f"{wanted.colluders} against {fewest}, who could take all masks off one row: set privacy.mask_graph to "
+            '"circulant", lower privacy.colluders, or set privacy.mode to "independent"'
+        )
+    settings = Settings(
+        clip=wanted.clip,
+        noise=wanted.noise,
+        mask=wanted.mask if wanted.mode == "pairwise" else 0.0,
+        bits=wanted.bits,
+        participation=wanted.participation,
+    )
+    if wanted.mode == "none":
+        settings = Settings()
+    elif wanted.epsilon is not None and not wanted.noise:
+        settings = _calibrated(wanted, settings, graph, weights, size=size, rounds=rounds, steps=steps)
+    found = Protection(wanted, settings, graph, size, rounds)
+    if wanted.epsilon is not None and not found.affordable:
+        raise ExperimentError(
+            f"privacy.epsilon: expected a budget for at least one round, got {wanted.epsilon:g}, of which one round "
+            f"with noise {settings.noise:g} and clip {settings.clip:g} costs {found.total({found.cost: 1}):.3g}: "
+            "leave out privacy.noise and it will be calibrated"
+        )
+    return found
+
+
+def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) -> graphs.Topology:
+    """Who shares masks with whom: any two peers can agree on a key through the broker.
+
+    The number of neighbours is ``mask_degree``, by default the least that leaves the honest peers
+    connected: certainly for ``circulant``, but for one chance in a million for ``random``.
+    """
+    peers, kind, degree = topology.peers, wanted.mask_graph, wanted.mask_degree
+    if kind == "same":
+        return topology
+    if kind == "circulant":
+        degree = degree or 2 * (wanted.colluders // 2 + 1)
+    elif degree is None:
+        honest = max(1, len(peers) - wanted.colluders)
+        share = min(1 - 1 / len(peers), honest / len(peers))
+        fewest = math.ceil(math.log(honest / 1e-6) / (share - math.log(1 - share)))
+        degree = min(fewest, len(peers) - 1)
+    name = "random_k_out" if kind == "random" else kind
+    return graphs.build(name, peers=len(peers), degree=degree, seed=seed).union.named(peers)
+
+
+def _calibrated(
+    wanted: schema.Privacy,
+    settings: Settings,
+    graph: graphs.Topology,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    size: int,
+    rounds: int,
+    steps: int | None,
+) -> Settings:
+    """The noises that keep ``wanted.epsilon`` over all rounds and cost least."""
+    assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
+    clip = CLIP if math.isinf(wanted.clip) else wanted.clip
+    mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds, probability=settings.participation)
+    if wanted.mode == "independent":
+        change = sensitivity(clip=clip, adjacency=wanted.adjacency, bits=wanted.bits, size=size)
+        return replace(settings, clip=clip, noise=change / mu)
+    found = calibrate(
+        graph,
+        weights[0] if steps is not None and len(weights) == 1 else None,
+        epsilon=divergence.epsilon(mu * math.sqrt(rounds), delta=wanted.delta),
+        delta=wanted.delta,
+        clip=clip,
+        rounds=rounds,
+        steps=ENOUGH if steps is None else steps,
+        colluders=wanted.colluders,
+        adjacency=wanted.adjacency,
+        bits=wanted.bits,
+        size=size,
+    )
+    return replace(settings, clip=clip, noise=found.noise, mask=found.mask)

@@ -1,0 +1,242 @@
+r"""What a guarantee means: from :math:`\mu` to :math:`(\varepsilon, \delta)` and back.
+
+A release is :math:`\mu`-GDP if telling two neighbouring inputs apart is never easier than telling
+:math:`N(0, 1)` from :math:`N(\mu, 1)`. Gaussian noise attains this exactly, and then
+
+.. math:: \delta(\varepsilon) = \Phi(\mu/2 - \varepsilon/\mu) - e^\varepsilon \Phi(-\mu/2 - \varepsilon/\mu)
+
+Every conversion is dp-accounting's, the extra ``privacy``. A factor 2 of the adjacency belongs into
+:math:`\mu` before it comes here.
+
+References
+----------
+J. Dong, A. Roth, W. Su, "Gaussian differential privacy", J. R. Statist. Soc. B 84, 2022.
+B. Balle, Y.-X. Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import ndtr, ndtri
+
+from p2pfl.errors import InputError
+
+
+def epsilon(mu: float, *, delta: float) -> float:
+    r"""Return the smallest :math:`\varepsilon` for which :math:`\mu`-GDP gives :math:`(\varepsilon, \delta)`-DP.
+
+    Raises
+    ------
+    InputError
+        ``mu`` negative, ``delta`` not between 0 and 1, or the extra ``privacy`` is not installed.
+
+    Examples
+    --------
+    >>> round(epsilon(1.0, delta=1e-5), 6)
+    4.377178
+    """
+    _check_mu(mu)
+    _check_delta(delta)
+    if mu == 0 or math.isinf(mu):
+        return mu
+    return float(_library().get_epsilon_gaussian(1 / mu, delta))
+
+
+def mu(epsilon: float, *, delta: float) -> float:
+    r"""Return the largest :math:`\mu` that still gives :math:`(\varepsilon, \delta)`-DP: the inverse of that.
+
+    Raises
+    ------
+    InputError
+        ``epsilon`` negative, ``delta`` not between 0 and 1, or the extra ``privacy`` is not installed.
+
+    Examples
+    --------
+    >>> round(mu(1.0, delta=1e-5), 6)
+    0.268051
+    """
+    _check_epsilon(epsilon)
+    _check_delta(delta)
+    if math.isinf(epsilon):
+        return epsilon
+    return 1 / float(_library().get_sigma_gaussian(epsilon, delta))
+
+
+def delta(mu: float, *, epsilon: float) -> float:
+    r"""Return :math:`\delta(\varepsilon)` of :math:`\mu`-GDP.
+
+    Raises
+    ------
+    InputError
+        ``mu`` or ``epsilon`` negative, or the extra ``privacy`` is not installed.
+
+    Examples
+    --------
+    >>> round(delta(1.0, epsilon=1.0), 6)
+    0.126937
+    """
+    _check_mu(mu)
+    _check_epsilon(epsilon)
+    if mu == 0 or math.isinf(epsilon):
+        return 0.0
+    if math.isinf(mu):
+        return 1.0
+    loss = _library().pld.privacy_loss_mechanism.GaussianPrivacyLoss(1 / mu)
+    return float(loss.get_delta_for_epsilon(epsilon))
+
+
+def compose(mus: Iterable[float]) -> float:
+    r"""Return :math:`\sqrt{\sum_t \mu_t^2}`: several releases, each with fresh noise.
+
+    Exact, also where a release depends on what the earlier ones let everybody see.
+
+    Raises
+    ------
+    InputError
+        A ``mu`` is negative.
+
+    Examples
+    --------
+    >>> compose([3.0, 4.0])
+    5.0
+    """
+    mus = list(mus)
+    for each in mus:
+        _check_mu(each)
+    return math.hypot(*mus)
+
+
+def subsampled(mu: float, *, probability: float, rounds: int, delta: float) -> float:
+    r"""Return :math:`\varepsilon` where each round is joined in secret with some probability.
+
+    Every round the adversary has to tell :math:`(1 - q) N(0, 1) + q N(\mu, 1)` from :math:`N(0, 1)`.
+    By privacy loss distributions (PLD), which round up. Who takes part must be drawn independently
+    in every round and stay secret; those who sit out release noise and masks all the same.
+    Where it shows who took part nothing is gained: use :func:`compose`.
+
+    Parameters
+    ----------
+    mu
+        Of one round for one who takes part.
+    probability
+        q, of taking part.
+
+    Raises
+    ------
+    InputError
+        A number out of range, or the extra ``privacy`` is not installed.
+
+    Examples
+    --------
+    >>> round(subsampled(1.0, probability=0.01, rounds=1000, delta=1e-5), 3)
+    1.828
+    """
+    _check_mu(mu)
+    _check_delta(delta)
+    if not 0 < probability <= 1:
+        raise InputError(f"Expected a probability above 0 and at most 1, got {probability}; 1 is everybody, always.")
+    if not rounds >= 0:
+        raise InputError(f"Expected 0 rounds or more, got {rounds}; change it.")
+    if mu == 0 or rounds == 0:
+        return 0.0
+    if math.isinf(mu) or probability == 1:
+        return epsilon(mu * math.sqrt(rounds), delta=delta)
+    return mixed({(mu, probability): rounds}, delta=delta, interval=1e-4)
+
+
+def mixed(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: float = 1e-3) -> float:
+    r"""Return :math:`\varepsilon` of rounds of several kinds.
+
+    Parameters
+    ----------
+    rounds
+        How many there were of each positive ``mu`` and probability, as in :func:`subsampled`.
+    interval
+        Of the grid on which losses are counted, rounded up: a finer one takes longer and gives a little less.
+
+    Raises
+    ------
+    InputError
+        As :func:`subsampled`.
+
+    Examples
+    --------
+    >>> round(mixed({(1.0, 0.01): 1000, (0.5, 1.0): 1}, delta=1e-5), 2)
+    2.76
+    """
+    if any(math.isinf(mu) for mu, _ in rounds):
+        return math.inf
+    library = _library()
+    # Zero-out: with REPLACE_ONE this accountant would double the sensitivity by itself.
+    accountant = library.pld.PLDAccountant(library.NeighboringRelation.REPLACE_SPECIAL, interval)
+    for (mu, probability), count in rounds.items():
+        event = library.GaussianDpEvent(1 / mu)
+        accountant.compose(event if probability == 1 else library.PoissonSampledDpEvent(probability, event), count)
+    return float(accountant.get_epsilon(delta))
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the best attack on a release attains, whatever it knows besides.
+
+    Parameters
+    ----------
+    auc
+        Area under its ROC curve.
+    accuracy
+        Balanced accuracy.
+    tpr
+        True positives at false positive rate ``fpr``.
+    """
+
+    auc: float
+    accuracy: float
+    tpr: float
+    fpr: float
+
+
+def ceilings(mu: float, *, fpr: float = 0.01) -> Ceilings:
+    r"""Return :math:`\Phi(\mu/\sqrt2)`, :math:`\Phi(\mu/2)` and :math:`\Phi(\Phi^{-1}(\text{fpr}) + \mu)`.
+
+    Raises
+    ------
+    InputError
+        ``mu`` negative or ``fpr`` not between 0 and 1.
+
+    Examples
+    --------
+    >>> round(ceilings(1.0).auc, 4), round(ceilings(1.0).accuracy, 4), round(ceilings(1.0).tpr, 4)
+    (0.7602, 0.6915, 0.0924)
+    """
+    _check_mu(mu)
+    if not 0 < fpr < 1:
+        raise InputError(f"Expected a false positive rate between 0 and 1, got {fpr}; 0.01 is usual.")
+    tpr = float(ndtr(ndtri(fpr) + mu))
+    return Ceilings(auc=float(ndtr(mu / math.sqrt(2))), accuracy=float(ndtr(mu / 2)), tpr=tpr, fpr=fpr)
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise InputError(
+            'Expected dp-accounting, which converts guarantees, got none installed; pip install "p2pfl-mqtt[privacy]".'
+        ) from error
+    return dp_accounting
+
+
+def _check_mu(mu: float) -> None:
+    if not mu >= 0:
+        raise InputError(f"Expected a mu of 0 or more, got {mu}; change it.")
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not epsilon >= 0:
+        raise InputError(f"Expected an epsilon of 0 or more, got {epsilon}; change it.")
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise InputError(f"Expected a delta between 0 and 1, got {delta}; well below one over the peers is usual.")

@@ -1,0 +1,305 @@
+r"""How much of one peer's row everything that is published gives away: exact, for any graph.
+
+What colluders know can be subtracted. What is left of the honest peers' rows is
+:math:`N(x, \Sigma)` in every coordinate, with :math:`s_i` the private noise of peer i, K the
+incidence of the mask edges between honest peers and :math:`v_e` their variances:
+
+.. math:: \Sigma = \operatorname{diag}(s_i^2) + K \operatorname{diag}(v_e) K^\top
+
+A change of peer u's row of norm S is then exactly :math:`\mu`-GDP with
+:math:`\mu^2 = S^2 (\Sigma^{-1})_{uu}`. That diagonal is the leak.
+
+References
+----------
+The optimum of the program whose feasible points prove the theorems of GOPA, see :mod:`p2pfl.privacy.masks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse
+from scipy.sparse import csgraph
+
+from p2pfl.errors import InputError
+from p2pfl.topology import Topology
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Edge = tuple[str, str]
+Key = TypeVar("Key", str, Edge)
+Noise = float | Mapping[str, float]
+"""Deviation of the private noise: of every peer, or peer by peer."""
+Mask = float | Mapping[Edge, float]
+"""Deviation of an edge's noise: of every edge, or edge by edge."""
+
+_IN_RANGE = 1e-9
+"""Up to which part of its length a column counts as lying in the range of the noise."""
+
+
+def leakage(graph: Topology, *, noise: Noise, mask: Mask, colluders: Collection[str] = frozenset()) -> dict[str, float]:
+    r"""Return :math:`(\Sigma^{-1})_{uu}` of each honest peer u; multiply by :math:`S^2` to get :math:`\mu^2`.
+
+    Infinite where private noise is missing: a component of honest peers all without it gives its
+    sum away exactly. Dense: one inverse for each component, for up to a few thousand peers.
+
+    Parameters
+    ----------
+    graph
+        The mask graph; directed edges mask as undirected ones.
+    noise, mask
+        Deviations of private noise and of masks, zero or more; one number, or a mapping of every peer
+        and of every edge.
+    colluders
+        Who tells everybody all they know. A peer whose masks were revealed counts as one, too.
+
+    Returns
+    -------
+    dict
+        In peer order.
+
+    Raises
+    ------
+    InputError
+        A deviation that is negative, infinite or missing, or a colluder who is no peer.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> round(leakage(ring(8), noise=1.0, mask=4.0)["peer0"], 10)
+    0.1630950217
+    >>> round(leakage(ring(8), noise=1.0, mask=4.0, colluders={"peer1"})["peer0"], 7)
+    0.2365327
+    """
+    cover = Cover.of(graph, noise=noise, mask=mask)
+    kept = cover.honest(colluders)
+    return {cover.peers[row]: float(leak) for row, leak in zip(kept, cover.leaks(kept), strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class Cover:
+    """The noise that covers a round, as variances in peer order.
+
+    Parameters
+    ----------
+    own
+        ``[N]``, of private noise.
+    masks
+        ``[N, N]`` symmetric, of the mask of each edge; none stored that is zero.
+    """
+
+    peers: tuple[str, ...]
+    own: Floats
+    masks: scipy.sparse.csr_array
+
+    @classmethod
+    def of(cls, graph: Topology, *, noise: Noise, mask: Mask) -> Cover:
+        """Check the deviations and square them."""
+        own: Floats = np.array(_deviations("noise", noise, graph.peers), dtype=np.float64)  # [N]
+        edges = sorted({(min(edge), max(edge)) for edge in graph.edges})
+        if isinstance(mask, Mapping):
+            mask = {(min(edge), max(edge)): deviation for edge, deviation in mask.items()}
+        deviations: Floats = np.array(_deviations("mask", mask, edges), dtype=np.float64)  # [E]
+        number = {peer: row for row, peer in enumerate(graph.peers)}
+        ends = np.array([(number[a], number[b]) for a, b in edges], dtype=np.int64).reshape(-1, 2)  # [E, 2]
+        there = deviations**2 >= np.finfo(np.float64).tiny  # a square that underflows covers nothing
+        ends, deviations = ends[there], deviations[there]
+        places = tuple(np.concatenate([ends, ends[:, ::-1]]).T)
+        masks = scipy.sparse.coo_array((np.tile(deviations**2, 2), places), shape=(len(own), len(own))).tocsr()
+        masks.sort_indices()
+        return cls(graph.peers, own**2, masks)
+
+    def honest(self, colluders: Collection[str]) -> Ints:
+        """Row numbers of all but the colluders."""
+        colluders = set(colluders)
+        if strangers := sorted(colluders - set(self.peers)):
+            raise InputError(f'Expected colluders among the {len(self.peers)} peers, got "{strangers[0]}"; check it.')
+        return np.array([row for row, peer in enumerate(self.peers) if peer not in colluders], dtype=np.int64)
+
+    def without(self, gone: Collection[str]) -> Cover:
+        """Take the masks of the edges of some peers away."""
+        here = scipy.sparse.diags_array([float(peer not in gone) for peer in self.peers])  # [N, N]
+        masks = scipy.sparse.csr_array(here @ self.masks @ here)
+        masks.eliminate_zeros()
+        masks.sort_indices()
+        return Cover(self.peers, self.own, masks)
+
+    def leaks(self, kept: Ints) -> Floats:
+        """Leak of the peers that are kept, ``[H]``, where all others collude."""
+        leaks = np.empty(len(kept))  # [H]
+        for part, own, masks in self._parts(kept):
+            leaks[part] = _precision(own, masks).diagonal()
+        return leaks
+
+    def precision(self) -> Floats:
+        r""":math:`\Sigma^{-1}` where nobody colludes, ``[N, N]``; infinite blocks where there is no noise."""
+        everybody = np.arange(len(self.peers))
+        matrix = np.zeros((len(everybody), len(everybody)))  # [N, N]
+        for part, own, masks in self._parts(everybody):
+            matrix[np.ix_(part, part)] = _precision(own, masks)
+        return matrix
+
+    def _parts(self, kept: Ints) -> Iterator[tuple[Ints, Floats, Floats]]:
+        """Each component of the kept: its places ``[C]`` among them, own ``[C]`` and masks ``[C, C]``."""
+        masks = self.masks[kept][:, kept] if len(kept) < len(self.peers) else self.masks
+        count, label = csgraph.connected_components(masks, directed=False)
+        order = np.argsort(label, kind="stable")
+        sizes = np.bincount(label, minlength=count)
+        for part in np.split(order, np.cumsum(sizes)[:-1]) if count else []:
+            yield part, self.own[kept[part]], masks[part][:, part].toarray()
+
+
+def _precision(own: Floats, masks: Floats) -> Floats:
+    r""":math:`\Sigma^{-1}` of one connected component, ``[C, C]``.
+
+    Masks far larger than the noise leave :math:`\Sigma` nearly singular: its quadratic form along the
+    constant vector is the noise alone. So the coordinates are changed, from :math:`z` to the total
+    :math:`1^\top z`, whose variance the masks do not touch, and all but one peer r, the root. With
+    R the inverse of the grounded :math:`\Sigma` (row and column r left out), :math:`w` the variances
+    of the masks of r and :math:`b = R w`, :math:`b_r = 1`,
+
+    .. math:: \Sigma^{-1} = R + b b^\top / \kappa, \qquad \kappa = s_r^2 + \sum_j s_j^2 b_j
+
+    All terms are sums of numbers that are not negative, and the grounded matrix is as well conditioned
+    as the graph is: the result is as good for masks a million times the noise as for none.
+    """
+    n = len(own)
+    if not own.any():
+        return np.full((n, n), np.inf)
+    root = int(np.argmax(masks.sum(axis=1)))
+    rest = np.delete(np.arange(n), root)
+    through = np.ones(n)  # [C], b
+    result = np.zeros((n, n))  # [C, C]
+    if n > 1:
+        inside = masks[np.ix_(rest, rest)]
+        grounded = np.diag(own[rest] + masks[rest].sum(axis=1)) - inside  # [C-1, C-1]
+        inverse = _inverse(grounded)
+        through[rest] = inverse @ masks[rest, root]
+        result[np.ix_(rest, rest)] = inverse
+    result += np.outer(through, through / (own @ through))
+    return result
+
+
+def _inverse(matrix: Floats) -> Floats:
+    """Inverse of a symmetric positive definite matrix."""
+    factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
+    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=True)
+    lower = np.tril(lower)
+    inverse: Floats = lower + np.tril(lower, -1).T
+    return inverse
+
+
+def linear_view(
+    A: npt.ArrayLike,
+    B: npt.ArrayLike,
+    *,
+    variances: npt.ArrayLike,
+    sensitivity: float,
+    users: Sequence[Hashable] | None = None,
+    local: float | Mapping[Hashable, float] = math.inf,
+) -> dict[Hashable, float]:
+    r"""Return :math:`\mu` of each user against whoever sees :math:`y = A x + B z`, z Gaussian.
+
+    With :math:`G = A^\top (B \operatorname{diag}(v) B^\top)^+ A` and a user's columns s, t, in each of
+    which what he adds changes by at most S,
+
+    .. math:: \mu_u^2 \le S^2 \sum_{s,t} |G_{us,ut}|
+
+    with equality for a single column; infinite where a column of his is outside the range of B, for
+    then some of it is seen without noise. For restricted observers, retries, and noise that is
+    correlated in time. Where later rows depend on what the observer did not see, this relies on the
+    adaptive theorem of MAFALDA (arXiv 2510.17480).
+
+    Singular values that double precision cannot tell from zero are taken as no noise at all, so an
+    ill-conditioned view is reported as leaking more, never less.
+
+    Parameters
+    ----------
+    A, B
+        ``[M, K]`` and ``[M, Z]``, good to about nine digits; leave out the columns of noise that the observer knows.
+    variances
+        ``[Z]`` of z, or one for all.
+    sensitivity
+        S.
+    users
+        ``[K]``: whose column of A it is; left out, each its own.
+    local
+        What :math:`\mu` is at most, by the noise that only the user knows; of all users, or user by user.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not fit, numbers that are not finite or negative variances.
+
+    Examples
+    --------
+    Two peers, one mask, seen by everybody:
+
+    >>> both = linear_view([[1, 0], [0, 1]], [[1, 0, 1], [0, 1, -1]], variances=[1, 1, 4], sensitivity=1.0)
+    >>> round(both[0] ** 2, 6)
+    0.555556
+    """
+    A, B = np.array(A, dtype=np.float64, ndmin=2), np.array(B, dtype=np.float64, ndmin=2)
+    users = range(A.shape[1]) if users is None else users
+    deviations = _check_view(A, B, np.asarray(variances, dtype=np.float64), users)
+    noise = B * deviations  # [M, Z]
+    # Multiplying a message by a number tells nothing, but helps the singular values.
+    size = np.linalg.norm(noise, axis=1, keepdims=True)  # [M, 1]
+    size = np.where(size > 0, size, np.linalg.norm(A, axis=1, keepdims=True))  # [M, 1]
+    size[size == 0] = 1.0
+    left, singular, _ = np.linalg.svd(noise / size, full_matrices=True)
+    A = A / size
+    cut = max(noise.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
+    rank = int((singular > cut).sum())
+    seen = left.T @ A  # [M, K]
+    outside = np.linalg.norm(seen[rank:], axis=0) > _IN_RANGE * np.linalg.norm(A, axis=0)  # [K]
+    whitened = seen[:rank] / singular[:rank, None]  # [rank, K]
+    result: dict[Hashable, float] = {}
+    for user in dict.fromkeys(users):
+        columns = [column for column, whose in enumerate(users) if whose == user]
+        gram = whitened[:, columns].T @ whitened[:, columns]
+        mu = math.inf if outside[columns].any() else sensitivity * math.sqrt(np.abs(gram).sum())
+        result[user] = float(min(mu, local[user] if isinstance(local, Mapping) else local))
+    return result
+
+
+def _check_view(A: Floats, B: Floats, variances: Floats, users: Sequence[Hashable]) -> Floats:
+    """Return the deviations, ``[Z]``."""
+    if A.shape[0] != B.shape[0] or len(users) != A.shape[1] or variances.shape not in {(), (B.shape[1],)}:
+        raise InputError(
+            f"Expected A [M, K], B [M, Z], Z variances and K users, got {A.shape}, {B.shape}, {variances.shape} and "
+            f"{len(users)}; give each message a row and each column of A its user."
+        )
+    if not (np.isfinite(A).all() and np.isfinite(B).all() and np.isfinite(variances).all() and (variances >= 0).all()):
+        raise InputError("Expected finite entries and variances of 0 or more, got others; mend the view.")
+    return np.broadcast_to(np.sqrt(variances), B.shape[1:])
+
+
+def _deviations(name: str, given: float | Mapping[Key, float], keys: Sequence[Key]) -> list[float]:
+    """One deviation for each key, in order."""
+    if isinstance(given, Mapping):
+        if odd := set(keys) ^ set(given):
+            key = min(odd, key=str)
+            shown = "-".join(key) if isinstance(key, tuple) else key
+            raise InputError(
+                f'Expected a {name} deviation for each place in the graph and no other, got "{shown}" in only one of '
+                "both; add or remove it."
+            )
+        values = [given[key] for key in keys]
+    else:
+        values = [given] * len(keys)
+        _check_deviation(name, given)
+    for value in values:
+        _check_deviation(name, value)
+    return [float(value) for value in values]
+
+
+def _check_deviation(name: str, deviation: float) -> None:
+    if not 0 <= deviation < math.inf:
+        raise InputError(f"Expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")

@@ -1,0 +1,17 @@
+"""How much memory large rows take, in real processes over a real broker."""
+
+import sys
+
+import pytest
+
+from benchmarks.live import Load, measure, ours
+
+LENGTH = 25_000_000
+"""Numbers in a row of 100 MB, far above the windows of 16 MB that credits allow."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
+def test_a_peer_holds_at_most_three_rows_and_one_transfer():
+    """Beside four rows: two windows (what is on its way in and out) and what libraries load; a fifth row would show."""
+    _, peak = measure(ours, Load(3, LENGTH, 3))
+    assert peak < 5.0 * 4 * LENGTH

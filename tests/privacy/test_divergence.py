@@ -1,0 +1,152 @@
+import math
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pfl.errors import InputError
+from p2pfl.privacy import divergence
+
+EPSILONS = {
+    1e-5: {
+        0.05: 0.160042,
+        0.1: 0.340669,
+        0.25: 0.926342,
+        0.5: 1.993091,
+        1: 4.377178,
+        2: 9.997256,
+        3: 16.675494,
+        5: 33.103732,
+        10: 91.817290,
+    },
+    1e-6: {
+        0.05: 0.189213,
+        0.1: 0.396857,
+        0.2: 0.834118,
+        0.25: 1.060702,
+        0.5: 2.254085,
+        1: 4.886554,
+        2: 10.997151,
+        3: 18.163446,
+        5: 35.566344,
+        10: 96.717272,
+    },
+}
+MUS = {
+    1e-5: {0.1: 0.032521, 0.5: 0.142211, 1: 0.268051, 2: 0.501552, 4: 0.924931, 8: 1.666031, 10: 2.000446},
+    1e-6: {0.1: 0.027545, 0.5: 0.124106, 1: 0.236704, 2: 0.448335, 4: 0.837859, 8: 1.531545, 10: 1.848132},
+}
+
+
+def rows(table):
+    return [(delta, given, expected) for delta, row in table.items() for given, expected in row.items()]
+
+
+@pytest.mark.parametrize(("delta", "mu", "expected"), rows(EPSILONS))
+def test_epsilon_of_mu_is_the_published_one(delta, mu, expected):
+    assert divergence.epsilon(mu, delta=delta) == pytest.approx(expected, abs=6e-7)
+
+
+@pytest.mark.parametrize(("delta", "epsilon", "expected"), rows(MUS))
+def test_mu_of_epsilon_is_the_published_one(delta, epsilon, expected):
+    assert divergence.mu(epsilon, delta=delta) == pytest.approx(expected, abs=6e-7)
+
+
+def test_the_noise_for_epsilon_one_is_the_published_one():
+    assert 1 / divergence.mu(1.0, delta=1e-5) == pytest.approx(3.730632, abs=6e-7)
+
+
+@pytest.mark.parametrize(
+    ("mu", "auc", "accuracy", "tpr"),
+    [
+        (0.1, 0.5282, 0.5199, 0.0130),
+        (0.25, 0.5702, 0.5497, 0.0189),
+        (0.5, 0.6382, 0.5987, 0.0339),
+        (1, 0.7602, 0.6915, 0.0924),
+        (2, 0.9214, 0.8413, 0.3721),
+        (3, 0.9831, 0.9332, 0.7497),
+    ],
+)
+def test_no_attack_does_better_than_its_ceiling(mu, auc, accuracy, tpr):
+    found = divergence.ceilings(mu)
+    assert (found.auc, found.accuracy, found.tpr) == pytest.approx((auc, accuracy, tpr), abs=6e-5)
+
+
+@settings(deadline=None, max_examples=50)
+@given(mu=st.floats(1e-3, 50), delta=st.sampled_from([1e-4, 1e-5, 1e-9]))
+def test_epsilon_mu_and_delta_undo_each_other(mu, delta):
+    epsilon = divergence.epsilon(mu, delta=delta)
+    if epsilon > 0:  # else delta alone covers it
+        assert divergence.mu(epsilon, delta=delta) == pytest.approx(mu, rel=1e-6)
+        assert divergence.delta(mu, epsilon=epsilon) == pytest.approx(delta, rel=1e-6)
+
+
+def test_nothing_given_away_is_epsilon_zero_and_everything_infinity():
+    assert divergence.epsilon(0.0, delta=1e-5) == divergence.delta(0.0, epsilon=1.0) == 0
+    assert divergence.epsilon(math.inf, delta=1e-5) == divergence.mu(math.inf, delta=1e-5) == math.inf
+    assert divergence.delta(math.inf, epsilon=1.0) == 1
+    assert divergence.delta(1.0, epsilon=math.inf) == 0
+    assert divergence.subsampled(math.inf, probability=0.1, rounds=2, delta=1e-5) == math.inf
+    assert divergence.subsampled(0.0, probability=0.1, rounds=2, delta=1e-5) == 0
+    assert divergence.subsampled(1.0, probability=0.1, rounds=0, delta=1e-5) == 0
+    assert divergence.compose([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("sigma", "probability", "rounds", "delta", "expected"),
+    [
+        (1, 1, 1, 1e-5, 4.377178),
+        (2, 1, 1, 1e-5, 1.993091),
+        (5, 1, 100, 1e-5, 9.997256),
+        (10, 1, 1000, 1e-5, 17.856587),
+        (1, 0.01, 1000, 1e-5, 1.828244),
+        (1.1, 256 / 60000, 14063, 1e-5, 2.381779),
+        (1, 0.004, 10000, 1e-5, 2.182259),
+        (0.8, 0.02, 500, 1e-5, 4.668013),
+        (4, 0.1, 200, 1e-6, 1.624252),
+    ],
+)
+def test_secret_participation_amplifies_as_published(sigma, probability, rounds, delta, expected):
+    found = divergence.subsampled(1 / sigma, probability=probability, rounds=rounds, delta=delta)
+    assert found == pytest.approx(expected, abs=6e-7)
+
+
+def test_taking_part_nearly_always_is_nearly_composition():
+    together = divergence.epsilon(divergence.compose([0.1] * 100), delta=1e-5)
+    nearly = divergence.subsampled(0.1, probability=1 - 1e-9, rounds=100, delta=1e-5)
+    assert nearly == pytest.approx(together, rel=1e-5)
+
+
+def test_the_accountant_of_rounds_agrees_with_renyi_from_below():
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, rdp  # noqa: PLC0415
+
+    accountant = rdp.RdpAccountant()
+    accountant.compose(PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0)), 1000)
+    found = divergence.subsampled(1.0, probability=0.01, rounds=1000, delta=1e-5)
+    assert found < accountant.get_epsilon(1e-5) == pytest.approx(2.101367, abs=6e-7)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: divergence.epsilon(-1.0, delta=1e-5),
+        lambda: divergence.epsilon(1.0, delta=0.0),
+        lambda: divergence.epsilon(math.nan, delta=1e-5),
+        lambda: divergence.mu(-1.0, delta=1e-5),
+        lambda: divergence.delta(1.0, epsilon=-1.0),
+        lambda: divergence.compose([1.0, -1.0]),
+        lambda: divergence.subsampled(1.0, probability=0.0, rounds=1, delta=1e-5),
+        lambda: divergence.subsampled(1.0, probability=0.5, rounds=-1, delta=1e-5),
+        lambda: divergence.ceilings(1.0, fpr=1.0),
+    ],
+)
+def test_a_number_out_of_range_is_refused(wrong):
+    with pytest.raises(InputError, match=r"^Expected .*, got "):
+        wrong()
+
+
+def test_without_dp_accounting_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(InputError, match=r'pip install "p2pfl-mqtt\[privacy\]"'):
+        divergence.epsilon(1.0, delta=1e-5)
