@@ -267,7 +267,7 @@ class Link:
             if hello.peer in topology.heard_by(self.me.peer):
                 outbox.listen(hello.peer)
             if hello.peer in topology.hears(self.me.peer):
-                inbox = Inbox(hello.incarnation, self.window, self.row_bytes, phase=outbox.phase)
+                inbox = Inbox(hello.incarnation, self.window, self.row_bytes, phase=outbox.phase, widest=outbox.chunk)
                 self.inboxes[hello.peer, outbox.phase] = inbox
         self.grant()
 

@@ -144,12 +144,17 @@ class Inbox:
         Chunks that may be under way at any time.
     largest
         Bytes of the largest message that is accepted.
+    phase
+        Which of the sender's streams this is.
+    widest
+        Bytes of data in a chunk, as far as is known before one has come.
     """
 
     incarnation: int
     window: int
     largest: int
     phase: int = 0
+    widest: int = 0
     next: int = 0
     granted: int = INITIAL
     _later: set[int] = field(default_factory=set)
@@ -184,6 +189,7 @@ class Inbox:
                 f"expected a message of at most {self.largest} bytes, got bytes {chunk.offset} to "
                 f"{chunk.offset + len(chunk.data)} of {chunk.total}"
             )
+        self.widest = max(self.widest, len(chunk.data))
         part = self._part(chunk)
         part.buffer[chunk.offset : chunk.offset + len(chunk.data)] = chunk.data
         part.left -= len(chunk.data)
@@ -205,7 +211,8 @@ class Inbox:
         """The message that a chunk belongs to."""
         part = self._partial.get(chunk.first)
         if part is None:
-            if self.reserved + chunk.total > 2 * self.largest:
+            # Of the messages in a window the first and the last may reach beyond it, those between lie within.
+            if self.reserved + chunk.total > 2 * self.largest + self.window * self.widest:
                 raise DecodeError("expected a message to end before the next begins, got too many at once")
             part = _Partial(memoryview(np.empty(chunk.total, np.uint8)), chunk.total)  # type: ignore[arg-type] # a Buffer
             self._partial[chunk.first] = part
