@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
+from p2pfl.identity import Identity
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.topology import Schedule, Topology
 from p2pfl.transport import Channel
-from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Message, Pulse, decode, encode
+from p2pfl.wire.envelope import SEALED, Envelope
+from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Message, Pulse, Status, decode, encode
 from p2pfl.wire.rows import HEAD, decode_row
 from p2pfl.wire.stream import Inbox, Outbox, largest_window
+from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
 PULSE = 1.0
 """Seconds between heartbeats."""
@@ -62,6 +65,10 @@ class Link:
         Bytes in a publish.
     patience
         Seconds without progress after which a listener is no longer waited for.
+    identity
+        Signs hellos and rows; without it, rows end in a checksum.
+    envelope
+        Seals what neighbours are told; without it, the broker can read it.
     """
 
     def __init__(
@@ -75,9 +82,15 @@ class Link:
         row_bytes: int,
         chunk: int,
         patience: float,
+        identity: Identity | None = None,
+        envelope: Envelope | None = None,
     ) -> None:
         self.channel = channel
+        self.swarm = swarm
         self.root = f"p2pfl/v1/{swarm}/peer"
+        self.identity = identity
+        self.envelope = envelope
+        self.trailers: dict[str, Trailer] = {}  # by neighbour: how its rows end
         self.membership = membership
         self.mailbox = mailbox
         self.topology = topology
@@ -93,7 +106,8 @@ class Link:
         self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         size = max(256, min(chunk, channel.limit) - HEAD)
-        self.outboxes = [Outbox(self.me.incarnation, phase=phase, chunk=size) for phase in range(topology.period)]
+        life, end = self.me.incarnation, self._trailer(self.me)
+        self.outboxes = [Outbox(life, phase=phase, chunk=size, trailer=end) for phase in range(topology.period)]
         senders = len(topology.hears(self.me.peer))
         self.window = largest_window(senders * topology.period, chunk=size)
         self.inboxes: dict[tuple[str, int], Inbox] = {}
@@ -134,10 +148,9 @@ class Link:
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
 
-    async def say(self, status: str) -> None:
+    async def say(self, status: Status) -> None:
         """Publish one's state, retained; a goodbye is said and then cleared."""
-        hello = Hello(self.me.peer, self.me.incarnation, status, self.me.facts, self.me.key)  # type: ignore[arg-type]
-        await self._publish("state", hello, retain=True)
+        await self._publish("state", spoken(self.me, status, self.identity, swarm=self.swarm), retain=True)
 
     async def gather(self, *, quorum: float, within: float) -> None:
         """Wait for the neighbours.
@@ -149,14 +162,19 @@ class Link:
         """
         try:
             async with asyncio.timeout(within):
-                while self.membership.absent:
+                while self.membership.absent or not self._acquainted():
                     await self.news.wait()
         except TimeoutError:
             if not self.membership.complete(quorum=quorum):
+                why = "".join(f"; {sentence}" for sentence in self.membership.refused.values())
                 raise PeerError(
                     f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
-                    f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum"
+                    f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
                 ) from None
+
+    def _acquainted(self) -> bool:
+        """Whether all who are there can read us, and we them."""
+        return self.envelope is None or self.envelope.settled(self.membership.present)
 
     async def leave(self) -> None:
         """Wait until what was sent has arrived, say goodbye, clear what was retained."""
@@ -200,7 +218,8 @@ class Link:
         me = self.me.peer
         topic = f"{topic[3:]}/in/{me}" if topic.startswith("in/") else f"{me}/{topic}"
         async with self._publishing:
-            payload = encode(message)
+            sealed = self.envelope is not None and isinstance(message, Chunk | Ack | Pulse)
+            payload = self.envelope.seal(message) if sealed and self.envelope else encode(message)
             self.bytes_out += len(payload)
             await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
 
@@ -215,11 +234,22 @@ class Link:
                 continue  # cleared after a goodbye
             sender = place.removeprefix("in/") if place.startswith("in/") else owner
             try:
-                await self._dispatch(sender, decode(message.data), state=place == "state")
+                await self._dispatch(sender, self._opened(sender, message.data), state=place == "state")
             except DecodeError as error:
                 if place == "state" and sender in self.membership.absent:
                     raise PeerError(f'"{sender}": {error}') from None
                 self._refuse(sender, "not a message")
+
+    def _opened(self, sender: str, payload: bytes | memoryview) -> Message:
+        """Read a message; what must be sealed counts only if it is."""
+        if self.envelope is None:
+            return decode(payload)
+        if payload[:1] == bytes([SEALED]):
+            return self.envelope.open(sender, payload)
+        message = decode(payload)
+        if isinstance(message, Chunk | Ack | Pulse):
+            raise DecodeError("expected a sealed message, got one that is not")
+        return message
 
     async def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         match message:
@@ -230,6 +260,10 @@ class Link:
                     self._echo.set()
                 elif message.incarnation > self.me.incarnation:
                     await self.say("up")  # the newcomer reads it and leaves
+            case Key() if self.envelope is not None and sender in self.membership.up:
+                if self.envelope.hear(sender, message):
+                    self._post(f"in/{sender}", self.envelope.handover(sender))
+                self.news.tell()
             case Chunk() if (sender, message.phase) in self.inboxes:
                 await self._chunk(sender, message)
             case Ack() if sender in self.membership.up and message.phase < len(self.outboxes):
@@ -260,6 +294,10 @@ class Link:
 
     def _welcome(self, hello: Hello) -> None:
         """Open the streams to and from a neighbour, and tell it how far it may go."""
+        self.trailers[hello.peer] = self._trailer(hello)
+        if self.envelope is not None:
+            self.envelope.meet(hello)
+            self._post(f"in/{hello.peer}", self.envelope.handover(hello.peer))
         self.mailbox.know(hello.peer)
         self.progress[hello.peer] = asyncio.get_running_loop().time()
         for outbox in self.outboxes:
@@ -285,7 +323,10 @@ class Link:
         self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
         for message in messages:
             try:
-                head, row = await asyncio.to_thread(decode_row, message) if len(message) > SLOW else decode_row(message)
+                if len(message) > SLOW:
+                    head, row = await asyncio.to_thread(decode_row, message, trailer=self.trailers[sender])
+                else:
+                    head, row = decode_row(message, trailer=self.trailers[sender])
             except DecodeError:
                 self._refuse(sender, "not a row")
                 continue
@@ -297,6 +338,13 @@ class Link:
             inbox.grant()
         if inbox.due or (messages and self.mailbox.large):  # a large row is let go as soon as all have it
             self._post(f"in/{sender}", inbox.ack())
+
+    def _trailer(self, hello: Hello) -> Trailer:
+        """How the rows of a peer's life end."""
+        if self.identity is None:
+            return CHECKSUM
+        own = self.identity if hello.peer == self.me.peer else None
+        return Signature.of(self.swarm, hello.peer, hello.incarnation, public=hello.identity, identity=own)
 
     def _acknowledged(self, listener: str, ack: Ack) -> None:
         outbox = self.outboxes[ack.phase]
@@ -342,6 +390,10 @@ class Link:
         while True:
             await asyncio.sleep(PULSE)
             self._pulse()
+            if self.envelope is not None:
+                for peer in self.membership.present:
+                    if not self.envelope.settled([peer]):
+                        self._post(f"in/{peer}", self.envelope.handover(peer))
             now = asyncio.get_running_loop().time()
             lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
             stuck = {key: stuck.get(key, now) for key in lagging}
@@ -361,3 +413,9 @@ class Link:
                     self.me.incarnation, outbox.phase, outbox.tail, outbox.head, round, step, waiting=self.waiting
                 )
                 self._post(f"pub/{outbox.phase}", pulse)
+
+
+def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str) -> Hello:
+    """One's own hello with a status, signed where there is an identity."""
+    hello = Hello(me.peer, me.incarnation, status, me.facts if status == "up" else {}, me.key)
+    return hello if identity is None else hello.signed(identity, swarm=swarm)

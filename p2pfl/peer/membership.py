@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p2pfl.errors import PeerError
+from p2pfl.identity import Roster, Trust
 from p2pfl.wire.messages import Hello
 
 
@@ -18,10 +19,17 @@ class Membership:
         One's own hello.
     neighbours
         Whom one shares an edge with, in any exchange.
+    swarm
+        Which hellos are signed for.
+    trust
+        Whose key is whose; without it, hellos count as they are.
     """
 
     me: Hello
     neighbours: frozenset[str]
+    swarm: str = ""
+    trust: Trust | None = None
+    refused: dict[str, str] = field(default_factory=dict)
     up: dict[str, Hello] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
@@ -33,6 +41,8 @@ class Membership:
         PeerError
             If it bears our name and came first, or comes for the first time with another experiment.
         """
+        if not self._trusted(hello):
+            return False
         if hello.peer == self.me.peer:
             if hello.status == "up" and hello.incarnation < self.me.incarnation:
                 raise PeerError(
@@ -60,6 +70,29 @@ class Membership:
             return False  # the will of an earlier life
         self.gone.add(hello.peer)
         return True
+
+    def _trusted(self, hello: Hello) -> bool:
+        """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
+        if self.trust is None or hello.peer not in {self.me.peer, *self.neighbours}:
+            return True
+        why = self._doubt(hello, self.trust)
+        if why:
+            self.refused[hello.peer] = why
+        else:
+            self.refused.pop(hello.peer, None)
+        return not why
+
+    def _doubt(self, hello: Hello, trust: Trust) -> str:
+        """Why a hello is not to be believed, empty if it is."""
+        if not hello.authentic(swarm=self.swarm):
+            return f'expected a hello signed by "{hello.peer}", got one that is not'
+        if hello.peer == self.me.peer and not isinstance(trust, Roster):
+            return ""  # a namesake by mistake has another key
+        try:
+            trust.check(hello.peer, hello.identity)
+        except PeerError as error:
+            return str(error)
+        return ""
 
     @property
     def present(self) -> frozenset[str]:

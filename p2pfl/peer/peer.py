@@ -15,10 +15,10 @@ import torch
 from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import P2PFLError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.identity import ExchangeKey, SecretSource, Source
+from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
 from p2pfl.learning import Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
-from p2pfl.peer.link import Link
+from p2pfl.peer.link import Link, spoken
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
@@ -29,6 +29,7 @@ from p2pfl.report.summary import assess
 from p2pfl.rows import Rows
 from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
+from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Hello, encode
 from p2pfl.wire.rows import row_bytes
 
@@ -119,6 +120,9 @@ class Peer:
         How to reach the broker.
     source
         Of keys and private noise; the operating system's secrets by default.
+    identity, trust
+        Its own key pair, and what decides whose key is whose. By default an identity for this life
+        alone, and trust on first use.
     incarnation
         A number that grows with each life of a peer of this name.
     observe
@@ -139,6 +143,8 @@ class Peer:
         *,
         transport: Transport,
         source: Source | None = None,
+        identity: Identity | None = None,
+        trust: Trust | None = None,
         incarnation: int | None = None,
         observe: Callable[[Record, State], None] | None = None,
     ) -> None:
@@ -149,10 +155,15 @@ class Peer:
         self.observe = observe
         self.swarm = plan.experiment.name
         self.key = ExchangeKey.from_source(self.source, peer=name)
+        self.identity = identity or Identity.generate(self.source, peer=name)
+        self.trust = trust or FirstUse()
+        roster = self.trust.digest if isinstance(self.trust, Roster) else ""
+        self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
         life = time.time_ns() if incarnation is None else incarnation
-        self.me = Hello(name, life, "up", plan.facts, self.key.public if plan.masked else b"")
+        facts = plan.facts | {"roster": roster}
+        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
-        self.membership = Membership(self.me, frozenset(around))
+        self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}")
         self.mailbox = Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
@@ -183,7 +194,8 @@ class Peer:
         """Join the broker and say hello."""
         settings = self.plan.experiment.transport
         root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
-        dead = Hello(self.name, self.me.incarnation, "dead")
+        dead = spoken(self.me, "dead", self.identity, swarm=self.swarm)
+        sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
         try:
@@ -199,6 +211,8 @@ class Peer:
                 row_bytes=row_bytes(self.plan.learner.layout.size, dtype),
                 chunk=settings.chunk,
                 patience=settings.patience,
+                identity=self.identity,
+                envelope=Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed),
             )
         except BaseException:
             await self._stack.aclose()
@@ -264,7 +278,7 @@ class Peer:
     def _masks(self) -> Masks:
         """Masks with every neighbour that came."""
         publics = {peer: hello.key for peer, hello in self.membership.up.items()}
-        secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.swarm)
+        secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
         settings = self.plan.protection.settings
         return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from p2pfl.errors import DecodeError
+from p2pfl.identity import Identity, verify
 
 VERSION = 1
 """The first byte of every payload."""
@@ -22,6 +23,7 @@ PREFIX = 3
 """Bytes before the head."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Status = Literal["up", "left", "dead"]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,22}$")]
 
 
@@ -37,14 +39,50 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     facts
         What neighbours must agree on, each as text.
     key
-        The public X25519 key of this life, 32 bytes; empty where no masks are used.
+        The public X25519 key of this life, 32 bytes.
+    identity, signature
+        The public Ed25519 key of the peer, and what it signs: all of the above, in this swarm.
     """
 
     peer: Name
     incarnation: Count
-    status: Literal["up", "left", "dead"]
+    status: Status
     facts: dict[str, str] = {}
     key: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    identity: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+
+    def signed(self, identity: Identity, *, swarm: str) -> Hello:
+        """The same under a signature."""
+        named = msgspec.structs.replace(self, identity=identity.public, signature=b"")
+        return msgspec.structs.replace(named, signature=identity.sign(named.signable(swarm), domain="hello"))
+
+    def authentic(self, *, swarm: str) -> bool:
+        """Whether whoever owns ``identity`` said this in this swarm."""
+        return verify(self.identity, self.signable(swarm), self.signature, domain="hello")
+
+    def signable(self, swarm: str) -> bytes:
+        """What is signed: the swarm, and the message without its signature."""
+        return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
+
+
+class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
+    """A peer's sender key for one neighbour, see :mod:`p2pfl.wire.envelope`.
+
+    Attributes
+    ----------
+    incarnation
+        Of the sender.
+    wrapped
+        The key, under one of their edge.
+    have, known
+        Whether the sender has the neighbour's own, and knows that the neighbour has its.
+    """
+
+    incarnation: Count
+    wrapped: Annotated[bytes, msgspec.Meta(max_length=64)]
+    have: bool
+    known: bool
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
@@ -134,10 +172,10 @@ class Chunk(msgspec.Struct, frozen=True):
     data: memoryview
 
 
-Message = Hello | Claim | Pulse | Ack | Chunk
+Message = Hello | Key | Claim | Pulse | Ack | Chunk
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Hello | Claim | Pulse | Ack | _ChunkHead)
+_decoder = msgspec.msgpack.Decoder(Hello | Key | Claim | Pulse | Ack | _ChunkHead)
 
 
 def encode(message: Message) -> bytes:

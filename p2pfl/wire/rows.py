@@ -1,10 +1,9 @@
 """A row on the wire: a short header, the raw numbers, a digest.
 
-    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | XXH3-128 |
+    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | trailer |
 
 The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
-digest guards against mistakes, not against forgery: whoever can forge a row can forge any unkeyed
-digest, and SHA-256 took a fifth of a 50 MB round (benchmarks/live.py) to promise no more.
+trailer is a checksum or the sender's signature, see :mod:`p2pfl.wire.trailer`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from typing import Annotated, Literal
 
 import msgspec
 import torch
-import xxhash
 
 from p2pfl.errors import DecodeError
 from p2pfl.rows import Rows
 from p2pfl.wire.messages import Count
+from p2pfl.wire.trailer import CHECKSUM, LONGEST, Trailer
 
 ALIGNMENT = 64
-DIGEST = 16
 HEAD = 512
 """An upper bound of the head's length in bytes, with its length and padding."""
 
@@ -69,7 +67,7 @@ _heads = msgspec.msgpack.Decoder(Head)
 
 def row_bytes(length: int, dtype: torch.dtype) -> int:
     """Upper bound of the bytes of a row's message."""
-    return HEAD + length * dtype.itemsize + DIGEST
+    return HEAD + length * dtype.itemsize + LONGEST
 
 
 def narrowed(row: torch.Tensor) -> torch.Tensor:
@@ -101,13 +99,15 @@ def encode_row(
     return prefix, numbers
 
 
-def pieces(parts: Sequence[bytes | memoryview], *, size: int) -> Iterator[bytes | memoryview]:
-    """Cut a message into pieces of ``size`` bytes, its digest appended as it goes by.
+def pieces(
+    parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM
+) -> Iterator[bytes | memoryview]:
+    """Cut a message into pieces of ``size`` bytes, its trailer appended as it goes by.
 
     A piece that lies within one part is a view of it.
     """
-    digest = xxhash.xxh3_128()
-    left = sum(len(part) for part in parts) + DIGEST
+    digest = trailer.begin()
+    left = sum(len(part) for part in parts) + trailer.size
     queue = [memoryview(part) for part in parts]
     while left:
         piece: list[memoryview] = []
@@ -115,8 +115,8 @@ def pieces(parts: Sequence[bytes | memoryview], *, size: int) -> Iterator[bytes 
         left -= room
         while room:
             if not queue:
-                queue.append(memoryview(digest.digest()))
-                digest = xxhash.xxh3_128()  # the digest itself is not digested
+                queue.append(memoryview(trailer.end(digest.digest())))
+                digest = trailer.begin()  # the trailer itself is not hashed
             part, rest = queue[0][:room], queue[0][room:]
             digest.update(part)
             piece.append(part)
@@ -125,17 +125,17 @@ def pieces(parts: Sequence[bytes | memoryview], *, size: int) -> Iterator[bytes 
         yield piece[0] if len(piece) == 1 else b"".join(piece)
 
 
-def decode_row(message: bytes | bytearray | memoryview, *, verify: bool = True) -> tuple[Head, Rows]:
+def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM) -> tuple[Head, Rows]:
     """Head and numbers ``[P]`` of a message; the numbers are a view into it.
 
     Raises
     ------
     DecodeError
-        If the size, digest, type, shape or finiteness is not as the head says.
+        If the size, trailer, type, shape or finiteness is not as the head says.
     """
     view = memoryview(message).toreadonly()
     start = int.from_bytes(view[:4], "little") + 4
-    if len(view) < 4 + DIGEST or start > min(HEAD, len(view) - DIGEST):
+    if len(view) < 4 + trailer.size or start > min(HEAD, len(view) - trailer.size):
         raise DecodeError(f"expected a row, got {len(view)} bytes whose head does not fit")
     try:
         head = _heads.decode(view[4:start])
@@ -143,12 +143,13 @@ def decode_row(message: bytes | bytearray | memoryview, *, verify: bool = True) 
         raise DecodeError(f"expected the head of a row, got other bytes: {error}") from None
     start += -start % ALIGNMENT
     dtype = DTYPES[head.dtype]
-    if len(view) != start + head.length * dtype.itemsize + DIGEST:
+    if len(view) != start + head.length * dtype.itemsize + trailer.size:
         raise DecodeError(f"expected {head.length} numbers of type {head.dtype}, got a message of {len(view)} bytes")
     if head.mass is not None and not math.isfinite(head.mass):
         raise DecodeError(f"expected a finite mass, got {head.mass}")
-    if verify and xxhash.xxh3_128(view[:-DIGEST]).digest() != view[-DIGEST:]:
-        raise DecodeError("expected a row with its digest, got bytes that changed on the way")
+    digest = trailer.begin()
+    digest.update(view[: -trailer.size])
+    trailer.check(digest.digest(), bytes(view[-trailer.size :]))
     if head.length == 0:
         return head, torch.empty(0, dtype=dtype)
     if memoryview(message).readonly:  # torch wants to write

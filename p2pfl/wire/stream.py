@@ -15,7 +15,8 @@ import numpy as np
 
 from p2pfl.errors import DecodeError
 from p2pfl.wire.messages import Ack, Chunk
-from p2pfl.wire.rows import DIGEST, pieces
+from p2pfl.wire.rows import pieces
+from p2pfl.wire.trailer import CHECKSUM, Trailer
 
 RESEND = 64
 """How many missing chunks one acknowledgement asks for."""
@@ -35,9 +36,12 @@ class Outbox:
         Which of a peer's streams this is; a schedule of topologies has one for each.
     chunk
         Bytes of data in a chunk.
+    trailer
+        What ends each message.
     """
 
-    def __init__(self, incarnation: int, *, phase: int = 0, chunk: int) -> None:
+    def __init__(self, incarnation: int, *, phase: int = 0, chunk: int, trailer: Trailer = CHECKSUM) -> None:
+        self.trailer = trailer
         self.incarnation = incarnation
         self.phase = phase
         self.chunk = chunk
@@ -79,7 +83,7 @@ class Outbox:
 
     def put(self, parts: Sequence[bytes | memoryview]) -> None:
         """Queue a message, given as parts that are not copied and must not change until they are acknowledged."""
-        total = sum(len(part) for part in parts) + DIGEST
+        total = sum(len(part) for part in parts) + self.trailer.size
         self.unsent += -(-total // self.chunk)
         self._waiting.append(self._cut(parts, total))
 
@@ -114,7 +118,7 @@ class Outbox:
 
     def _cut(self, parts: Sequence[bytes | memoryview], total: int) -> Iterator[Chunk]:
         first, offset = self.head, 0
-        for piece in pieces(parts, size=self.chunk):
+        for piece in pieces(parts, size=self.chunk, trailer=self.trailer):
             yield Chunk(self.incarnation, self.phase, self.head, first, offset, total, memoryview(piece))
             offset += len(piece)
 

@@ -13,7 +13,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.messages import Chunk, decode
+from p2pfl.wire.envelope import CONTROL, SEALED
 
 QUICK = ["transport.patience=0.3", "transport.gather=0.3"]
 
@@ -25,7 +25,7 @@ def parties(client, message):
 
 
 def is_chunk(message):
-    return "/state" not in message.topic and isinstance(decode(message.data), Chunk)
+    return message.data[:1] == bytes([SEALED]) and message.data[1:5] != CONTROL.to_bytes(4, "little")
 
 
 def test_only_neighbours_ever_exchange_rows():

@@ -1,0 +1,121 @@
+"""What a peer says, sealed for its neighbours: the broker and outsiders see names, sizes and times.
+
+    | u8 2 | u32 stream | u64 sequence | ChaCha20-Poly1305(sender key of the peer, message) |
+
+The sender key of a peer's life is handed to each neighbour over their own edge. Nothing that is not
+sealed by a neighbour reaches a decoder beyond these thirteen bytes, but for hellos (signed), claims
+to one's own name, and the handing over of keys itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from p2pfl.errors import DecodeError
+from p2pfl.identity import ExchangeKey, SenderKey, edge_key, edge_secret, unwrap, wrap
+from p2pfl.wire.messages import Chunk, Hello, Key, Message, decode, encode
+
+SEALED = 2
+"""The first byte of a sealed payload; plain ones begin with their protocol version."""
+
+CONTROL = 2**32 - 1
+"""The stream of everything but chunks, whose stream is their phase."""
+
+OVERHEAD = 13 + 16
+_PREFIX = struct.Struct("<BIQ")
+
+
+@dataclass
+class Envelope:
+    """One peer's keys, decided without a clock or a loop.
+
+    Parameters
+    ----------
+    me, incarnation
+        Whose.
+    exchange, sender
+        Its X25519 key pair and its sender key of this life.
+    run
+        As in :func:`p2pfl.identity.edge_secret`.
+    """
+
+    me: str
+    incarnation: int
+    exchange: ExchangeKey
+    sender: SenderKey
+    run: str
+    _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, our edge
+    _keys: dict[str, SenderKey] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)  # who has our key
+    _last: dict[str, int] = field(default_factory=dict)  # by neighbour and kind: the last control message
+    _next: int = 0
+
+    def meet(self, hello: Hello) -> None:
+        """Learn a neighbour's public key from its authenticated hello."""
+        secret = edge_secret(self.exchange, hello.key, run=self.run)
+        self._secrets[hello.peer] = hello.incarnation, secret
+
+    def handover(self, peer: str) -> Key:
+        """Our sender key, for one neighbour alone."""
+        _, secret = self._secrets[peer]
+        key = edge_key(secret, purpose="aead", a=self.me, b=peer, round=self.incarnation, receiver=peer)
+        return Key(self.incarnation, wrap(self.sender, key), peer in self._keys, peer in self._known)
+
+    def hear(self, peer: str, message: Key) -> bool:
+        """Take a neighbour's key; return whether it still waits for a word of ours.
+
+        Raises
+        ------
+        DecodeError
+            It is not for us, or of another life of the neighbour.
+        """
+        life, secret = self._secrets.get(peer, (-1, b""))
+        if life != message.incarnation:
+            raise DecodeError(f"expected a key of incarnation {life}, got one of {message.incarnation}")
+        key = edge_key(secret, purpose="aead", a=self.me, b=peer, round=life, receiver=self.me)
+        self._keys[peer] = unwrap(message.wrapped, key)
+        if message.have:
+            self._known.add(peer)
+        return not (message.have and message.known)
+
+    def settled(self, peers: Iterable[str]) -> bool:
+        """Whether keys have been exchanged with all of ``peers``."""
+        return all(peer in self._keys and peer in self._known for peer in peers)
+
+    def seal(self, message: Message) -> bytes:
+        """The payload of a message to neighbours; of a chunk that is sent again the same bytes."""
+        if isinstance(message, Chunk):
+            stream, sequence = message.phase, message.sequence
+        else:
+            stream, sequence = CONTROL, self._next
+            self._next += 1
+        prefix = _PREFIX.pack(SEALED, stream, sequence)
+        return prefix + self.sender.seal(encode(message), stream=stream, sequence=sequence, header=prefix)
+
+    def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
+        """Read what a neighbour sealed.
+
+        Raises
+        ------
+        DecodeError
+            It is not sealed by that neighbour, says something else than its place, or was said before.
+        """
+        view = memoryview(payload)
+        key = self._keys.get(peer)
+        if key is None:
+            raise DecodeError(f'expected a key of "{peer}" before what it seals, got none yet')
+        if len(view) < OVERHEAD:
+            raise DecodeError(f"expected a sealed message, got {len(view)} bytes")
+        prefix = bytes(view[: _PREFIX.size])
+        _, stream, sequence = _PREFIX.unpack(prefix)
+        message = decode(key.open(view[_PREFIX.size :], stream=stream, sequence=sequence, header=prefix))
+        if isinstance(message, Chunk):
+            if (message.phase, message.sequence) != (stream, sequence):
+                raise DecodeError("expected a chunk in its place, got one of another")
+        elif stream != CONTROL or sequence <= self._last.get(kind := f"{peer} {type(message).__name__}", -1):
+            raise DecodeError("expected a message that is new, got one that was heard before")
+        else:
+            self._last[kind] = sequence
+        return message
