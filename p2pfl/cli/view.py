@@ -14,7 +14,7 @@ from rich.text import Text
 
 from p2pfl.cli.tables import grid, size
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.peer import Progress
+from p2pfl.peer import Notice, Progress
 from p2pfl.report import Record
 from p2pfl.report.summary import describe
 
@@ -63,6 +63,8 @@ class Lines:
                     self._print(_round(self.rounds.pop(event.round), rounds=self.plan.experiment.rounds))
             case Progress():
                 self._progress(event)
+            case Notice():
+                self._print(Text(event.sentence, style="yellow"))
             case _:
                 pass
 
@@ -118,6 +120,8 @@ class Live:
                 self.console.print(_heading(self.plan))
                 self.console.print()
             self.progress[event.peer] = event
+        elif isinstance(event, Notice):
+            self.console.print(Text(f"{event.peer}: {event.sentence}", style="yellow"))
 
     def _draw(self) -> Table:
         metric = next((name for record in self.records.values() for name in record.scores if name != "loss"), "score")

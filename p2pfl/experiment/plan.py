@@ -78,7 +78,7 @@ class Plan:
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
-            if not key.startswith(("transport.", "simulation.", "topology.")) and key not in SAME
+            if not key.startswith(("transport.", "trust.", "simulation.", "topology.")) and key not in SAME
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])

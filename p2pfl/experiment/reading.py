@@ -24,6 +24,8 @@ PATHS = (
     "gossip.weights",
     "model.pretrained",
     "privacy.budget",
+    "trust.roster",
+    "trust.keys",
     "data.options.path",
     "transport.ca",
     "transport.certificate",

@@ -210,6 +210,23 @@ class Privacy(Section, frozen=True):
     budget: str | None = None
 
 
+class Trust(Section, frozen=True):
+    """Whose key is whose.
+
+    Attributes
+    ----------
+    roster
+        A file with the public keys of all peers (``p2pfl identity`` writes it). Without one the
+        first key seen for a name is trusted, which is said aloud; ``run`` makes a roster of its own.
+    keys
+        A folder for this device: ``NAME.pem``, its identity, made when it is missing, and
+        ``known.toml``, the keys it has trusted on first use. Without one an identity lasts for one run.
+    """
+
+    roster: str | None = None
+    keys: str | None = None
+
+
 class Transport(Section, frozen=True):
     """How bytes travel.
 
@@ -277,5 +294,6 @@ class Experiment(Section, frozen=True):
     learning: Learning = Learning()
     gossip: Gossip = Gossip()
     privacy: Privacy = Privacy()
+    trust: Trust = Trust()
     transport: Transport = Transport()
     simulation: Simulation = Simulation()

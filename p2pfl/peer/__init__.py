@@ -7,9 +7,9 @@ before torch is loaded.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p2pfl.peer.peer import Peer, Progress
+    from p2pfl.peer.peer import Notice, Peer, Progress
 
-__all__ = ["Peer", "Progress"]
+__all__ = ["Notice", "Peer", "Progress"]
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
 

@@ -20,7 +20,9 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.errors import InputError, P2PFLError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
-from p2pfl.peer.peer import Peer, Progress
+from p2pfl.identity import Identity, Roster
+from p2pfl.peer.credentials import Credentials, credentials
+from p2pfl.peer.peer import Notice, Peer, Progress
 from p2pfl.report import Record
 from p2pfl.report.run import save
 from p2pfl.transport import Transport
@@ -56,7 +58,7 @@ class Alive(msgspec.Struct, frozen=True):
     peer: str
 
 
-Event = Record | Progress | Alive | Done | Failed
+Event = Record | Progress | Notice | Alive | Done | Failed
 
 
 def connect(experiment: Experiment, *, url: str) -> Transport:
@@ -72,7 +74,9 @@ def connect(experiment: Experiment, *, url: str) -> Transport:
     )
 
 
-async def live(resolved: Plan, name: str, *, url: str, folder: Path, tell: Callable[[Event], None]) -> None:
+async def live(
+    resolved: Plan, name: str, *, url: str, folder: Path, owned: Credentials, tell: Callable[[Event], None]
+) -> None:
     """Run one peer to its end and keep its checkpoint.
 
     Parameters
@@ -85,6 +89,8 @@ async def live(resolved: Plan, name: str, *, url: str, folder: Path, tell: Calla
         Of the broker.
     folder
         The run directory.
+    owned
+        Its identity and trust.
     tell
         Called with its records, with whatever it does next, and with its last word.
 
@@ -101,10 +107,19 @@ async def live(resolved: Plan, name: str, *, url: str, folder: Path, tell: Calla
         last = record.round
         tell(record)
 
-    peer = Peer(name, resolved, transport=connect(resolved.experiment, url=url), observe=observe)
+    peer = Peer(
+        name,
+        resolved,
+        transport=connect(resolved.experiment, url=url),
+        identity=owned.identity,
+        trust=owned.trust,
+        observe=observe,
+        notice=tell,
+    )
     watching = asyncio.create_task(_watch(peer, tell))
     try:
         state = await _rounds(peer)
+        await asyncio.to_thread(owned.keep)
         tensors = {key: value[0] for key, value in state.tensors().items()}
         model = resolved.learner.state_dict(state.rows[0])
         await asyncio.to_thread(save, folder / "peers", name, model, tensors, round=last)
@@ -140,8 +155,20 @@ async def _watch(peer: Peer, tell: Callable[[Event], None]) -> None:
         await asyncio.sleep(LOOK)
 
 
-def main(name: str, *, table: Mapping[str, Any], url: str, folder: str, threads: int, pipe: Connection) -> None:
-    """Entry of a spawned process: everything it has to say goes through ``pipe``."""
+def main(
+    name: str,
+    *,
+    table: Mapping[str, Any],
+    url: str,
+    folder: str,
+    threads: int,
+    keys: tuple[bytes, Mapping[str, bytes]] | None,
+    pipe: Connection,
+) -> None:
+    """Entry of a spawned process: everything it has to say goes through ``pipe``.
+
+    ``keys`` are its identity's private key and the roster of this run, where nobody has made them before.
+    """
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     torch.set_num_threads(threads)
 
@@ -151,7 +178,11 @@ def main(name: str, *, table: Mapping[str, Any], url: str, folder: str, threads:
 
     try:
         resolved = plan(check(table), only=[name])
-        asyncio.run(live(resolved, name, url=url, folder=Path(folder), tell=tell))
+        if keys is None:
+            owned = credentials(resolved.experiment.trust, peer=name)
+        else:
+            owned = Credentials(Identity(keys[0]), Roster(keys[1]))
+        asyncio.run(live(resolved, name, url=url, folder=Path(folder), owned=owned, tell=tell))
     except P2PFLError as error:
         tell(Failed(name, str(error), error.status))
         raise SystemExit(error.status) from None

@@ -107,6 +107,14 @@ class Progress:
     waiting: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Notice:
+    """A sentence that people should read."""
+
+    peer: str
+    sentence: str
+
+
 class Peer:
     """One peer of an experiment.
 
@@ -127,6 +135,8 @@ class Peer:
         A number that grows with each life of a peer of this name.
     observe
         Called with each round's record and state.
+    notice
+        Called with sentences that people should read: whose key was trusted on first use.
 
     Examples
     --------
@@ -147,12 +157,14 @@ class Peer:
         trust: Trust | None = None,
         incarnation: int | None = None,
         observe: Callable[[Record, State], None] | None = None,
+        notice: Callable[[Notice], None] | None = None,
     ) -> None:
         self.name = name
         self.plan = plan
         self.transport = transport
         self.source = source or SecretSource()
         self.observe = observe
+        self.notice = notice
         self.swarm = plan.experiment.name
         self.key = ExchangeKey.from_source(self.source, peer=name)
         self.identity = identity or Identity.generate(self.source, peer=name)
@@ -241,6 +253,7 @@ class Peer:
                 await self.link.enter(tasks)
                 self.phase = "gathering"
                 await self.link.gather(quorum=settings.quorum, within=settings.gather)
+                self._tell()
                 self.phase = "learning"
                 state = await self._rounds()
                 self.phase = "leaving"
@@ -250,6 +263,12 @@ class Peer:
             raise _first(group) from None
         self.phase = "done"
         return state
+
+    def _tell(self) -> None:
+        """Say aloud whose key is trusted on first use."""
+        if self.notice is not None and isinstance(self.trust, FirstUse):
+            for sentence in filter(None, map(self.trust.news, sorted(self.membership.present))):
+                self.notice(Notice(self.name, sentence))
 
     async def _rounds(self) -> State:
         plan = self.plan

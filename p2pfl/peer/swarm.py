@@ -17,6 +17,7 @@ from pathlib import Path
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan
+from p2pfl.identity import KEY_BYTES, Identity
 from p2pfl.peer import server
 from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, main
 from p2pfl.report import Record, Run
@@ -41,10 +42,18 @@ class _Swarm:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
         threads = max(1, (os.cpu_count() or 1) // len(names))
+        drawn = _keys(names) if experiment.trust == type(experiment.trust)() else {}
         table = plain(experiment)
         for name in names:
             ours, theirs = context.Pipe()
-            errand = {"table": table, "url": url, "folder": str(folder), "threads": threads, "pipe": theirs}
+            errand = {
+                "table": table,
+                "url": url,
+                "folder": str(folder),
+                "threads": threads,
+                "keys": drawn.get(name),
+                "pipe": theirs,
+            }
             process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
             process.start()
             theirs.close()
@@ -88,6 +97,13 @@ class _Swarm:
         for pipe in self.pipes:
             pipe.close()
         self.pipes.clear()
+
+
+def _keys(names: tuple[str, ...]) -> dict[str, tuple[bytes, dict[str, bytes]]]:
+    """A fresh identity for each peer of a run, and the roster of all."""
+    private = {name: secrets.token_bytes(KEY_BYTES) for name in names}
+    roster = {name: Identity(key).public for name, key in private.items()}
+    return {name: (key, roster) for name, key in private.items()}
 
 
 def run(
