@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -305,16 +306,32 @@ def _steps(
             'use acceleration = "none", or gossip.weights = "metropolis"'
         )
     rho = graphs.contraction(weights[:1]) if accelerated else None
+    share = experiment.learning.fraction * hidden.settings.participation
     if gossip.steps is not None:
+        if rho is not None and experiment.learning.fraction < 1:
+            _check_masses(gossip.steps, rho, share=experiment.learning.fraction, peers=len(topology.peers))
         return gossip.steps, rho
     if experiment.learning.algorithm == "dpsgd":
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
-    share = experiment.learning.fraction * hidden.settings.participation
     tolerance = gossip.tolerance / max(1.0, hidden.scale / share)
     if rho is not None:
         return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None
+
+
+def _check_masses(steps: int, rho: float, *, share: float, peers: int) -> None:
+    """Chebyshev's weights may be negative: too few steps leave masses near zero, and rows are divided by them.
+
+    Masses of 1 at a share C of N peers lie within C / 2 of their mean once their disagreement, of norm
+    sqrt(C N), has shrunk to that.
+    """
+    fewest = graphs.chebyshev_steps(rho, tolerance=math.sqrt(share / peers) / 2)
+    if steps < fewest:
+        raise ExperimentError(
+            f"gossip.steps: expected at least {fewest} with chebyshev where learning.fraction = {share:g} of the peers "
+            f"take part, got {steps}: raise it, leave it out, or set gossip.acceleration to none"
+        )
 
 
 def _algorithm(

@@ -79,6 +79,57 @@ def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str |
     return picture
 
 
+def spending(
+    rounds: Sequence[int],
+    curves: Mapping[str, Sequence[float]],
+    *,
+    delta: float,
+    budget: float | None = None,
+    title: str = "",
+    path: str | Path | None = None,
+) -> Any:
+    """Epsilon over rounds against each observer, and the budget.
+
+    Parameters
+    ----------
+    rounds
+        After how many, rising.
+    curves
+        Epsilon then, by observer, from the one who knows least to the one who knows most.
+    delta
+        At which it holds.
+    budget
+        Epsilon that is not to be exceeded.
+    title
+        Above the picture.
+    path
+        Where it goes.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to draw with, or nowhere to put it.
+    """
+    picture = blank(width=8, height=5)
+    axes = picture.subplots()
+    marker = "o" if len(rounds) == 1 else None
+    for number, (observer, values) in reversed(list(enumerate(curves.items()))):  # the highest first, as in the legend
+        axes.plot(rounds, values, color=f"C{number}", linewidth=2, marker=marker, label=f"{observer}: {values[-1]:.3g}")
+    if budget is not None:
+        axes.axhline(budget, color="0.4", linestyle="--", linewidth=1.5, label=f"budget: {budget:g}")
+    axes.set_yscale("log", subs=[2, 5])
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"epsilon at delta {delta:g}")
+    axes.grid(visible=True, which="both", color="0.9")
+    axes.set_title(title, loc="left")
+    axes.legend(title=f"known to, after round {rounds[-1]}")
+    if path is not None:
+        keep(picture, path)
+    return picture
+
+
 def _rounds(records: Sequence[Record], value: Any) -> dict[int, list[float]]:
     """All peers' values by round, from 1."""
     found: dict[int, list[float]] = {}

@@ -160,7 +160,7 @@ def _statement(mode: str, *, claimed: bool = False) -> str:
     left = "masks of a round in which a peer vanishes do not cancel yet"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "none":
-        return "nothing is hidden: every neighbour and the broker can read each row"
+        return "rows are sealed against the broker, and every neighbour can read them"
     if claimed:
         return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
     no = "no differential privacy is claimed, for that asks for a clip and for noise"

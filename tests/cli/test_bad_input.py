@@ -69,6 +69,18 @@ WRONG = {
     "a loss for other targets": ((*SET, "learning.loss=p2pfl.learning.losses:squared_error"), "losses:squared_error"),
     "more shards than samples": ((*SET, "data.split=shards", "--peers", 100), "100 x 2 shards"),
     "masks beyond the grid": ((*SET, "privacy.mode=pairwise", "--set", "privacy.mask=1e30"), "below 1.29366e+08"),
+    "few accelerated steps for few participants": (
+        (
+            *(*SET, "gossip.acceleration=chebyshev", "--set", "gossip.steps=1", "--set", "learning.fraction=0.5"),
+            *("--set", "topology.kind=ring", "--peers", 9),
+        ),
+        "with chebyshev where learning.fraction = 0.5",
+    ),
+    "colluders who take all masks off": (
+        (*SET, "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "privacy.colluders=9"),
+        'set privacy.mask_graph to "circulant"',
+    ),
+    "a roster that is not there": ((*PEER, "mqtt://h", "--set", "trust.roster=none.toml"), "expected a roster"),
     "no peers": ((*RUN, "--peers", 0), "expected a whole number of at least 1, got 0"),
     "half a peer": ((*RUN, "--peers", "0.5"), "expected a whole number of at least 1, got 0.5"),
     "a command that there is not": (("rum",), "invalid choice: 'rum'"),
