@@ -69,7 +69,7 @@ class ExchangeKey:
             return self._private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:  # the all-zero result of RFC 7748, section 6.1
             raise PrivacyError(
-                f"Expected a public key that leads to a secret, got the weak point {public.hex()}; "
+                f"expected a public key that leads to a secret, got the weak point {public.hex()}; "
                 "exclude the peer that sent it."
             ) from None
 
@@ -123,7 +123,7 @@ def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt
     """
     if a == b or any("/" in name for name in (purpose, a, b, receiver)):  # the separator must stay unambiguous
         raise InputError(
-            f'Expected two different peers and names without "/", got purpose "{purpose}", ends "{a}" and "{b}", '
+            f'expected two different peers and names without "/", got purpose "{purpose}", ends "{a}" and "{b}", '
             f'receiver "{receiver}"; rename what is wrong.'
         )
     info = f"p2pfl/v1/{purpose}/{min(a, b)}/{max(a, b)}/{round}/{attempt}/{receiver}"
@@ -132,4 +132,4 @@ def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt
 
 def _check_length(key: bytes, what: str) -> None:
     if len(key) != KEY_BYTES:
-        raise InputError(f"Expected {what} of {KEY_BYTES} bytes, got {len(key)}; pass the raw bytes of the key.")
+        raise InputError(f"expected {what} of {KEY_BYTES} bytes, got {len(key)}; pass the raw bytes of the key.")

@@ -125,7 +125,7 @@ def account(
     """
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
     if not rounds >= 1:
-        raise InputError(f"Expected at least one round, got {rounds}; change it.")
+        raise InputError(f"expected at least one round, got {rounds}; change it.")
     covers = _covers(graph, noise=noise, mask=mask, rounds=rounds, absent=absent or {})
     search: Search = "exact"
     if isinstance(colluders, int):
@@ -136,7 +136,7 @@ def account(
         observer = "broker and these colluders" if colluders else _among(0)
     kept = covers[0][1].honest(colluders)
     if not len(kept):
-        raise InputError("Expected at least one honest peer, got none; name fewer colluders.")
+        raise InputError("expected at least one honest peer, got none; name fewer colluders.")
     leaks = np.sum([times * cover.leaks(kept) for times, cover in covers], axis=0)  # [H]
     with np.errstate(divide="ignore"):
         alone = np.sum([times / cover.own[kept] for times, cover in covers], axis=0)  # [H]
@@ -229,9 +229,9 @@ def sensitivity(*, clip: float, adjacency: Adjacency = "zero-out", bits: int = 2
     1.0004768
     """
     if adjacency not in _CHANGE:
-        raise InputError(f'Expected the adjacency "zero-out" or "replace", got "{adjacency}"; choose one.')
+        raise InputError(f'expected the adjacency "zero-out" or "replace", got "{adjacency}"; choose one.')
     if not clip > 0:
-        raise InputError(f"Expected a clip above 0, got {clip}; infinity clips nothing.")
+        raise InputError(f"expected a clip above 0, got {clip}; infinity clips nothing.")
     return _CHANGE[adjacency] * clip + 2.0**-bits * math.sqrt(size or 0) / 2
 
 
@@ -245,9 +245,9 @@ def _covers(
 ) -> list[tuple[int, Cover]]:
     """How many rounds have which cover."""
     if isinstance(mask, Mapping) and graph.period > 1:
-        raise InputError("Expected one mask deviation for a schedule of graphs, got one for each edge; give a number.")
+        raise InputError("expected one mask deviation for a schedule of graphs, got one for each edge; give a number.")
     if strangers := sorted({peer for gone in absent.values() for peer in gone} - set(graph.peers)):
-        raise InputError(f'Expected only peers to drop out, got "{strangers[0]}"; check its name.')
+        raise InputError(f'expected only peers to drop out, got "{strangers[0]}"; check its name.')
     gone = {round: frozenset(peers) for round, peers in absent.items() if 0 <= round < rounds and peers}
     kinds: Counter[tuple[int, frozenset[str]]] = Counter()
     for number in range(graph.period):

@@ -82,7 +82,7 @@ def worst_rows(
     """As :func:`worst_colluders`, for the sum of the leaks over rounds: how many have which cover."""
     n = len(rounds[0][1].peers)
     if not 0 <= count < n:
-        raise InputError(f"Expected 0 to {n - 1} colluders among {n} peers, got {count}; somebody must be honest.")
+        raise InputError(f"expected 0 to {n - 1} colluders among {n} peers, got {count}; somebody must be honest.")
     search = _Searched(tuple(rounds), count, seed, limit)
     if (proven := search.proven()) is not None:
         return proven, search.leak(proven), "exact"

@@ -136,9 +136,9 @@ def subsampled(mu: float, *, probability: float, rounds: int, delta: float) -> f
     _check_mu(mu)
     _check_delta(delta)
     if not 0 < probability <= 1:
-        raise InputError(f"Expected a probability above 0 and at most 1, got {probability}; 1 is everybody, always.")
+        raise InputError(f"expected a probability above 0 and at most 1, got {probability}; 1 is everybody, always.")
     if not rounds >= 0:
-        raise InputError(f"Expected 0 rounds or more, got {rounds}; change it.")
+        raise InputError(f"expected 0 rounds or more, got {rounds}; change it.")
     if mu == 0 or rounds == 0:
         return 0.0
     if math.isinf(mu) or probability == 1:
@@ -212,7 +212,7 @@ def ceilings(mu: float, *, fpr: float = 0.01) -> Ceilings:
     """
     _check_mu(mu)
     if not 0 < fpr < 1:
-        raise InputError(f"Expected a false positive rate between 0 and 1, got {fpr}; 0.01 is usual.")
+        raise InputError(f"expected a false positive rate between 0 and 1, got {fpr}; 0.01 is usual.")
     tpr = float(ndtr(ndtri(fpr) + mu))
     return Ceilings(auc=float(ndtr(mu / math.sqrt(2))), accuracy=float(ndtr(mu / 2)), tpr=tpr, fpr=fpr)
 
@@ -222,21 +222,21 @@ def _library() -> Any:
         import dp_accounting  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise InputError(
-            'Expected dp-accounting, which converts guarantees, got none installed; pip install "p2pfl-mqtt[privacy]".'
+            'expected dp-accounting, which converts guarantees, got none installed; pip install "p2pfl-mqtt[privacy]".'
         ) from error
     return dp_accounting
 
 
 def _check_mu(mu: float) -> None:
     if not mu >= 0:
-        raise InputError(f"Expected a mu of 0 or more, got {mu}; change it.")
+        raise InputError(f"expected a mu of 0 or more, got {mu}; change it.")
 
 
 def _check_epsilon(epsilon: float) -> None:
     if not epsilon >= 0:
-        raise InputError(f"Expected an epsilon of 0 or more, got {epsilon}; change it.")
+        raise InputError(f"expected an epsilon of 0 or more, got {epsilon}; change it.")
 
 
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
-        raise InputError(f"Expected a delta between 0 and 1, got {delta}; well below one over the peers is usual.")
+        raise InputError(f"expected a delta between 0 and 1, got {delta}; well below one over the peers is usual.")

@@ -119,7 +119,7 @@ class Cover:
         """Row numbers of all but the colluders."""
         colluders = set(colluders)
         if strangers := sorted(colluders - set(self.peers)):
-            raise InputError(f'Expected colluders among the {len(self.peers)} peers, got "{strangers[0]}"; check it.')
+            raise InputError(f'expected colluders among the {len(self.peers)} peers, got "{strangers[0]}"; check it.')
         return np.array([row for row, peer in enumerate(self.peers) if peer not in colluders], dtype=np.int64)
 
     def without(self, gone: Collection[str]) -> Cover:
@@ -273,11 +273,11 @@ def _check_view(A: Floats, B: Floats, variances: Floats, users: Sequence[Hashabl
     """Return the deviations, ``[Z]``."""
     if A.shape[0] != B.shape[0] or len(users) != A.shape[1] or variances.shape not in {(), (B.shape[1],)}:
         raise InputError(
-            f"Expected A [M, K], B [M, Z], Z variances and K users, got {A.shape}, {B.shape}, {variances.shape} and "
+            f"expected A [M, K], B [M, Z], Z variances and K users, got {A.shape}, {B.shape}, {variances.shape} and "
             f"{len(users)}; give each message a row and each column of A its user."
         )
     if not (np.isfinite(A).all() and np.isfinite(B).all() and np.isfinite(variances).all() and (variances >= 0).all()):
-        raise InputError("Expected finite entries and variances of 0 or more, got others; mend the view.")
+        raise InputError("expected finite entries and variances of 0 or more, got others; mend the view.")
     return np.broadcast_to(np.sqrt(variances), B.shape[1:])
 
 
@@ -288,7 +288,7 @@ def _deviations(name: str, given: float | Mapping[Key, float], keys: Sequence[Ke
             key = min(odd, key=str)
             shown = "-".join(key) if isinstance(key, tuple) else key
             raise InputError(
-                f'Expected a {name} deviation for each place in the graph and no other, got "{shown}" in only one of '
+                f'expected a {name} deviation for each place in the graph and no other, got "{shown}" in only one of '
                 "both; add or remove it."
             )
         values = [given[key] for key in keys]
@@ -302,4 +302,4 @@ def _deviations(name: str, given: float | Mapping[Key, float], keys: Sequence[Ke
 
 def _check_deviation(name: str, deviation: float) -> None:
     if not 0 <= deviation < math.inf:
-        raise InputError(f"Expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
+        raise InputError(f"expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")

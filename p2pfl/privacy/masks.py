@@ -107,7 +107,7 @@ class Masks:
         largest = LIMIT * 2.0**-self.bits / (REACH * max(degree, 1))
         if not 0 < self.deviation < largest:
             raise InputError(
-                f"Expected a mask deviation above 0 and below {largest:.6g}, where {degree} masks at one peer stay on "
+                f"expected a mask deviation above 0 and below {largest:.6g}, where {degree} masks at one peer stay on "
                 f"a grid of {self.bits} bits, got {self.deviation}; change the deviation or the bits."
             )
 
@@ -123,7 +123,7 @@ class Masks:
         for peer in present:
             if self.topology.neighbours(peer) and not graph.neighbours(peer):
                 raise PrivacyError(
-                    f'Expected at least one neighbour of "{peer}" to be there, to mask its row with, got none; '
+                    f'expected at least one neighbour of "{peer}" to be there, to mask its row with, got none; '
                     "wait for them, or set another privacy.mode."
                 )
         return replace(self, topology=graph)
@@ -169,7 +169,7 @@ class Masks:
     def _key(self, edge: Edge, *, round: int, attempt: int) -> bytes:
         if edge not in self.secrets:
             raise PrivacyError(
-                f"Expected a shared secret for the edge {edge[0]}-{edge[1]}, which masks round {round}, got none; "
+                f"expected a shared secret for the edge {edge[0]}-{edge[1]}, which masks round {round}, got none; "
                 "exchange public keys with all neighbours before the first round."
             )
         return edge_key(self.secrets[edge], purpose="mask", a=edge[0], b=edge[1], round=round, attempt=attempt)

@@ -65,15 +65,15 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.participation <= 1:
             raise InputError(
-                f"Expected a participation above 0 and at most 1, got {self.participation}; 1 is everybody, always."
+                f"expected a participation above 0 and at most 1, got {self.participation}; 1 is everybody, always."
             )
         if not self.clip > 0:
-            raise InputError(f"Expected a clip above 0, got {self.clip}; leave it out to clip nothing.")
+            raise InputError(f"expected a clip above 0, got {self.clip}; leave it out to clip nothing.")
         for name, deviation in (("noise", self.noise), ("mask", self.mask)):
             if not 0 <= deviation < math.inf:
-                raise InputError(f"Expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
+                raise InputError(f"expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
         if not 1 <= self.bits <= 40:
-            raise InputError(f"Expected a grid of 1 to 40 bits, got {self.bits}; 20 resolve a millionth.")
+            raise InputError(f"expected a grid of 1 to 40 bits, got {self.bits}; 20 resolve a millionth.")
 
     @property
     def hidden(self) -> bool:
@@ -126,7 +126,7 @@ def private(
     if settings.mask > 0 and (masks is None or (masks.deviation, masks.bits) != (settings.mask, settings.bits)):
         got = "none" if masks is None else f"deviation {masks.deviation} on {masks.bits} bits"
         raise InputError(
-            f"Expected masks of deviation {settings.mask} on a grid of {settings.bits} bits, got {got}; "
+            f"expected masks of deviation {settings.mask} on a grid of {settings.bits} bits, got {got}; "
             "build the masks from the same settings."
         )
     return PrivateNeighbourhood(
@@ -307,7 +307,7 @@ def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
     finite = np.isfinite(values).all(axis=-1)  # [G]
     if not finite.all():
         raise LearningError(
-            f"Expected the row of {peers[int(np.argmin(finite))]} to be finite before it is released, got NaN or "
+            f"expected the row of {peers[int(np.argmin(finite))]} to be finite before it is released, got NaN or "
             "infinity; lower the learning rate or look at its data."
         )
 
@@ -320,6 +320,6 @@ def _check_range(values: Floats, *, peers: tuple[str, ...], bits: int) -> None:
         _check_finite(values, peers=peers)
         worst = int(np.argmax(largest))
         raise PrivacyError(
-            f"Expected every released value of {peers[worst]} below {limit:.6g} in magnitude, where a grid of {bits} "
+            f"expected every released value of {peers[worst]} below {limit:.6g} in magnitude, where a grid of {bits} "
             f"bits is exact, got {largest[worst]:.6g}; clip, lower the learning rate or use fewer bits."
         )

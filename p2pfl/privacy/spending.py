@@ -114,7 +114,7 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
         least, most = most, 2 * most
         if most > 100:
             raise InputError(
-                f"Expected an epsilon that costs noise, got {epsilon} for {rounds} rounds of which a peer joins "
+                f"expected an epsilon that costs noise, got {epsilon} for {rounds} rounds of which a peer joins "
                 f"{probability}; ask for less."
             )
     for _ in range(_HALVINGS):

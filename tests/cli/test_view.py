@@ -50,7 +50,7 @@ def test_a_log_has_one_line_for_each_round_when_all_peers_have_ended_it(resolved
         lines.observe(learning(peer, "peer1"))
     heading, privacy, begins = capsys.readouterr().err.splitlines()
     assert heading.startswith("experiment: 3 peers on complete, wine (iid), ")
-    assert privacy.startswith("privacy: nothing is hidden")
+    assert privacy.startswith("privacy: rows are sealed")
     assert begins == "all 3 peers are there, learning begins"
     lines.observe(record("peer0", accuracy=0.25))
     lines.observe(record("peer1", accuracy=0.5))
@@ -117,7 +117,7 @@ SUMMARY = {
     "peer_memory": 30_000_000,
     "bytes_sent": 1_000_000,
     "missed": 2,
-    "privacy": {"statement": "nothing is hidden"},
+    "privacy": {"statement": "rows are sealed"},
 }
 
 
@@ -131,7 +131,7 @@ def test_the_summary_answers_what_learning_together_gave(capsys, tmp_path):
         "one model on all data 0.875",
         "3 rounds of 1 exchange in 2.0 s, 1.0 s to start, 1.0 MB sent by 2 peers, 30.0 MB of private memory a peer",
         "2 rows did not come in time; their masks did not cancel",
-        "privacy: nothing is hidden",
+        "privacy: rows are sealed",
         f"run directory: {tmp_path}",
     ):
         assert line in said

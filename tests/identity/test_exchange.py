@@ -94,9 +94,9 @@ def test_a_weak_public_key_is_refused(public):
 
 def test_keys_of_the_wrong_length_are_refused():
     ada, _ = pair()
-    with pytest.raises(InputError, match="Expected a public key of 32 bytes, got 31"):
+    with pytest.raises(InputError, match="expected a public key of 32 bytes, got 31"):
         ada.shared(bytes(31))
-    with pytest.raises(InputError, match="Expected a private key of 32 bytes, got 33"):
+    with pytest.raises(InputError, match="expected a private key of 32 bytes, got 33"):
         ExchangeKey(bytes(33))
 
 

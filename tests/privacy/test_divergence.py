@@ -142,7 +142,7 @@ def test_the_accountant_of_rounds_agrees_with_renyi_from_below():
     ],
 )
 def test_a_number_out_of_range_is_refused(wrong):
-    with pytest.raises(InputError, match=r"^Expected .*, got "):
+    with pytest.raises(InputError, match=r"^expected .*, got "):
         wrong()
 
 

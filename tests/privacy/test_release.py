@@ -251,7 +251,7 @@ def test_a_value_beyond_the_grid_names_its_peer(part):
 
 @pytest.mark.parametrize("wrong", [{"clip": 0.0}, {"clip": math.nan}, {"noise": -1.0}, {"mask": math.inf}, {"bits": 0}])
 def test_settings_out_of_range_are_refused(wrong):
-    with pytest.raises(InputError, match="Expected a"):
+    with pytest.raises(InputError, match="expected a"):
         Settings(**wrong)
 
 
