@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ COMMANDS = [
 def test_every_block_of_python_runs_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "clinic", raising=False)  # of another test
     names = {}
     for language, block in BLOCKS:
         file = re.match(r"# (\w+\.(?:py|toml))\n", block)

@@ -25,7 +25,8 @@ ROOMS = {
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"wire", "transport"}
-ROOMS["cli"] = BELOW | {"peer", "simulation"}
+ROOMS["audit"] = (BELOW - {"wire", "transport"}) | {"simulation"}
+ROOMS["cli"] = BELOW | {"peer", "simulation", "audit"}
 
 PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhood", "algorithms"}
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}

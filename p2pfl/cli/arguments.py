@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
+
+FEWEST_TRIALS = 1000
+"""Of an audit: its standard error is then 0.06."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,6 +43,8 @@ def parser() -> argparse.ArgumentParser:
     peer.add_argument("--broker", metavar="URL", help="instead of transport.broker")
     _output(peer)
 
+    _identity(commands)
+
     broker = commands.add_parser("broker", help="the embedded broker on its own")
     broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     broker.add_argument("--port", type=int, default=1883, help="port, 0 for any free one (default: %(default)s)")
@@ -55,11 +60,45 @@ def parser() -> argparse.ArgumentParser:
     topology.add_argument("--plot", metavar="FILE", help="draw it")
     topology.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
+    _privacy(commands.add_parser("privacy", help="the guarantee by observer, and whether learning together can pay"))
+
+    _audit(commands)
+
     report = commands.add_parser("report", help="tables of a run")
     report.add_argument("run", metavar="RUN", help="a run directory")
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds")
     report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
     return top
+
+
+def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:
+    identity = commands.add_parser("identity", help="make a peer's key and list it in a roster of who may take part")
+    identity.add_argument("name", metavar="NAME", help="of the peer")
+    identity.add_argument("--keys", metavar="DIR", help="where NAME.pem is or goes, as trust.keys")
+    identity.add_argument("--roster", metavar="FILE", help="list it there, as trust.roster; made if it is missing")
+    change = identity.add_mutually_exclusive_group()
+    change.add_argument("--rotate", action="store_true", help="a new key, for which the present one vouches")
+    change.add_argument("--revoke", metavar="REASON", help="have the roster refuse the present key from now on")
+    identity.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def _privacy(command: argparse.ArgumentParser) -> None:
+    _experiment(command)
+    command.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
+    command.add_argument("--name", metavar="PEER", help="the one peer whose data are here (default: those of all are)")
+    command.add_argument("--no-baselines", action="store_true", help="do not compare with peers that learn alone")
+    command.add_argument("--plot", metavar="FILE", help="draw epsilon over rounds")
+    command.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def _audit(commands: Any) -> None:
+    audit = commands.add_parser("audit", help="attack what peers release and hold it against the guarantee")
+    _experiment(audit)
+    audit.add_argument(
+        "--trials", type=_trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
+    )
+    audit.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")
+    _output(audit)
 
 
 def _experiment(command: argparse.ArgumentParser) -> None:
@@ -74,6 +113,12 @@ def _output(command: argparse.ArgumentParser) -> None:
         "--runs", default="runs", metavar="DIR", help="where run directories go (default: %(default)s)"
     )
     command.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def _trials(text: str) -> int:
+    if _count(text) < FEWEST_TRIALS:
+        raise argparse.ArgumentTypeError(f"expected at least {FEWEST_TRIALS}, to measure anything, got {text}")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -45,6 +45,7 @@ def simulate(options: argparse.Namespace) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.peer.child import Done, live  # noqa: PLC0415
+    from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.report import Record, Run  # noqa: PLC0415
 
     experiment = _experiment(options, broker=options.broker)
@@ -55,6 +56,7 @@ def peer(options: argparse.Namespace) -> int:
             "give its address with --broker mqtt://host:1883"
         )
     resolved = plan(experiment, only=[options.name])
+    owned = credentials(experiment.trust, peer=options.name)
     folder = _folder(options, experiment, suffix=f"-{options.name}")
     summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
     own = Run(experiment, folder=folder)
@@ -67,9 +69,33 @@ def peer(options: argparse.Namespace) -> int:
                 summary["scores"] = event.scores
             lines.observe(event)
 
-        until_interrupted(live(resolved, options.name, url=url, folder=folder, tell=tell))
+        until_interrupted(live(resolved, options.name, url=url, folder=folder, owned=owned, tell=tell))
         own.finish(summary)
     return _finish(own.summary, folder, options)
+
+
+def identity(options: argparse.Namespace) -> int:
+    """``p2pfl identity``."""
+    from p2pfl.cli import identities  # noqa: PLC0415
+
+    roster = Path(options.roster) if options.roster else None
+    if options.revoke is not None:
+        if roster is None:
+            raise InputError("expected the roster that is to refuse the key, got none: name it with --roster")
+        done = identities.revoked(options.name, roster=roster, reason=options.revoke)
+    elif not options.keys:
+        raise InputError("expected the folder of the peer's key, got none: name it with --keys")
+    else:
+        change = identities.rotated if options.rotate else identities.shown
+        done = change(options.name, keys=Path(options.keys), roster=roster)
+    if options.json:
+        print(json.dumps(done.results()))
+        return 0
+    print(done.line)
+    if done.statement is not None and roster is None:
+        print(f'rotation = "{done.results()["statement"]}"')
+    print(done.told, file=sys.stderr)
+    return 0
 
 
 def broker(options: argparse.Namespace) -> int:
@@ -102,6 +128,27 @@ def topology(options: argparse.Namespace) -> int:
     return 0
 
 
+def privacy(options: argparse.Namespace) -> int:
+    """``p2pfl privacy``."""
+    from p2pfl.cli import privacy as guarantees  # noqa: PLC0415
+
+    resolved = guarantees.resolve(_experiment(options), only=options.name)
+    found = guarantees.facts(resolved)
+    if options.plot:
+        guarantees.check_drawable(found)
+    if not options.json:
+        guarantees.show(found)
+        sys.stdout.flush()  # the table stands while the comparison trains
+    if options.plot:
+        guarantees.draw(found, options.plot)
+    comparison = None if options.no_baselines else guarantees.compared(resolved, only=options.name)
+    if options.json:
+        print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
+    elif comparison is not None:
+        guarantees.say(comparison)
+    return 0
+
+
 def report(options: argparse.Namespace) -> int:
     """``p2pfl report``."""
     from p2pfl.report import Run  # noqa: PLC0415
@@ -114,6 +161,25 @@ def report(options: argparse.Namespace) -> int:
     else:
         tables.history(result)
     return 0
+
+
+def audit(options: argparse.Namespace) -> int:
+    """``p2pfl audit``."""
+    from p2pfl.audit import Effort  # noqa: PLC0415
+    from p2pfl.audit import audit as attacked  # noqa: PLC0415
+    from p2pfl.cli import audits  # noqa: PLC0415
+
+    experiment = _experiment(options)
+    resolved = plan(experiment)
+    folder = Path(options.out) if options.out else _folder(options, experiment, suffix="-audit")
+    audits.prepare(folder)
+    found = attacked(resolved, effort=Effort(trials=options.trials))
+    audits.keep(found, folder)
+    if options.json:
+        print(json.dumps(found.results() | {"folder": str(folder)}))
+    else:
+        audits.show(found, folder)
+    return 1 if found.broken else 0
 
 
 def _experiment(options: argparse.Namespace, *, broker: str | None = None) -> Experiment:

@@ -19,9 +19,11 @@ The regime of one step is DECOR's; see :mod:`p2pfl.privacy.masks`.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -32,13 +34,19 @@ from p2pfl.errors import InputError
 from p2pfl.privacy import divergence
 from p2pfl.privacy.accountant import Adjacency, Guarantee, account, sensitivity
 from p2pfl.privacy.colluders import Rows, worst_rows
-from p2pfl.privacy.leakage import Cover, Floats
+from p2pfl.privacy.leakage import Cover, Floats, Ints
 from p2pfl.topology import Topology, Weights, check_connected, metropolis
 
 _SLACK = 1e-9
 """Part of the guarantee that is given up, so that rounding never exceeds it."""
 _SETS = 30
 """After how many sets of colluders the search scales the noises it has until they hold."""
+_THOROUGH = 3
+"""After how many thorough searches it does so anyway: each takes seconds for a thousand peers,"""
+_NEAR = 5e-4
+"""and by how large an excess of the guarantee at once: that much more noise costs less than to search again."""
+_FEW = 200
+"""Sets of colluders that are tried while the noises are still sought."""
 
 
 @dataclass(frozen=True)
@@ -132,40 +140,39 @@ def calibrate(
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
     allowed = (total / change * (1 - _SLACK)) ** 2 / rounds
     prices = _Prices.of(graph, weights, steps=steps, horizon=horizon)
-    noise, mask = _noises(graph, prices, allowed=allowed, colluders=colluders, overhead=overhead, seed=seed)
-    guarantee = account(
-        graph,
-        clip=clip,
-        noise=noise,
-        mask=mask,
-        bits=bits,
-        rounds=rounds,
-        adjacency=adjacency,
-        colluders=colluders,
-        size=size,
-        seed=seed,
-    )
+    bound = _Bound(allowed, len(graph.peers), {})
+    given: dict[str, Any] = {"clip": clip, "bits": bits, "rounds": rounds, "adjacency": adjacency, "size": size}
+    for searches in itertools.count(1):
+        noise, mask = _noises(graph, prices, bound, colluders=colluders, overhead=overhead, seed=seed)
+        guarantee = account(graph, noise=noise, mask=mask, colluders=colluders, seed=seed, **given)
+        if guarantee.mu <= total:
+            break
+        near = guarantee.mu <= total * (1 + _NEAR) or searches == _THOROUGH
+        if near or not bound.add(graph, guarantee.colluders):  # scaling both leaves the worst set the worst
+            excess = guarantee.mu / total * (1 + _SLACK)
+            noise, mask = noise * excess, mask * excess
+            scaled = account(graph, noise=noise, mask=mask, colluders=guarantee.colluders, **given)
+            guarantee = replace(scaled, observer=guarantee.observer, search=guarantee.search)
+            break
     return Calibration(noise, mask, total, guarantee, prices.cost(noise, mask))
 
 
 def _noises(
-    graph: Topology, prices: _Prices, *, allowed: float, colluders: int, overhead: float, seed: int
+    graph: Topology, prices: _Prices, bound: _Bound, *, colluders: int, overhead: float, seed: int
 ) -> tuple[float, float]:
-    """Solve for the sets of colluders known so far, find the worst set for that, and again until it is known."""
-    bound = _Bound(allowed, {})
-    noise, mask = 1.0, 10.0  # any, to start with a set
+    """Solve for the sets of colluders known so far, find the worst of a few for that, and again until it is known.
+
+    A few sets find the noises; that no other set is worse, the thorough search of the caller has to tell.
+    """
+    noise, mask = bound.best(prices, overhead) if bound.sets else (1.0, 10.0)  # any, to start with a set
     while True:
         cover = Cover.of(graph, noise=noise, mask=mask)
-        rows, leak, _ = worst_rows([(1, cover)], count=colluders, seed=seed)
-        if bound.sets and leak <= allowed * (1 + _SLACK / 2):
+        rows, leak, _ = worst_rows([(1, cover)], count=colluders, seed=seed, limit=_FEW)
+        if bound.sets and leak <= bound.allowed * (1 + _SLACK / 2):
             return noise, mask
-        if rows in bound.sets or len(bound.sets) == _SETS:  # scaling both leaves the worst set the worst
-            return noise * math.sqrt(leak / allowed), mask * math.sqrt(leak / allowed)
-        bound.sets[rows] = tuple(_spectra(cover, rows))
-        noise, mask = bound.mixed(overhead)
-        # Masks of one round are mixed away where less of them is left than private noise has to leave.
-        if prices.left * mask**2 > noise**2 / len(graph.peers):
-            noise, mask = bound.cheapest(prices)
+        if not bound.add(graph, [graph.peers[row] for row in rows]):
+            return noise * math.sqrt(leak / bound.allowed), mask * math.sqrt(leak / bound.allowed)
+        noise, mask = bound.best(prices, overhead)
 
 
 @dataclass(frozen=True)
@@ -229,11 +236,14 @@ class _Bound:
     ----------
     allowed
         Largest leak of one round.
+    peers
+        How many.
     sets
         The components of honest peers that each set leaves.
     """
 
     allowed: float
+    peers: int
     sets: dict[Rows, tuple[_Spectrum, ...]]
 
     @property
@@ -246,10 +256,23 @@ class _Bound:
         """Private noise that no masks could lower."""
         return 1 / math.sqrt(self.allowed * min(part.count for parts in self.sets.values() for part in parts))
 
-    def mixed(self, overhead: float) -> tuple[float, float]:
-        """Noise a little over the floor, and its mask."""
+    def add(self, graph: Topology, colluders: Collection[str]) -> bool:
+        """Learn of a set of colluders, unless it is known or there are enough."""
+        cover = Cover.of(graph, noise=1.0, mask=1.0)  # where masks are: their size does not matter
+        kept = cover.honest(colluders)
+        rows = tuple(np.setdiff1d(np.arange(len(cover.peers)), kept).tolist())
+        if rows in self.sets or len(self.sets) == _SETS:
+            return False
+        self.sets[rows] = tuple(_spectra(cover, kept))
+        return True
+
+    def best(self, prices: _Prices, overhead: float) -> tuple[float, float]:
+        """Noise and mask that cost least."""
         noise = min(self.local, self.floor * math.sqrt(1 + overhead))
-        return noise, self.mask(noise)
+        mask = self.mask(noise)
+        # Masks of one round are mixed away where less of them is left than private noise has to leave.
+        mixed = prices.left * mask**2 <= noise**2 / self.peers
+        return (noise, mask) if mixed else self.cheapest(prices)
 
     def cheapest(self, prices: _Prices) -> tuple[float, float]:
         """Noise between floor and local at which J is least, and its mask."""
@@ -312,9 +335,8 @@ class _Spectrum:
         return float(mask) * (1 + 1e-12)
 
 
-def _spectra(cover: Cover, rows: Rows) -> Iterator[_Spectrum]:
-    """Components of the honest peers if these rows collude; every mask counts as one."""
-    kept = np.setdiff1d(np.arange(len(cover.peers)), rows)
+def _spectra(cover: Cover, kept: Ints) -> Iterator[_Spectrum]:
+    """Components of the honest peers if only these rows are honest; every mask counts as one."""
     count, label = csgraph.connected_components(cover.masks[kept][:, kept], directed=False)
     for number in range(count):
         part = kept[label == number]

@@ -117,14 +117,15 @@ def spending(
         axes.plot(rounds, values, color=f"C{number}", linewidth=2, marker=marker, label=f"{observer}: {values[-1]:.3g}")
     if budget is not None:
         axes.axhline(budget, color="0.4", linestyle="--", linewidth=1.5, label=f"budget: {budget:g}")
-    axes.set_yscale("log", subs=[2, 5])
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
+    if min(values[0] for values in curves.values()) > 0:  # very much noise costs nothing at this delta
+        axes.set_yscale("log", subs=[2, 5])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("round")
     axes.set_ylabel(f"epsilon at delta {delta:g}")
     axes.grid(visible=True, which="both", color="0.9")
     axes.set_title(title, loc="left")
-    axes.legend(title=f"known to, after round {rounds[-1]}")
+    axes.legend(title=f"after round {rounds[-1]}, against")
     if path is not None:
         keep(picture, path)
     return picture

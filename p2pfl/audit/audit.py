@@ -1,0 +1,269 @@
+"""All attacks on one experiment, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from p2pfl.audit.canaries import COUNT, Canaries, plant
+from p2pfl.audit.claims import KEYS, Claim, claims
+from p2pfl.audit.game import TRIALS, Game, play
+from p2pfl.audit.inversion import ITERATIONS, SAMPLES, Inversions, invert
+from p2pfl.audit.membership import ROUNDS, SHADOWS, Inference, infer
+from p2pfl.audit.observers import Observer
+from p2pfl.audit.pipeline import Fresh
+from p2pfl.data import Federation
+from p2pfl.errors import ModelError
+from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.plan import learner
+from p2pfl.experiment.reading import check, plain
+from p2pfl.identity import SecretSource, Source
+from p2pfl.learning import TorchLearner
+from p2pfl.privacy.spending import Cost, spent
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work the attacks are given.
+
+    Parameters
+    ----------
+    trials
+        Games of each player.
+    canaries
+        How many, about.
+    rounds, shadows
+        Of membership inference.
+    samples, iterations
+        Of inversion.
+    keys
+        Among which no two may be alike.
+    """
+
+    trials: int = TRIALS
+    canaries: int = COUNT
+    rounds: int = ROUNDS
+    shadows: int = SHADOWS
+    samples: int = SAMPLES
+    iterations: int = ITERATIONS
+    keys: int = KEYS
+
+
+@dataclass(frozen=True)
+class Promise:
+    r"""What the accountant says that an observer can learn at most.
+
+    Parameters
+    ----------
+    observer, colluders, victim
+        Who of whom.
+    mu
+        Of one release; infinite where nothing is promised.
+    epsilon, delta, rounds
+        Of all rounds.
+    """
+
+    observer: str
+    colluders: tuple[str, ...]
+    victim: str
+    mu: float
+    epsilon: float
+    delta: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the attacks found.
+
+    Parameters
+    ----------
+    name, mode
+        Of the experiment, and of its privacy.
+    clip, noise, mask
+        What hides the rows.
+    promises, claims, games, canaries, inferences, inversions
+        By attack.
+    """
+
+    name: str
+    mode: str
+    clip: float
+    noise: float
+    mask: float
+    promises: tuple[Promise, ...]
+    claims: tuple[Claim, ...]
+    games: tuple[Game, ...]
+    canaries: tuple[Canaries, ...]
+    inferences: tuple[Inference, ...]
+    inversions: Inversions
+
+    @property
+    def promised(self) -> bool:
+        """Whether differential privacy is claimed at all."""
+        return any(math.isfinite(promise.mu) for promise in self.promises)
+
+    @property
+    def broken(self) -> list[str]:
+        """Each claim that does not hold, in a sentence."""
+        said = [
+            f"{claim.name}: expected at most {claim.allowed:.6g}, got {claim.measured:.6g}"
+            for claim in self.claims
+            if claim.broken
+        ]
+        said += [
+            f"the {game.player} player of {game.observer} sees more of {game.victim} in {_times(game.releases)} than "
+            f"is accounted: mu is above {game.lower:.3g} instead of at most {game.accounted:.3g}"
+            for game in self.games
+            if game.broken
+        ]
+        said += [
+            f"{each.observer} tells canaries too well: mu is above {each.lower:.3g} instead of at most "
+            f"{each.accounted:.3g}"
+            for each in self.canaries
+            if each.broken
+        ]
+        said += [
+            f"{each.observer} tells members too well by {each.attack} after round {each.round}: an area of "
+            f"{each.auc:.3f} instead of at most {each.ceiling:.3f}"
+            for each in self.inferences
+            if each.broken
+        ]
+        return said
+
+    def results(self) -> dict[str, Any]:
+        """Everything but the pictures, for machines; what is infinite is ``None``."""
+        found = asdict(replace(self, inversions=Inversions(self.inversions.truth[:0], ())))
+        del found["inversions"]
+        held: dict[str, Sequence[Claim | Game | Canaries | Inference]] = {
+            "claims": self.claims,
+            "games": self.games,
+            "canaries": self.canaries,
+            "inferences": self.inferences,
+        }
+        for name, parts in held.items():
+            found[name] = [table | {"broken": part.broken} for table, part in zip(found[name], parts, strict=True)]
+        found["inversions"] = [
+            {"observer": each.observer, "attack": each.attack, "psnr": each.psnr, "ssim": each.ssim}
+            | {"baseline": each.baseline, "recognised": each.recognised}
+            for each in self.inversions.found
+        ]
+        plain: dict[str, Any] = _finite(found | {"promised": self.promised, "broken": self.broken})
+        return plain
+
+
+def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = None, seed: int = 0) -> Audit:
+    """Attack an experiment's release, and hold what is found against what its accountant says.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved.
+    fresh
+        Makes the source of secrets of each run that is attacked; by default the one that peers use.
+    effort
+        How much work the attacks are given.
+    seed
+        Of coins, directions and samples.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import plan, read
+    >>> from p2pfl.identity import SeededSource
+    >>> resolved = plan(read({"topology": {"peers": 4}, "privacy": {"mode": "pairwise"}}))
+    >>> least = Effort(trials=2000, canaries=40, rounds=1, shadows=2, samples=1, iterations=10, keys=100)
+    >>> audit(resolved, fresh=SeededSource, effort=least).broken
+    []
+    """
+    fresh, effort = fresh or _secret, effort or Effort()
+    protection = plan.protection
+    settings = replace(protection.settings, participation=1.0)  # what is promised to those who take part
+    guarantees = protection.observers()
+    observers = [Observer.of(given, graph=protection.graph, settings=settings) for given in guarantees]
+    where: dict[str, Any] = {"graph": protection.graph, "weights": plan.weights, "fresh": fresh, "seed": seed}
+    delta = protection.wanted.delta
+    return Audit(
+        name=plan.experiment.name,
+        mode=protection.wanted.mode,
+        clip=settings.clip,
+        noise=settings.noise,
+        mask=settings.mask,
+        promises=tuple(_promise(observer, plan, delta=delta) for observer in observers),
+        claims=tuple(claims(protection.settings, **where, keys=effort.keys)),
+        games=tuple(play(settings, observers, **where, trials=effort.trials)),
+        canaries=tuple(
+            plant(settings, observers, **where, size=plan.learner.layout.size, delta=delta, count=effort.canaries)
+        ),
+        inferences=tuple(
+            infer(
+                settings,
+                observers,
+                **where,
+                federation=plan.federation,
+                train=lambda federation: _learner(plan.experiment, federation),
+                steps=plan.steps,
+                rounds=min(effort.rounds, plan.experiment.rounds),
+                shadows=effort.shadows,
+            )
+        ),
+        inversions=invert(
+            settings,
+            observers,
+            **where,
+            federation=plan.federation,
+            train=lambda federation: _learner(_one_step(plan.experiment), federation),
+            samples=effort.samples,
+            iterations=effort.iterations,
+        ),
+    )
+
+
+def _promise(observer: Observer, plan: Plan, *, delta: float) -> Promise:
+    rounds, epsilon = plan.protection.affordable, math.inf
+    if math.isfinite(observer.promised):
+        cost = Cost(observer.promised, plan.protection.settings.participation)
+        epsilon = spent({cost: rounds}, delta=delta)
+    return Promise(observer.name, observer.colluders, observer.victim, observer.promised, epsilon, delta, rounds)
+
+
+def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:
+    found = learner(experiment, federation)
+    if not isinstance(found, TorchLearner):
+        raise ModelError(f"expected a torch model to attack, got a learner of type {type(found).__name__}")
+    return found
+
+
+def _one_step(experiment: Experiment) -> Experiment:
+    """One step of gradient descent on one sample."""
+    table = plain(experiment)
+    table["learning"] |= {
+        "algorithm": "fedavg",
+        "optimizer": "sgd",
+        "options": {},
+        "schedule_options": {},
+        "rate": experiment.learning.rate or 0.1,
+        "batch": 1,
+        "epochs": 1,
+        "steps": 1,
+    }
+    table["learning"].pop("schedule", None)
+    return check(table)
+
+
+def _secret(number: int) -> Source:
+    del number
+    return SecretSource()
+
+
+def _times(releases: int) -> str:
+    return "one release" if releases == 1 else f"{releases} releases"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

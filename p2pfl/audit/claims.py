@@ -1,0 +1,192 @@
+"""What must hold exactly, whatever the noise: masks cancel, clips hold, sitting out does not show, keys are new."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from p2pfl.audit.pipeline import Floats, Fresh, Pipeline, numbers
+from p2pfl.identity import KEY_BYTES, SeededSource
+from p2pfl.neighbourhood import settled
+from p2pfl.privacy import Settings
+from p2pfl.privacy.stream import BLOCK
+from p2pfl.rows import draw
+from p2pfl.simulation.stacked import StackedNeighbourhood
+from p2pfl.topology import Topology, Weights
+
+KEYS = 300_000
+"""Keys among which no two may be alike: of 2^32 sources that could be behind them about ten pairs would be."""
+
+SIZE = 1000
+"""Length of the rows that are released."""
+
+LONG = BLOCK + SIZE
+"""One that is released piece by piece."""
+
+TURNS = 200
+"""Rounds in which a peer takes part or not."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One of them, and whether it holds.
+
+    Parameters
+    ----------
+    name, sentence
+        What is claimed, shortly and for people.
+    measured, allowed
+        What was found, and the most that would do.
+    """
+
+    name: str
+    sentence: str
+    measured: float
+    allowed: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether it does not hold."""
+        return not self.measured <= self.allowed
+
+
+def claims(
+    settings: Settings, *, graph: Topology, weights: Sequence[Weights], fresh: Fresh, seed: int = 0, keys: int = KEYS
+) -> list[Claim]:
+    """Check all that apply to these settings.
+
+    Parameters
+    ----------
+    settings, graph, weights
+        The pipeline's.
+    fresh
+        Makes the sources of new runs.
+    seed
+        Of rows.
+    keys
+        How many to draw.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> of = {"graph": ring(3), "weights": [metropolis(ring(3))], "fresh": SeededSource, "keys": 1000}
+    >>> [claim.broken for claim in claims(Settings(clip=1.0, noise=0.1, mask=2.0), **of)]
+    [False, False, False, False]
+    """
+    found = []
+    if settings.mask > 0:
+        found.append(cancelled(settings, graph=graph, weights=weights, seed=seed))
+    if not math.isinf(settings.clip):
+        found.append(clipped(settings, graph=graph, weights=weights, seed=seed))
+    if settings.hidden and settings.participation < 1:
+        found += secret(settings, graph=graph, weights=weights, seed=seed)
+    if settings.hidden:
+        found += distinct(fresh, peers=graph.peers, count=keys)
+    return found
+
+
+def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> Claim:
+    """Masks that every peer draws by itself, as devices do, sum to zero to the last bit."""
+    bare = replace(settings, noise=0.0, participation=1.0)
+    pipeline = Pipeline.keyed(bare, graph=graph, weights=weights, source=SeededSource(seed))
+    nothing = np.zeros((1, SIZE))
+    total = sum(_released(pipeline, peer, nothing, since=nothing)[0] for peer in graph.peers)
+    left = float(np.abs(total).max())  # sums of grid points are exact
+    return Claim("masks cancel", "What masks add to one row they take from another, to the last bit.", left, 0.0)
+
+
+def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> Claim:
+    """However large an update is, under the same keys it moves what is released by no more than the clip."""
+    whole = replace(settings, participation=1.0)
+    pipeline = Pipeline.keyed(whole, graph=graph, weights=weights, source=SeededSource(seed))
+    since, direction = draw(seed, "audit clip").standard_normal((2, 1, LONG))
+    masses = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight makes it longer
+    still, moved = (
+        _released(pipeline, graph.peers[0], since + length * direction, since=since, masses=masses)
+        for length in (0.0, 1000.0 * settings.clip)
+    )
+    reach = float(np.linalg.norm(moved - still))
+    grid = 2.0**-settings.bits * math.sqrt(LONG) if settings.hidden else 1e-9 * float(np.abs(since).max())
+    return Claim(
+        "updates are clipped",
+        "However large an update is, it moves the released row by no more than the clip.",
+        reach,
+        settings.clip * (1 + 1e-9) + grid,
+    )
+
+
+def secret(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> list[Claim]:
+    """Who sits out releases what he would with an update of nothing, and as many do as are accounted."""
+    sure = replace(settings, participation=1.0)
+    drawn, fixed = (
+        Pipeline.keyed(each, graph=graph, weights=weights, source=SeededSource(seed)) for each in (settings, sure)
+    )
+    nothing = np.zeros((1, SIZE))
+    update = draw(seed, "audit participation").standard_normal((1, SIZE))
+    update *= (1.0 if math.isinf(settings.clip) else settings.clip) / np.linalg.norm(update)
+    peer, odd, joined = graph.peers[0], 0.0, 0
+    for round in range(TURNS):
+        seen = _released(drawn, peer, update, since=nothing, round=round)
+        away, there = (
+            float(np.abs(seen - _released(fixed, peer, rows, since=nothing, round=round)).max())
+            for rows in (nothing, update)
+        )
+        odd, joined = max(odd, min(away, there)), joined + (there < away)
+    share = settings.participation
+    return [
+        Claim(
+            "sitting out does not show",
+            "Who sits out in secret releases what he would if his update were nothing.",
+            odd,
+            2.0 * 2.0**-settings.bits,
+        ),
+        Claim(
+            "as many sit out as are accounted",
+            f"Of {TURNS} turns a share of {share:g} is taken, but for chance (standard deviations off).",
+            abs(joined - TURNS * share) / math.sqrt(TURNS * share * (1 - share)),
+            5.0,
+        ),
+    ]
+
+
+def _released(
+    pipeline: Pipeline,
+    peer: str,
+    rows: Floats,
+    *,
+    since: Floats,
+    round: int = 0,
+    masses: torch.Tensor | None = None,
+) -> Floats:
+    """What one peer releases by itself, as a device does, ``[1, P]``."""
+    own = Weights((peer,), scipy.sparse.csr_array(np.ones((1, 1))))
+    net = pipeline.hidden(StackedNeighbourhood([own], round=round, seed=0), round=round)
+    return numbers(settled(net.release(torch.from_numpy(rows), since=torch.from_numpy(since), masses=masses)))
+
+
+def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[Claim]:
+    r"""No key comes twice: neither the first of many runs nor those of one run.
+
+    By the birthday bound :math:`n` keys of a source with :math:`K` states hold about
+    :math:`n^2 / 2K` equal pairs: ten for 300,000 and 32 bits, which is what a seed of torch or
+    numpy's old generators has. For 256 bits the chance of one is below :math:`10^{-60}`.
+    """
+    one = fresh(0)
+    many = {fresh(number).bytes(KEY_BYTES, purpose="exchange", peer=peers[0]) for number in range(count)}
+    few = {
+        one.bytes(KEY_BYTES, purpose="noise 0", peer=peers[number % len(peers)], round=number // len(peers))
+        for number in range(count)
+    }
+    sentence = "Among {} keys {} no two are alike, as they would be if only 2^32 seeds were behind them."
+    return [
+        Claim("keys of runs differ", sentence.format(f"{count:,}", "of as many runs"), float(count - len(many)), 0.0),
+        Claim("keys of a run differ", sentence.format(f"{count:,}", "of one run"), float(count - len(few)), 0.0),
+    ]
+
+
+__all__ = ["Claim", "cancelled", "claims", "clipped", "distinct", "secret"]

@@ -1,0 +1,203 @@
+"""One page that a person can read, complete in itself."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from p2pfl.audit.audit import Audit
+from p2pfl.audit.inversion import Inversions
+from p2pfl.audit.pictures import uri
+from p2pfl.audit.pipeline import Floats
+from p2pfl.audit.words import lessons, number, verdict
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+h1 { margin-bottom: 0 } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd }
+table { border-collapse: collapse; margin: .6rem 0 } th, td { padding: .25rem .8rem .25rem 0; text-align: left }
+th { font-weight: 600; border-bottom: 1px solid #999 } td + td.n, th.n { text-align: right }
+.verdict { padding: .7rem 1rem; border-left: 6px solid #2a7 ; background: #f2faf6 }
+.verdict.broken { border-color: #c33; background: #fdf3f3 } .bad { color: #c33; font-weight: 600 }
+.pictures img { image-rendering: pixelated; width: 72px; min-height: 12px; margin: 2px; border: 1px solid #ccc }
+.small { color: #666; font-size: 90% }
+"""
+
+LIMITS = """\
+An audit finds faults; it proves nothing private. A measured mu is what these attackers reached, the accounted one \
+is what no attacker can exceed, if the accountant's model holds.
+The games are played by an observer who knows everything but the one update, the accountant's adversary. Membership \
+and inversion are played by attackers who know less; where those fail little is proved, inversion in particular \
+fails long before differential privacy means anything.
+Peers that answer dishonestly, send echoes of a victim's row or choose what others train on are not played here. \
+Without noise, a neighbour who also sees the victim's other neighbours knows its exact update (Pasquini, Raynal, \
+Troncoso, S&P 2023): leaving out the server alone protects nobody.
+"""
+
+
+def page(audit: Audit) -> str:
+    """Return the page as HTML, pictures and style included."""
+    title = html.escape(f"Audit of {audit.name}")
+    hidden = f"mode {audit.mode}; clip {number(audit.clip)}, private noise {number(audit.noise)}, masks "
+    parts = [
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
+        f"<h1>{title}</h1>",
+        f'<p class="small">{html.escape(hidden)}{number(audit.mask)}</p>',
+        *_verdict(audit),
+        "<h2>What each observer could learn</h2>",
+        *_lessons(audit),
+        "<h2>Claims that must hold exactly</h2>",
+        *_claims(audit),
+        "<h2>The game: was it released, or not?</h2>",
+        *_games(audit),
+        "<h2>Canaries</h2>",
+        *_canaries(audit),
+        "<h2>Membership</h2>",
+        *_inferences(audit),
+        "<h2>Samples that came back</h2>",
+        *_pictures(audit.inversions),
+        "<h2>What this does not show</h2>",
+        *(f"<p>{html.escape(limit)}</p>" for limit in LIMITS.splitlines()),
+        "</body></html>",
+    ]
+    return "\n".join(parts)
+
+
+def _verdict(audit: Audit) -> Iterable[str]:
+    broken = audit.broken
+    yield f'<p class="verdict{" broken" if broken else ""}"><b>{html.escape(verdict(audit))}</b></p>'
+    if broken:
+        yield _list(broken, kind="bad")
+
+
+def _lessons(audit: Audit) -> Iterable[str]:
+    for lesson in lessons(audit):
+        yield f"<h3>{html.escape(lesson.observer)}</h3><p>Promised: {html.escape(lesson.promised)}.</p>"
+        yield _list(lesson.sentences)
+
+
+def _claims(audit: Audit) -> Iterable[str]:
+    if not audit.claims:
+        yield "<p>None: nothing is hidden.</p>"
+        return
+    rows = [
+        [claim.name, html.escape(claim.sentence), number(claim.measured), number(claim.allowed), _mark(claim.broken)]
+        for claim in audit.claims
+    ]
+    yield _table(["claim", "in words", "found", "at most", ""], rows)
+
+
+def _games(audit: Audit) -> Iterable[str]:
+    yield (
+        "<p>mu is the distance, in standard deviations, of what is seen with the update and without it; 0 shows "
+        "nothing, 1 is 69 % right guesses, 3 is 93 %. A build fails where even the lower bound of what was "
+        "measured (all bounds together hold in 999 audits of 1000) is above what is accounted.</p>"
+    )
+    rows = [
+        [
+            html.escape(game.observer),
+            game.victim,
+            game.player,
+            str(game.releases),
+            number(game.measured, infinite="all"),
+            number(game.lower, infinite="all"),
+            number(game.accounted),
+            _mark(game.broken, bounded=math.isfinite(game.accounted)),
+        ]
+        for game in audit.games
+    ]
+    yield _table(["observer", "victim", "player", "releases", "mu", "surely", "accounted", ""], rows)
+
+
+def _canaries(audit: Audit) -> Iterable[str]:
+    yield (
+        "<p>Updates of random directions, each planted by a coin in real rounds. Epsilon is what the guesses of one "
+        "run prove; such bounds are far below the truth for Gaussian noise.</p>"
+    )
+    rows = [
+        [
+            html.escape(each.observer),
+            str(each.count),
+            f"{each.auc:.3f}",
+            f"{each.tpr_percent:.3f}",
+            f"{each.tpr_permille:.3f}",
+            number(each.measured, infinite="all"),
+            number(each.accounted),
+            f"{each.epsilon:.2f}",
+            number(each.bound),
+            _mark(each.broken, bounded=math.isfinite(each.accounted)),
+        ]
+        for each in audit.canaries
+    ]
+    heads = ["observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "accounted", "epsilon above", "accounted"]
+    yield _table([*heads, ""], rows)
+
+
+def _inferences(audit: Audit) -> Iterable[str]:
+    if not audit.inferences:
+        yield "<p>No peer has enough samples.</p>"
+        return
+    yield (
+        "<p>Area under the ROC curve, 0.5 is chance, after each round; every peer learned from a random half of its "
+        "samples. Ceiling: the most that the guarantee leaves to any attack, 1 where there is none.</p>"
+    )
+    rows = [
+        [
+            html.escape(each.observer),
+            str(each.round),
+            each.attack,
+            f"{each.auc:.3f} ± {each.error:.3f}",
+            f"{each.ceiling:.3f}",
+            _mark(each.broken, bounded=each.ceiling < 1),
+        ]
+        for each in audit.inferences
+    ]
+    yield _table(["observer", "round", "attack", "AUC", "ceiling", ""], rows)
+
+
+def _pictures(inversions: Inversions) -> Iterable[str]:
+    truth = inversions.truth
+    low, high = float(truth.min()), float(truth.max())
+    yield (
+        "<p>The worst case: an update that is one step on one sample. PSNR in decibels, more is better for the "
+        "attacker; one that beats the constant by 3 dB counts as recognised.</p>"
+    )
+    rows = [["the truth", "", "", "", _strip(truth, low=low, high=high)]]
+    rows += [
+        [
+            html.escape(each.observer),
+            each.attack,
+            f"{each.psnr:.1f} dB (constant {each.baseline:.1f})",
+            "" if each.ssim is None else f"{each.ssim:.2f}",
+            _strip(each.pictures, low=low, high=high),
+        ]
+        for each in inversions.found
+    ]
+    yield f'<div class="pictures">{_table(["observer", "attack", "PSNR", "SSIM", "what came back"], rows)}</div>'
+
+
+def _strip(pictures: Floats, *, low: float, high: float) -> str:
+    """Some samples side by side."""
+    scaled = np.clip((pictures - low) / max(high - low, 1e-12), 0.0, 1.0)
+    return "".join(f'<img alt="" src="{uri(one)}">' for one in scaled)
+
+
+def _list(sentences: Sequence[str], *, kind: str = "") -> str:
+    items = "".join(f'<li class="{kind}">{html.escape(sentence)}</li>' for sentence in sentences)
+    return f"<ul>{items}</ul>"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML already."""
+    head = "".join(f"<th>{cell}</th>" for cell in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (it is what is marked)
+    if not bounded:
+        return "no claim"
+    return '<span class="bad">broken</span>' if broken else "holds"

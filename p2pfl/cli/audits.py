@@ -1,0 +1,71 @@
+"""An audit as tables and files."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from p2pfl.audit import Audit
+from p2pfl.audit.page import page
+from p2pfl.audit.words import lessons, number, verdict
+from p2pfl.cli.tables import grid
+from p2pfl.errors import StorageError
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder before work is spent on what goes into it.
+
+    Raises
+    ------
+    StorageError
+        It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"expected to write {folder}, got: {error.strerror}; choose another place") from None
+
+
+def keep(audit: Audit, folder: Path) -> None:
+    """Write ``audit.html`` and ``audit.json``.
+
+    Raises
+    ------
+    StorageError
+        They cannot be written.
+    """
+    try:
+        (folder / "audit.html").write_text(page(audit), "utf-8")
+        (folder / "audit.json").write_text(json.dumps(audit.results(), indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise StorageError(f"expected to write {folder}, got: {error.strerror}; choose another place") from None
+
+
+def show(audit: Audit, folder: Path) -> None:
+    """Print what each observer could learn, what was measured, and the verdict."""
+    console = Console(stderr=True, highlight=False)
+    for lesson in lessons(audit):
+        console.print(Text(lesson.observer, style="bold"), soft_wrap=True)
+        console.print(Text(f"  promised: {lesson.promised}"), soft_wrap=True)
+        for sentence in lesson.sentences:
+            console.print(Text(f"  {sentence}"), soft_wrap=True)
+    table = grid("game", "player", "releases", "mu", "surely", "accounted", "verdict")
+    for game in audit.games:
+        told = Text("broken", style="red") if game.broken else Text("holds", style="green")
+        if math.isinf(game.accounted):
+            told = Text("no claim", style="dim")
+        measured = [number(each, infinite="all") for each in (game.measured, game.lower)]
+        table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), told)
+    console.print()
+    console.print(table)
+    for claim in audit.claims:
+        console.print(Text(f"{claim.name}: {'BROKEN' if claim.broken else 'holds'}"))
+    console.print()
+    for sentence in audit.broken:
+        console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
+    console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
+    console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)

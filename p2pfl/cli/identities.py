@@ -1,0 +1,171 @@
+"""Who may take part: a peer's key pair on this device, and its line in a roster."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from p2pfl.errors import InputError, StorageError
+from p2pfl.experiment import schema
+from p2pfl.identity import Identity, Roster, SecretSource, fingerprint, rotation
+from p2pfl.peer.credentials import credentials
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did.
+
+    Attributes
+    ----------
+    peer, public
+        Whose key this is, and its public half.
+    file
+        Where the private half is, if it is on this device.
+    statement
+        By which the key before vouches for this one, after a rotation.
+    told
+        A sentence for people.
+    """
+
+    peer: str
+    public: bytes
+    file: Path | None
+    told: str
+    statement: bytes | None = None
+
+    @property
+    def line(self) -> str:
+        """The peer's line in a roster.
+
+        Examples
+        --------
+        >>> Done("ada", bytes(32), None, "").line[:24]
+        'ada = "ed25519:AAAAAAAAA'
+        """
+        return f'{self.peer} = "{self._key}"'
+
+    @property
+    def _key(self) -> str:
+        return f"ed25519:{base64.b64encode(self.public).decode()}"
+
+    def results(self) -> dict[str, str | None]:
+        """What ``--json`` prints."""
+        return {
+            "peer": self.peer,
+            "key": self._key,
+            "fingerprint": fingerprint(self.public),
+            "file": None if self.file is None else str(self.file),
+            "statement": None if self.statement is None else base64.b64encode(self.statement).decode(),
+        }
+
+
+def shown(name: str, *, keys: Path, roster: Path | None) -> Done:
+    """Make the identity of a peer if it has none, and put it into a roster.
+
+    Raises
+    ------
+    InputError
+        The name is none, a file cannot be used, or the roster has another key for that name.
+    PeerError
+        The roster revokes the key.
+    StorageError
+        A file cannot be written.
+    """
+    _check_name(name)
+    identity = credentials(schema.Trust(keys=str(keys)), peer=name).identity
+    told = f"{name} has the key {identity.fingerprint} in {_file(keys, name)}"
+    if roster is not None:
+        _read(roster, added=(name, identity.public)).write(roster)
+        told += f"; {roster} lists it"
+    return Done(name, identity.public, _file(keys, name), told)
+
+
+def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
+    """Give a peer a new key, for which its present one vouches, and keep the old one beside it.
+
+    The roster is written before the key is replaced: where it cannot be, nothing has changed.
+
+    Raises
+    ------
+    InputError, StorageError
+        As :func:`shown`; there is no key to rotate from.
+    PeerError
+        The roster has another key for that name.
+    """
+    _check_name(name)
+    path = _file(keys, name)
+    if not path.exists():
+        raise InputError(f"expected the key of {name} in {path}, got no such file: make it without --rotate")
+    old, new = Identity.load(path), Identity.generate(SecretSource(), peer=name)
+    statement = rotation(old, new.public, peer=name)
+    listed = None
+    if roster is not None:
+        before = _read(roster)
+        if old.public in before.revoked and before.peers.get(name) == old.public:  # it vouches for nothing any more
+            listed = replace(before, peers={**before.peers, name: new.public})
+        else:
+            listed = before.rotated(name, new.public, statement)
+    kept = path.with_name(f"{path.name}.{old.fingerprint.replace(' ', '')}")
+    fresh = path.with_name(f".{path.name}.part")
+    try:
+        fresh.unlink(missing_ok=True)  # of an attempt that was cut short; nobody has its public half
+        if not kept.exists():
+            old.save(kept)
+        new.save(fresh)
+        if roster is not None and listed is not None:
+            listed.write(roster)
+        fresh.replace(path)
+    except OSError as error:
+        raise StorageError(f"expected to write {path}, got: {error.strerror}: choose another folder") from None
+    except StorageError:
+        fresh.unlink(missing_ok=True)
+        raise
+    told = f"{name} has the new key {new.fingerprint} in {path}; the old one, {old.fingerprint}, is in {kept}"
+    return Done(name, new.public, path, told, statement)
+
+
+def revoked(name: str, *, roster: Path, reason: str) -> Done:
+    """Have a roster refuse the present key of a peer from now on.
+
+    Raises
+    ------
+    InputError
+        There is no such roster, it does not list the peer, or the reason is not one line.
+    StorageError
+        It cannot be written.
+    """
+    before = Roster.read(roster)
+    public = before.peers.get(name)
+    if public is None:
+        raise InputError(
+            f"{roster}: expected a peer of the roster, got {name!a:.40}: it lists {', '.join(before.peers) or 'nobody'}"
+        )
+    before.revoke(public, reason=reason).write(roster)
+    return Done(name, public, None, f"{roster} refuses {fingerprint(public)} of {name} from now on")
+
+
+def _read(path: Path, *, added: tuple[str, bytes] | None = None) -> Roster:
+    """A roster, with one more peer where it is not there yet."""
+    roster = Roster.read(path) if added is None or path.exists() else Roster({})
+    if added is None:
+        return roster
+    name, public = added
+    listed = roster.peers.get(name)
+    if listed is not None and listed != public and listed not in roster.revoked:
+        raise InputError(
+            f'{path}: expected no other key of "{name}", got {fingerprint(listed)} beside our {fingerprint(public)}: '
+            "use --keys with the folder of the listed key and --rotate to change it, or --revoke it first"
+        )
+    roster = replace(roster, peers={**roster.peers, name: public})
+    roster.check(name, public)  # not revoked
+    return roster
+
+
+def _file(keys: Path, name: str) -> Path:
+    return keys / f"{name}.pem"
+
+
+def _check_name(name: str) -> None:
+    """Before it becomes a part of a path."""
+    Roster({name: Identity.generate(SecretSource(), peer=name).public})

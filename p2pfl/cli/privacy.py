@@ -1,0 +1,315 @@
+"""What an experiment will give away and whether it can pay, before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from p2pfl.cli.tables import SHADES, grid, shaded
+from p2pfl.cli.tables import facts as print_facts
+from p2pfl.errors import InputError
+from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.protection import Protection
+from p2pfl.privacy import divergence
+from p2pfl.privacy.accountant import Guarantee, table
+from p2pfl.privacy.spending import Cost
+from p2pfl.report.budget import Budget
+from p2pfl.report.plots import spending
+from p2pfl.report.summary import describe
+from p2pfl.simulation.curator import Comparison, compare, needed
+
+POINTS = 32
+"""Rounds at which epsilon is computed for the plot;"""
+FEWER_POINTS = 8
+"""and where participation is secret: then each takes a convolution."""
+
+ADJACENCY = {
+    "zero-out": "one peer's updates, or nothing in their place",
+    "replace": "one peer's updates, or any others in their place",
+}
+
+
+def resolve(experiment: Experiment, *, only: str | None = None) -> Plan:
+    """The plan of an experiment, after what was spent on its data before.
+
+    Parameters
+    ----------
+    experiment
+        Its settings.
+    only
+        The one peer whose data are here; all by default.
+    """
+    resolved = plan(experiment, only=None if only is None else [only])
+    budget = Budget.of(experiment) if resolved.protection.claimed else None
+    if budget is None:
+        return resolved
+    peers = resolved.topology.peers if only is None else (only,)
+    before = budget.before(peers, delta=experiment.privacy.delta)
+    return replace(resolved, protection=resolved.protection.after(before))
+
+
+def facts(resolved: Plan) -> dict[str, Any]:
+    """The guarantee by observer, epsilon over rounds, and what they follow from; infinite numbers are ``None``."""
+    protection, wanted = resolved.protection, resolved.experiment.privacy
+    graph, settings = protection.graph, protection.settings
+    degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
+    rounds = protection.affordable if protection.claimed else protection.rounds
+    budget, against = Budget.of(resolved.experiment), observers(protection)
+    return {
+        "name": resolved.experiment.name,
+        "peers": len(graph.peers),
+        "mode": wanted.mode,
+        "claimed": protection.claimed,
+        "missing": _missing(protection),
+        "statement": describe(resolved, spent=None)["statement"],
+        "adjacency": wanted.adjacency,
+        "colluders": wanted.colluders,
+        "delta": wanted.delta,
+        "budget": wanted.epsilon,
+        "spent_before": protection.spent({}) if protection.claimed else None,
+        "budget_file": None if budget is None else str(budget.path),
+        "rounds": protection.rounds,
+        "affordable": rounds,
+        "noise": settings.noise,
+        "mask": settings.mask,
+        "clip": _finite(settings.clip),
+        "participation": settings.participation,
+        "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
+        "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
+        "exchanges": resolved.steps,
+        "size": protection.size,
+        "observers": [_observer(protection, each) for each in against],
+        "curve": _curve(protection, against) if protection.claimed else None,
+    }
+
+
+def observers(protection: Protection) -> list[Guarantee]:
+    """One round's guarantees as :meth:`Protection.observers` gives them, without a second search for the worst set."""
+    settings, wanted = protection.settings, protection.wanted
+    count = min(wanted.colluders, len(protection.graph.peers) - 1)
+    few = table(
+        protection.graph,
+        clip=settings.clip,
+        noise=settings.noise,
+        mask=settings.mask,
+        bits=settings.bits,
+        adjacency=wanted.adjacency,
+        colluders=min(1, count),
+        size=protection.size,
+    )
+    known = [len(each.colluders) for each in few]
+    return few if count in known else [*few[:-1], protection.guarantee, few[-1]]
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print the facts."""
+    console = Console(highlight=False)
+    lines = grid("who looks", "peer", "mu", "epsilon", "AUC", "TPR@1%", "worst set")
+    lines.title, lines.title_style = f"What all rounds of {found['name']} give away", "bold"
+    for each in found["observers"]:
+        style = "bold" if each["promised"] else ""
+        attack = each["attack"]
+        numbers = (_number(each["mu"]), _number(each["epsilon"]), f"{attack['auc']:.3f}", f"{attack['tpr']:.3f}")
+        lines.add_row(each["observer"], each["peer"], *numbers, each["search"], style=style)
+    console.print(lines)
+    console.print()
+    if found["missing"]:
+        console.print(Text(found["missing"], style="yellow"), soft_wrap=not console.is_terminal)
+        console.print()
+    print_facts(described(found))
+    if found["curve"] and len(found["curve"]["rounds"]) > 1 and found["curve"]["epsilon"][-1][-1] > 0:
+        console.print()
+        console.print(Text("\n".join(chart(found))))
+    console.print()
+    console.print(Text(found["statement"]), soft_wrap=not console.is_terminal)
+
+
+def described(found: Mapping[str, Any]) -> dict[str, str]:
+    """The facts but the table, for people."""
+    low, high = found["mask_graph"]["degree"]
+    degree = f"{low}" if low == high else f"{low} to {high}"
+    said = {"protected": f"{ADJACENCY[found['adjacency']]} ({found['adjacency']})"}
+    if found["claimed"]:
+        said["epsilon"] = f"at delta {found['delta']:g}, of the peer that is worst off"
+    said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
+    said["noise"] = f"{found['noise']:.3g} private in each number, clip {_number(found['clip'])}"
+    if found["mask"]:
+        peers = {0: "nobody colludes", 1: "any one peer colludes"}
+        who = peers.get(found["colluders"], f"any {found['colluders']} peers collude")
+        kind = "the neighbours" if found["mask_graph"]["kind"] == "same" else found["mask_graph"]["kind"]
+        said["masks"] = f"{found['mask']:.3g} in each number on each of {found['mask_graph']['edges']} edges"
+        said["mask graph"] = f"{kind}, {degree} mask neighbours a peer"
+        said["blur of a number"] = f"{found['blur']:.3g} or more if {who}"
+    if found["participation"] < 1:
+        said["participation"] = f"{found['participation']:g}, in secret: counted in epsilon, not in mu and the attacks"
+    allowed = "" if found["budget"] is None else f", of which epsilon {found['budget']:g} allows {found['affordable']}"
+    said["rounds"] = f"{found['rounds']}{allowed}"
+    said["exchanges a round"] = f"{found['exchanges']}"
+    if found["spent_before"]:
+        said["spent before"] = f"epsilon {found['spent_before']:.3g} by {found['budget_file']}, counted in the bold row"
+    return said
+
+
+def chart(found: Mapping[str, Any]) -> list[str]:
+    """Epsilon over rounds as shades, from the observer who knows least to the one against whom it is promised."""
+    curves, names = found["curve"]["epsilon"], [each["observer"] for each in found["observers"]]
+    promised = 1 + next(number for number, each in enumerate(found["observers"]) if each["promised"])
+    highest = max(curves[promised - 1][-1], found["budget"] or 0.0) or curves[-1][-1]
+    last = curves[-1] if promised < len(curves) else None
+    top = highest if last is None else min(max(highest, last[-1]), 1.5 * highest)
+    shown = curves[: len(curves) - (last is not None)]
+    lines = shaded(found["curve"]["rounds"], shown, top=top, line=found["budget"], above=last)
+    marks = [*SHADES[: len(shown)], "·"]
+    legend = [f"{mark} {name} {curve[-1]:.3g}" for mark, name, curve in zip(marks, names, curves, strict=False)]
+    budget = [] if found["budget"] is None else [f"╌ budget {found['budget']:g}"]
+    pairs = [legend[first : first + 2] for first in range(0, len(legend), 2)]
+    pairs[-1] += budget
+    return ["epsilon over rounds", *lines, *("   ".join(pair) for pair in pairs)]
+
+
+def draw(found: Mapping[str, Any], path: str) -> None:
+    """Draw epsilon over rounds.
+
+    Raises
+    ------
+    InputError
+        No epsilon is claimed, or nothing to draw with or nowhere to put it.
+    """
+    check_drawable(found)
+    curves = dict(zip((each["observer"] for each in found["observers"]), found["curve"]["epsilon"], strict=True))
+    title = f"{found['name']}: {found['peers']} peers"
+    spending(found["curve"]["rounds"], curves, delta=found["delta"], budget=found["budget"], title=title, path=path)
+
+
+def check_drawable(found: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` where there is no epsilon to draw."""
+    if not found["claimed"]:
+        raise InputError("expected an epsilon to draw, got an experiment that claims none: set privacy.epsilon")
+
+
+def compared(resolved: Plan, *, only: str | None = None) -> dict[str, Any] | None:
+    """What a trusted curator would reach and what peers reach alone, and a sentence; ``None`` without a claim."""
+    if not resolved.protection.claimed:
+        return None
+    if only is not None:
+        return {"pays": None, "sentence": f"not compared with learning alone, for only the data of {only} are here"}
+    with Console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
+        found = compare(resolved)
+    peers, epsilon = needed(resolved, found) if found.share else (None, None)
+    return {
+        "metric": found.metric,
+        "alone": found.alone,
+        "curator": found.curator,
+        "noiseless": found.noiseless,
+        "pays": found.pays,
+        "peers_needed": peers,
+        "epsilon_needed": epsilon,
+        "sentence": _verdict(resolved, found, peers=peers, epsilon=epsilon),
+    }
+
+
+def say(comparison: Mapping[str, Any]) -> None:
+    """Print whether learning together can pay."""
+    console = Console(highlight=False)
+    console.print()
+    style = "yellow" if comparison["pays"] is False else ""
+    console.print(Text(comparison["sentence"], style=style), soft_wrap=not console.is_terminal)
+
+
+def _verdict(resolved: Plan, found: Comparison, *, peers: int | None, epsilon: float | None) -> str:
+    protection = resolved.protection
+    spent = protection.total({protection.cost: protection.affordable or protection.rounds})
+    reached = "would break down" if found.curator is None else f"would reach {found.metric} {found.curator:.3f}"
+    said = f"even a trusted curator {reached} at epsilon {spent:.3g}, and peers alone reach {found.alone:.3f}"
+    if found.pays:
+        return f"learning together can pay: {said.removeprefix('even ')}; masks come close to the curator at best"
+    if found.hopeless:
+        still = "breaks down" if found.noiseless is None else f"reaches {found.noiseless:.3f}"
+        clip = protection.settings.clip
+        why = f"without any noise it {still}: the clip {clip:g}, the rounds or the learning rate are in the way"
+    elif peers is None or epsilon is None:
+        why = f"a 64th of the noise would still be too much, and without any it reaches {found.noiseless:.3f}"
+    else:
+        why = f"it would begin to pay with about {peers} peers of as much data each, or at epsilon {epsilon:.2g}"
+    return f"learning together would not pay: {said}; {why}"
+
+
+def _observer(protection: Protection, given: Guarantee) -> dict[str, Any]:
+    rounds = protection.affordable or protection.rounds
+    count, wanted = len(given.colluders), protection.wanted
+    mu = given.mu * math.sqrt(rounds)
+    attack = divergence.ceilings(mu)
+    return {
+        "observer": _who(given, peers=len(protection.graph.peers)),
+        "promised": protection.claimed and _promised(protection, given),
+        "adjacency": given.adjacency,
+        "colluders": list(given.colluders) if count < len(protection.graph.peers) - 1 else "everyone else",
+        "peer": given.peer,
+        "search": given.search,
+        "rounds": rounds,
+        "mu": _finite(mu),
+        "epsilon": _finite(_epsilon(protection, given, rounds)),
+        "delta": wanted.delta,
+        "local_epsilon": _finite(protection.total({Cost(given.local, protection.settings.participation): rounds})),
+        "attack": {"auc": attack.auc, "accuracy": attack.accuracy, "tpr": attack.tpr, "fpr": attack.fpr},
+    }
+
+
+def _who(given: Guarantee, *, peers: int) -> str:
+    count = len(given.colluders)
+    if count and count == peers - 1:
+        return "everyone else"
+    return {0: "broker", 1: "broker and any one neighbour"}.get(count, f"broker and any {count} colluders")
+
+
+def _promised(protection: Protection, given: Guarantee) -> bool:
+    return len(given.colluders) == min(protection.wanted.colluders, len(protection.graph.peers) - 1)
+
+
+def _epsilon(protection: Protection, given: Guarantee, rounds: int) -> float:
+    """After so many rounds; against whom the budget is kept, with what was spent before."""
+    costs = {Cost(given.mu, protection.settings.participation): rounds}
+    if protection.before and protection.claimed and _promised(protection, given):
+        return protection.spent(costs) or 0.0
+    return protection.total(costs)
+
+
+def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, Any]:
+    """Epsilon of each observer over rounds."""
+    last = protection.affordable or protection.rounds
+    points = POINTS if protection.settings.participation == 1 else FEWER_POINTS
+    rounds = sorted({round(each) for each in np.linspace(1, last, min(points, last))})
+    return {
+        "rounds": rounds,
+        "epsilon": [[_epsilon(protection, each, count) for count in rounds] for each in against],
+    }
+
+
+def _missing(protection: Protection) -> str | None:
+    """What a claim lacks, in a sentence."""
+    if protection.claimed:
+        return None
+    if protection.wanted.mode == "none":
+        return 'nothing is hidden: set privacy.mode to "pairwise", and privacy.epsilon for differential privacy'
+    settings = protection.settings
+    clipped, noisy = not math.isinf(settings.clip), settings.noise > 0
+    lacks, cure = "privacy.clip and privacy.noise", "set privacy.epsilon and both will be chosen"
+    if noisy:
+        lacks, cure = "privacy.clip", "set it"
+    elif clipped:
+        lacks, cure = "privacy.noise", "set privacy.epsilon and it will be chosen"
+    return f"no differential privacy is claimed, for that lacks {lacks}: {cure}"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> str:
+    return "inf" if value is None else f"{value:.3g}"

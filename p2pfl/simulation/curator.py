@@ -1,0 +1,217 @@
+r"""Whether learning together can pay at a guarantee: a trusted curator against everybody alone.
+
+A curator whom all n peers trusted would average their clipped updates and add the noise that hides
+any one of them. Per round, with S the sensitivity and :math:`\mu` of a round,
+
+.. math:: \frac1n \sum_i u_i + N\Bigl(0, \bigl(\tfrac{S}{n \mu}\bigr)^2\Bigr)
+
+No masks do better (see :mod:`p2pfl.privacy.leakage`: :math:`\mu^2 \ge S^2 / (n s^2)`), so where even
+that is not better than learning alone, the experiment need not be run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+import torch
+
+from p2pfl import topology as graphs
+from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip, State, learn, start
+from p2pfl.algorithms.baselines import alone
+from p2pfl.errors import InputError, RunError
+from p2pfl.experiment import Plan
+from p2pfl.identity import SeededSource
+from p2pfl.neighbourhood import Neighbourhood, settled
+from p2pfl.privacy import private
+from p2pfl.privacy.accountant import sensitivity
+from p2pfl.privacy.spending import Cost
+from p2pfl.simulation.engine import Attending, Inline
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
+
+HALVINGS = 6
+"""Simulations that look for the noise at which learning together begins to pay, and
+the power of two by which it is lowered at most."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A curator's mean score beside that of learning alone.
+
+    Parameters
+    ----------
+    metric
+        The score's name.
+    alone, curator
+        Mean scores; ``None`` where training broke down under the noise.
+    noiseless
+        The curator's without noise, clipped all the same; ``None`` where it was not needed.
+    share
+        The largest tried share of the curator's noise at which he is better than alone: 1 where he
+        is, ``None`` where he is not with one 64th of it.
+    """
+
+    metric: str
+    alone: float
+    curator: float | None
+    noiseless: float | None
+    share: float | None
+
+    @property
+    def pays(self) -> bool:
+        """Whether learning together can be better than alone."""
+        return self.share == 1.0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it is not the noise that is in the way."""
+        return not self.pays and not _better(self.noiseless, self.alone, metric=self.metric)
+
+
+def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
+    r"""Return scores ``[N]`` at the noise of a trusted curator with the guarantee of the plan.
+
+    The same experiment on the complete graph, where one exchange averages exactly, and each peer
+    adds :math:`f S / (\mu \sqrt n)`, in sum the curator's noise. Nothing leaves this process, so no
+    budget is charged.
+
+    Parameters
+    ----------
+    plan
+        With the data of all peers.
+    noise_share
+        f. The noise of the mean is that of n / f peers, or of f times less :math:`1/\mu`.
+
+    Raises
+    ------
+    InputError
+        No differential privacy is claimed, or the share is negative.
+    RunError
+        Training broke down under the noise.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import plan, read
+    >>> table = {"rounds": 2, "topology": {"peers": 4}, "data": {"name": "wine"}, "model": {"name": "linear"}}
+    >>> claimed = plan(read(table | {"privacy": {"mode": "pairwise", "epsilon": 8.0}}))
+    >>> tuple(curator(claimed)["accuracy"].shape)
+    (4,)
+    """
+    protection, peers = plan.protection, plan.topology.peers
+    if not protection.claimed:
+        raise InputError("expected a claim of differential privacy to compare with, got none: set privacy.epsilon")
+    if not noise_share >= 0:
+        raise InputError(f"expected a share of the noise of 0 or more, got {noise_share}: 1 is the curator's")
+    given = protection.settings
+    change = sensitivity(clip=given.clip, adjacency=protection.wanted.adjacency, bits=given.bits, size=protection.size)
+    noise = noise_share * change / (protection.guarantee.mu * math.sqrt(len(peers)))
+    settings = replace(given, noise=noise, mask=0.0)
+    seed, source = plan.experiment.seed, SeededSource(plan.experiment.seed)
+    faults = Faults(absence=plan.experiment.simulation.absence)  # no links, so none is lossy
+    weights = (graphs.metropolis(graphs.complete(len(peers)).named(peers)),)
+
+    def present(round: int) -> torch.Tensor:
+        return faults.present(peers, seed=seed, round=round)  # [N]
+
+    def neighbourhood(round: int) -> StackedNeighbourhood:
+        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults)
+
+    def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
+        return private(net, settings=settings, masks=None, source=source, round=round)
+
+    async def observe(round: int, state: State, net: StackedNeighbourhood) -> None:
+        """Only the end matters."""
+
+    coroutine = learn(
+        Attending(_averaging(plan.algorithm), present=present),
+        Inline(plan.learner, present=present, clock=time.perf_counter),
+        start(plan.learner, peers),
+        rounds=range(_rounds(plan)),
+        neighbourhood=neighbourhood,
+        private=hidden,
+        observe=observe,
+        stop=None if plan.stop is None else replace(plan.stop, steps=1),
+    )
+    return plan.learner.evaluate(settled(coroutine).rows, peers=peers)
+
+
+def compare(plan: Plan) -> Comparison:
+    """Compare the curator with learning alone; where he is not better, look for the noise at which he is.
+
+    At most eight simulations, of one seed: what they say is about right.
+
+    Parameters
+    ----------
+    plan
+        With the data of all peers, and a claim.
+
+    Raises
+    ------
+    InputError
+        No differential privacy is claimed.
+    """
+    single = alone(plan.learner, plan.topology.peers, rounds=_rounds(plan))
+    metric = next((name for name in single if name != "loss"), "loss")
+    own = float(single[metric].double().mean())
+
+    def score(share: float) -> float | None:
+        try:
+            return float(curator(plan, noise_share=share)[metric].double().mean())
+        except RunError:
+            return None
+
+    reached = score(1.0)
+    if _better(reached, own, metric=metric):
+        return Comparison(metric, own, reached, None, 1.0)
+    noiseless = score(0.0)
+    if not _better(noiseless, own, metric=metric):
+        return Comparison(metric, own, reached, noiseless, None)
+    share = None
+    least, most = 2.0**-HALVINGS, 1.0
+    for _ in range(HALVINGS):  # bisection of the exponent
+        middle = math.sqrt(least * most)
+        if _better(score(middle), own, metric=metric):
+            share = least = middle
+        else:
+            most = middle
+    return Comparison(metric, own, reached, noiseless, share)
+
+
+def needed(plan: Plan, found: Comparison) -> tuple[int, float]:
+    """How many peers, or else what epsilon, have the share of the curator's noise that pays.
+
+    Raises
+    ------
+    InputError
+        No share was found.
+    """
+    if not found.share:
+        raise InputError(
+            "expected a share of the noise at which learning together pays, got none: change the clip or the rounds"
+        )
+    protection = plan.protection
+    eased = Cost(protection.cost.mu / found.share, protection.cost.probability)
+    return math.ceil(len(plan.topology.peers) / found.share), protection.total({eased: _rounds(plan)})
+
+
+def _rounds(plan: Plan) -> int:
+    return plan.protection.affordable or plan.protection.rounds
+
+
+def _averaging(algorithm: Algorithm) -> Algorithm:
+    """The same with one exchange a round."""
+    if isinstance(algorithm, FedAvg):
+        return replace(algorithm, gossip=Gossip(1), diameter=1)
+    if isinstance(algorithm, DPSGD):
+        return replace(algorithm, gossip=Gossip(1))
+    raise InputError(
+        f"Expected FedAvg or DPSGD to compare with a curator, got {type(algorithm).__name__}; leave it out."
+    )
+
+
+def _better(one: float | None, other: float | None, *, metric: str) -> bool:
+    """Whether a score is better than another; no score, or one that is not a number, is not."""
+    if one is None or other is None:
+        return False
+    return one < other if metric == "loss" else one > other

@@ -1,0 +1,96 @@
+"""Builds that are broken on purpose, each of which the whole audit must notice; and the build as it is."""
+
+import builds
+import pytest
+
+from p2pfl.audit import Effort, audit
+from p2pfl.experiment import plan, read
+
+LITTLE = Effort(trials=8000, canaries=200, rounds=1, shadows=2, samples=1, iterations=5, keys=2000)
+
+PRIVATE = {"mode": "pairwise", "clip": 1.0, "noise": 1.0, "mask": 4.0}
+HIDDEN = {"mode": "pairwise", "mask": 4.0}
+NOISY = {"mode": "independent", "clip": 1.0, "noise": 1.0}
+REPLACED = {**PRIVATE, "adjacency": "replace"}
+
+
+def planned(privacy, **changes):
+    table = {"topology": {"kind": "ring", "peers": 8}, "data": {"name": "wine"}, "model": {"name": "linear"}}
+    return plan(read({**table, "learning": {"device": "cpu"}, "privacy": privacy, **changes}))
+
+
+def attacked(privacy, *, effort=LITTLE, fresh=builds.fresh):
+    return audit(planned(privacy), fresh=fresh, effort=effort)
+
+
+@pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN, NOISY, REPLACED, {"mode": "pairwise", "noise": 1.0}, {}])
+def test_the_build_as_it_is_breaks_no_claim(privacy):
+    found = attacked(privacy)
+    assert found.broken == []
+    assert found.promised == ("clip" in privacy)
+
+
+@pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN])
+def test_a_mask_that_both_ends_add_is_noticed(privacy, monkeypatch):
+    builds.wrong_sign(monkeypatch)
+    assert any(sentence.startswith("masks cancel") for sentence in attacked(privacy).broken)
+
+
+@pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN])
+def test_a_mask_that_returns_in_another_round_is_noticed(privacy, monkeypatch):
+    builds.reused_key(monkeypatch)
+    assert any("in 3 releases" in sentence for sentence in attacked(privacy).broken)
+
+
+@pytest.mark.parametrize("privacy", [PRIVATE, NOISY])
+def test_private_noise_that_is_not_added_is_noticed(privacy, monkeypatch):
+    builds.missing_noise(monkeypatch)
+    found = attacked(privacy)
+    assert any("optimal player of broker sees more" in sentence for sentence in found.broken)
+    assert any("canaries" in sentence for sentence in found.broken)
+
+
+@pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN, NOISY])
+def test_a_clean_own_row_that_is_mixed_is_noticed(privacy, monkeypatch):
+    builds.clean_own_row(monkeypatch)
+    assert any("learned player of broker sees more" in sentence for sentence in attacked(privacy).broken)
+
+
+@pytest.mark.parametrize("privacy", [PRIVATE, NOISY, HIDDEN])
+def test_secrets_behind_seeds_of_32_bits_are_noticed(privacy, monkeypatch):
+    builds.narrow_seed(monkeypatch)
+    effort = Effort(trials=2000, canaries=20, rounds=1, shadows=2, samples=1, iterations=2)
+    found = attacked(privacy, effort=effort, fresh=None)
+    assert any(sentence.startswith("keys of") for sentence in found.broken)
+
+
+@pytest.mark.parametrize(
+    ("build", "privacy", "said"),
+    [
+        (builds.half_of_the_noise, HIDDEN, "is accounted"),
+        (builds.shared_noise, PRIVATE, "is accounted"),
+        (builds.shared_noise, NOISY, "is accounted"),
+        (builds.noise_again, PRIVATE, "is accounted"),
+        (builds.noise_again, NOISY, "is accounted"),
+        (builds.no_clip, PRIVATE, "updates are clipped"),
+        (builds.one_block, PRIVATE, "updates are clipped"),
+        (builds.coin_before_noise, {**PRIVATE, "participation": 0.5}, "sitting out does not show"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_other_faults_are_noticed_as_well(build, privacy, said, monkeypatch):
+    build(monkeypatch)
+    assert any(said in sentence for sentence in attacked(privacy).broken)
+
+
+def test_secret_participation_as_it_is_breaks_no_claim():
+    found = attacked({**PRIVATE, "participation": 0.5})
+    assert found.broken == []
+    assert {"sitting out does not show", "as many sit out as are accounted"} <= {claim.name for claim in found.claims}
+
+
+def test_the_results_are_numbers_that_json_knows():
+    found = attacked({})
+    assert found.results()["promises"][0]["mu"] is None
+    assert found.results()["broken"] == []
+    assert {each["observer"] for each in found.results()["inversions"]} >= {"nothing hidden", "broker"}

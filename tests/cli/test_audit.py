@@ -1,0 +1,64 @@
+import json
+from functools import partial
+
+import pytest
+
+import p2pfl.audit
+from p2pfl.audit import Effort
+from p2pfl.privacy import PrivateNeighbourhood
+
+PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")]
+
+
+@pytest.fixture(autouse=True)
+def _little(monkeypatch):
+    """Less effort than a user is given: the attacks have tests of their own."""
+    little = partial(Effort, canaries=100, rounds=1, shadows=2, samples=1, iterations=5, keys=1000)
+    monkeypatch.setattr(p2pfl.audit, "Effort", little)
+
+
+def test_an_audit_writes_a_page_and_its_numbers_and_says_them(p2pfl, place):
+    said = p2pfl("audit", "small.toml", *PRIVATE, "--trials", 2000, "--out", "found")
+    assert said.status == 0
+    assert said.out == ""
+    assert "No attack saw more than the accountant allows." in said.err
+    assert "masks cancel: holds" in said.err
+    numbers = json.loads((place / "found" / "audit.json").read_text())
+    assert numbers["promised"]
+    assert numbers["broken"] == []
+    assert {game["observer"] for game in numbers["games"]} >= {"broker", "broker and everyone else"}
+    assert "Audit of small" in (place / "found" / "audit.html").read_text()
+
+
+def test_an_audit_of_what_claims_nothing_says_so_and_is_no_failure(p2pfl):
+    said = p2pfl("audit", "small.toml", "--trials", 1000)
+    assert said.status == 0
+    assert "Nothing is claimed, so nothing can be broken" in said.err
+    assert "runs/small-" in said.err
+
+
+def test_a_broken_claim_is_exit_status_1(p2pfl, monkeypatch):
+    monkeypatch.setattr(PrivateNeighbourhood, "_noise_keys", lambda *_: [])
+    said = p2pfl("audit", "small.toml", *PRIVATE, "--trials", 2000, "--json")
+    assert said.status == 1
+    assert said.err == ""
+    assert any("sees more" in sentence for sentence in json.loads(said.out)["broken"])
+
+
+@pytest.mark.parametrize("trials", ["0", "10", "many"])
+def test_too_few_trials_are_refused_in_one_sentence(p2pfl, trials):
+    said = p2pfl("audit", "small.toml", "--trials", trials)
+    assert said.status == 2
+    assert said.err.startswith("p2pfl: argument --trials: expected")
+    assert said.err.count("\n") == 1
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(p2pfl, place):
+    (place / "taken").write_text("")
+    said = p2pfl("audit", "small.toml", "--trials", 1000, "--out", "taken")
+    assert said.status == 1
+    assert said.err.startswith("p2pfl: expected to write taken")
+
+
+def test_the_command_explains_itself(p2pfl):
+    assert "p2pfl audit" in p2pfl("audit", "--help").out

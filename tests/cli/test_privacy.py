@@ -1,0 +1,207 @@
+import json
+import math
+
+import pytest
+
+from p2pfl.cli import privacy
+from p2pfl.cli.tables import shaded
+from p2pfl.experiment import plan, read
+from p2pfl.privacy import divergence
+from p2pfl.privacy.spending import Cost
+from p2pfl.report.budget import Budget
+
+CLAIM = ("--set", "privacy.mode=pairwise", "--set", "privacy.epsilon=8")
+QUICK = (*CLAIM, "--no-baselines")
+TABLE = {
+    "rounds": 6,
+    "topology": {"kind": "random_regular", "peers": 10, "degree": 4},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "privacy": {"mode": "pairwise", "epsilon": 8.0, "colluders": 2},
+}
+
+
+def facts(*changes):
+    return privacy.facts(privacy.resolve(read(TABLE, changes=changes)))
+
+
+def test_the_command_explains_itself(p2pfl):
+    said = p2pfl("privacy", "--help")
+    assert said.status == 0
+    assert "--no-baselines" in said.out
+
+
+def test_every_observer_has_a_line_and_the_budget_is_met(p2pfl):
+    said = p2pfl("privacy", "small.toml", *QUICK)
+    assert said.status == 0
+    for words in (
+        "broker ",
+        "broker and any one neighbour",
+        "everyone else",
+        "exchanges a round",
+        "zero-out",
+        "budget",
+    ):
+        assert words in said.out
+    assert "(8, 1e-05)-differential privacy" in said.out
+    assert all(len(line) <= 80 for line in said.out.splitlines() if "differential" not in line)
+
+
+def test_guarantees_are_those_of_the_plan_over_all_rounds():
+    protection = plan(read(TABLE)).protection
+    expected = protection.observers()
+    found = facts()["observers"]
+    assert [each["observer"] for each in found] == [
+        "broker",
+        "broker and any one neighbour",
+        "broker and any 2 colluders",
+        "everyone else",
+    ]
+    for each, given in zip(found, expected, strict=True):
+        assert each["mu"] == pytest.approx(given.mu * math.sqrt(6), rel=1e-12)
+        assert each["epsilon"] == pytest.approx(divergence.epsilon(each["mu"], delta=1e-5))
+        assert each["local_epsilon"] == pytest.approx(protection.total({protection.local: 6}))
+        assert each["attack"]["auc"] == divergence.ceilings(each["mu"]).auc
+        assert (each["peer"], each["search"], each["adjacency"]) == (given.peer, given.search, given.adjacency)
+    assert found[2]["promised"]
+    assert found[2]["epsilon"] == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("colluders", [0, 1, 9])
+def test_nobody_and_everybody_colluding_are_lines_too(colluders):
+    found = facts(f"privacy.colluders={colluders}", "privacy.mode=independent")
+    assert [each["promised"] for each in found["observers"]].count(True) == 1
+    assert len(found["observers"]) == 3
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_epsilon_over_rounds_rises_to_that_of_the_table(participation):
+    found = facts(f"privacy.participation={participation}", "rounds=40")
+    assert found["curve"]["rounds"][0] == 1
+    assert found["curve"]["rounds"][-1] == 40
+    for each, curve in zip(found["observers"], found["curve"]["epsilon"], strict=True):
+        assert curve == sorted(curve)
+        assert curve[-1] == each["epsilon"]
+
+
+def test_what_was_spent_before_leaves_fewer_rounds_and_counts_against_the_budget(tmp_path):
+    path = tmp_path / "spent.jsonl"
+    experiment = read(
+        TABLE, changes=[f"privacy.budget={path}", "privacy.noise=1", "privacy.mask=20", "privacy.clip=1", "rounds=60"]
+    )
+    whole = privacy.facts(privacy.resolve(experiment))
+    cost = plan(experiment).protection.cost
+    for round in range(whole["affordable"] // 3):
+        Budget(path).spend(["peer3"], run="earlier", round=round, cost=Cost(cost.mu * 1.2))
+    found = privacy.facts(privacy.resolve(experiment))
+    assert 0 < found["affordable"] < whole["affordable"]
+    assert 0 < found["spent_before"] < next(each["epsilon"] for each in found["observers"] if each["promised"]) <= 8
+    assert "spent before" in privacy.described(found)
+    other = privacy.facts(privacy.resolve(experiment, only="peer4"))
+    assert other["spent_before"] == 0
+
+
+def test_a_budget_of_which_nothing_is_left_is_said_beside_what_the_rounds_would_cost(tmp_path, capsys):
+    path = tmp_path / "spent.jsonl"
+    experiment = read(TABLE, changes=[f"privacy.budget={path}"])
+    Budget(path).spend(["peer3"], run="earlier", round=0, cost=Cost(5.0))
+    found = privacy.facts(privacy.resolve(experiment))
+    assert found["affordable"] == 0
+    privacy.show(found)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "6, of which epsilon 8 allows 0" in said
+    assert f"{found['spent_before']:.3g}" in said
+
+
+@pytest.mark.parametrize(("noise", "charted"), [(1e3, True), (1e6, False)])
+def test_noise_that_costs_next_to_nothing_is_shown_all_the_same(p2pfl, noise, charted):
+    sets = [f"--set=privacy.{each}" for each in ("mode=pairwise", "clip=1", f"noise={noise}", "bits=10")]
+    said = p2pfl("privacy", "small.toml", *sets, "--no-baselines", "--plot", "epsilon.svg")
+    assert said.status == 0
+    assert ("epsilon over rounds" in said.out) == charted
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        (["privacy.mode=none"], "nothing is hidden"),
+        ([], "lacks privacy.clip and privacy.noise"),
+        (["privacy.clip=1"], "lacks privacy.noise: set privacy.epsilon"),
+        (["privacy.noise=1"], "lacks privacy.clip: set it"),
+    ],
+)
+def test_what_a_claim_lacks_is_said_and_the_table_is_printed_all_the_same(p2pfl, changes, missing):
+    sets = [part for change in ["privacy.mode=pairwise", *changes] for part in ("--set", change)]
+    said = p2pfl("privacy", "small.toml", *sets)
+    assert said.status == 0
+    assert missing in " ".join(said.out.split())
+    assert "everyone else" in said.out
+    assert "epsilon over rounds" not in said.out
+    result = json.loads(p2pfl("privacy", "small.toml", *sets, "--json").out)
+    assert result["observers"][0]["mu"] is None
+    assert result["comparison"] is None
+
+
+def test_whether_learning_together_pays_is_said_in_one_sentence_after_the_table(p2pfl):
+    said = p2pfl("privacy", "small.toml", *CLAIM)
+    assert said.status == 0
+    last = said.out.splitlines()[-1]
+    assert last.startswith("learning together ")
+    assert "trusted curator" in last
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["privacy.epsilon=1", "rounds=10"], "it would begin to pay with about"),
+        (["privacy.clip=1e-6"], "without any noise it reaches"),
+        (["privacy.epsilon=1000", "privacy.clip=10"], "learning together can pay"),
+    ],
+)
+def test_the_verdict_names_what_is_in_the_way(changes, words):
+    found = privacy.compared(privacy.resolve(read(TABLE, changes=["privacy.colluders=1", *changes])))
+    assert words in found["sentence"]
+    assert found["pays"] == words.endswith("can pay")
+    if "peers of" in found["sentence"]:
+        assert f"about {found['peers_needed']} peers" in found["sentence"]
+
+
+def test_all_of_it_comes_as_json(p2pfl):
+    said = p2pfl("privacy", "small.toml", *CLAIM, "--json", "--peers", "5")
+    found = json.loads(said.out)
+    assert found["peers"] == 5
+    assert found["observers"][1]["colluders"]
+    assert found["observers"][-1]["colluders"] == "everyone else"
+    assert {"alone", "curator", "pays", "sentence"} <= set(found["comparison"])
+
+
+def test_with_one_peers_data_nothing_is_compared(p2pfl):
+    said = p2pfl("privacy", "small.toml", *CLAIM, "--name", "peer1")
+    assert said.status == 0
+    assert "only the data of peer1 are here" in said.out
+    assert p2pfl("privacy", "small.toml", *CLAIM, "--name", "eve").status == 2
+
+
+def test_a_picture_is_drawn_of_what_is_claimed(p2pfl, place):
+    assert p2pfl("privacy", "small.toml", *QUICK, "--plot", "epsilon.svg").status == 0
+    picture = (place / "epsilon.svg").read_text("utf-8")
+    assert picture.startswith("<?xml")
+    said = p2pfl("privacy", "small.toml", "--plot", "none.svg")
+    assert (said.status, said.out) == (2, "")
+    assert "claims none" in said.err
+    assert p2pfl("privacy", "small.toml", *QUICK, "--plot", "epsilon.odd").status == 2
+
+
+def test_wrong_input_is_refused_in_one_sentence(p2pfl):
+    assert p2pfl("privacy", "nowhere.toml").status == 2
+    said = p2pfl("privacy", "small.toml", *CLAIM, "--set", "privacy.colluders=2")
+    assert said.status == 2
+    assert said.err.count("\n") == 1
+
+
+def test_a_chart_keeps_to_its_width_whatever_is_in_it():
+    for top in (0.003, 1.0, 77.0, 1e5):
+        lines = shaded([1, 2, 9], [[top / 9, top / 3, top]], top=top, line=top / 2, above=[top, 2 * top, 3 * top])
+        assert len(lines) == 12
+        assert all(len(line) <= 80 for line in lines)
+        assert sum("╌" in line for line in lines) == 1
