@@ -42,6 +42,8 @@ class Protection:
         How many are wanted.
     before
         What was spent on the same data before.
+    found
+        What calibration found of one round, which :attr:`guarantee` need not find again.
     """
 
     wanted: schema.Privacy
@@ -50,6 +52,7 @@ class Protection:
     size: int
     rounds: int
     before: Mapping[Cost, int] | None = None
+    found: Guarantee | None = None
 
     @property
     def scale(self) -> float:
@@ -65,7 +68,9 @@ class Protection:
     @cached_property
     def guarantee(self) -> Guarantee:
         """Of one round, against the broker and the worst ``colluders`` peers."""
-        return account(self.graph, colluders=min(self.wanted.colluders, len(self.graph.peers) - 1), **self._numbers)
+        return self.found or account(
+            self.graph, colluders=min(self.wanted.colluders, len(self.graph.peers) - 1), **self._numbers
+        )
 
     @property
     def cost(self) -> Cost:
@@ -172,11 +177,12 @@ def protection(
         bits=wanted.bits,
         participation=wanted.participation,
     )
+    whole = None
     if wanted.mode == "none":
         settings = Settings()
     elif wanted.epsilon is not None and not wanted.noise:
-        settings = _calibrated(wanted, settings, graph, weights, size=size, rounds=rounds, steps=steps)
-    found = Protection(wanted, settings, graph, size, rounds)
+        settings, whole = _calibrated(wanted, settings, graph, weights, size=size, rounds=rounds, steps=steps)
+    found = Protection(wanted, settings, graph, size, rounds, found=whole)
     if wanted.epsilon is not None and not found.affordable:
         raise ExperimentError(
             f"privacy.epsilon: expected a budget for at least one round, got {wanted.epsilon:g}, of which one round "
@@ -215,14 +221,14 @@ def _calibrated(
     size: int,
     rounds: int,
     steps: int | None,
-) -> Settings:
-    """The noises that keep ``wanted.epsilon`` over all rounds and cost least."""
+) -> tuple[Settings, Guarantee | None]:
+    """The noises that keep ``wanted.epsilon`` over all rounds and cost least, and what they give in one round."""
     assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
     clip = CLIP if math.isinf(wanted.clip) else wanted.clip
     mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds, probability=settings.participation)
     if wanted.mode == "independent":
         change = sensitivity(clip=clip, adjacency=wanted.adjacency, bits=wanted.bits, size=size)
-        return replace(settings, clip=clip, noise=change / mu)
+        return replace(settings, clip=clip, noise=change / mu), None
     found = calibrate(
         graph,
         weights[0] if steps is not None and len(weights) == 1 else None,
@@ -236,4 +242,6 @@ def _calibrated(
         bits=wanted.bits,
         size=size,
     )
-    return replace(settings, clip=clip, noise=found.noise, mask=found.mask)
+    each, all_rounds = math.sqrt(rounds), found.guarantee
+    one = replace(all_rounds, mu=all_rounds.mu / each, local=all_rounds.local / each, rounds=1)
+    return replace(settings, clip=clip, noise=found.noise, mask=found.mask), one

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -100,3 +101,11 @@ def test_a_denser_mask_graph_hides_better_at_the_same_noises():
     assert complete.cost.mu == pytest.approx(
         account(graphs.complete(16), clip=1.0, noise=0.5, mask=2.0, colluders=1, size=complete.size).mu
     )
+
+
+def test_what_calibration_found_is_what_the_accountant_finds():
+    protection = resolved("privacy.epsilon=8")
+    anew = dataclasses.replace(protection, found=None).guarantee
+    assert protection.guarantee.mu == pytest.approx(anew.mu, rel=1e-9)
+    assert protection.guarantee.local == pytest.approx(anew.local, rel=1e-9)
+    assert (protection.guarantee.rounds, anew.rounds) == (1, 1)
