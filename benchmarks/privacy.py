@@ -137,7 +137,7 @@ def picture(curves: dict[str, list[float]], alone: float, path: str) -> None:
         axes.plot(range(1, len(values) + 1), values, label=name, linewidth=2)
     axes.axhline(alone, color="0.4", linestyle=":", label="alone")
     axes.set(xlabel="round", ylabel="accuracy", ylim=(0, 1), title="digits, 16 peers, epsilon 8 for a peer's data")
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside lower center", ncols=3)
     keep(figure, path)
 
 
