@@ -9,18 +9,19 @@ PACKAGE = Path(__file__).parent.parent / "p2pfl"
 
 ROOMS = {
     "errors": set(),
+    "files": {"errors"},
     "rows": {"errors"},
     "topology": {"errors", "rows"},
     "data": {"errors", "rows"},
     "learning": {"errors", "rows", "data"},
     "neighbourhood": {"errors", "rows", "topology"},
     "algorithms": {"errors", "rows", "topology", "learning", "neighbourhood"},
-    "identity": {"errors"},
+    "identity": {"errors", "files"},
     "privacy": {"errors", "rows", "topology", "identity", "neighbourhood"},
     "wire": {"errors", "rows", "identity"},
     "transport": {"errors"},
     "experiment": {"errors", "rows", "topology", "data", "learning", "algorithms", "privacy"},
-    "report": {"errors", "rows", "privacy", "experiment", "algorithms"},
+    "report": {"errors", "files", "rows", "privacy", "experiment", "algorithms"},
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW

@@ -20,7 +20,6 @@ that peers with different rosters share no secret.
 import base64
 import binascii
 import hashlib
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -31,7 +30,8 @@ from typing import Any, Protocol, Self
 
 import tomli_w
 
-from p2pfl.errors import InputError, PeerError, StorageError
+from p2pfl.errors import InputError, PeerError
+from p2pfl.files import replace as replace_file
 from p2pfl.identity.signing import Identity, fingerprint, usable, verify
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
@@ -136,7 +136,7 @@ class Roster:
             table["former"] = {peer: [*map(_text, keys)] for peer, keys in sorted(self.former.items()) if keys}
         if self.revoked:
             table["revoked"] = {_text(key): reason for key, reason in sorted(self.revoked.items())}
-        _replace(Path(path), tomli_w.dumps(table).encode())
+        replace_file(Path(path), tomli_w.dumps(table).encode())
 
     def check(self, peer: str, public: bytes) -> None:
         """Return if ``public`` is the present key of ``peer``.
@@ -377,18 +377,3 @@ def _check_reason(reason: object) -> None:
 def _shown(name: str) -> str:
     """A name from outside, safe to print."""
     return f'"{name}"' if _NAME.fullmatch(name) else f"{name!a:.40}"
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(
-            f"expected to write {path}, got: {error.strerror}; what was there is untouched, choose another folder"
-        ) from None

@@ -22,6 +22,7 @@ import msgspec
 
 from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, read, write
+from p2pfl.files import replace
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,22 +230,6 @@ def save(folder: Path, peer: str, model: Mapping[str, Any], state: Mapping[str, 
     note = {"peer": peer, "round": str(round)}
     replace(folder / f"{peer}.safetensors", to_bytes({name: _plain(value) for name, value in model.items()}, note))
     replace(folder / f"{peer}.state", to_bytes({name: _plain(value) for name, value in state.items()}, note))
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(
-            f"expected to write {path}, got: {error.strerror}; what was there is untouched, free some space"
-        ) from None
 
 
 def _plain(tensor: Any) -> Any:

@@ -8,9 +8,9 @@ from safetensors.torch import load_file
 
 from p2pfl.errors import InputError, LearningError, StorageError
 from p2pfl.experiment import read
+from p2pfl.files import replace
 from p2pfl.report import Record, Run
 from p2pfl.report.plots import figure
-from p2pfl.report.run import replace
 
 EXPERIMENT = read({"name": "test"})
 
