@@ -15,7 +15,7 @@ from p2pfl.topology import Schedule, Topology
 from p2pfl.transport import Channel
 from p2pfl.wire.envelope import SEALED, Envelope
 from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Message, Pulse, Status, decode, encode
-from p2pfl.wire.rows import HEAD, decode_row
+from p2pfl.wire.rows import HEAD, read_row
 from p2pfl.wire.stream import Inbox, Outbox, largest_window
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
@@ -139,7 +139,7 @@ class Link:
 
     async def _claim(self) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        await self._publish(f"in/{self.me.peer}", Claim(self.me.incarnation))
+        await self._publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
         try:
             async with asyncio.timeout(10.0):
                 await self._echo.wait()
@@ -148,9 +148,10 @@ class Link:
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
 
-    async def say(self, status: Status) -> None:
+    async def say(self, status: Status, *, answers: bytes = b"") -> None:
         """Publish one's state, retained; a goodbye is said and then cleared."""
-        await self._publish("state", spoken(self.me, status, self.identity, swarm=self.swarm), retain=True)
+        hello = spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers)
+        await self._publish("state", hello, retain=True)
 
     async def gather(self, *, quorum: float, within: float) -> None:
         """Wait for the neighbours.
@@ -171,6 +172,7 @@ class Link:
                     f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
                     f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
                 ) from None
+        self.membership.begun = True
 
     def _acquainted(self) -> bool:
         """Whether all who are there can read us, and we them."""
@@ -236,8 +238,8 @@ class Link:
             try:
                 await self._dispatch(sender, self._opened(sender, message.data), state=place == "state")
             except DecodeError as error:
-                if place == "state" and sender in self.membership.absent:
-                    raise PeerError(f'"{sender}": {error}') from None
+                if place == "state" and sender in self.membership.absent:  # told if nothing better comes
+                    self.membership.refused[sender] = f'"{sender}": {error}'
                 self._refuse(sender, "not a message")
 
     def _opened(self, sender: str, payload: bytes | memoryview) -> Message:
@@ -256,14 +258,9 @@ class Link:
             case Hello() if state and message.peer == sender:
                 self._hello(message)
             case Claim() if sender == self.me.peer:
-                if message.incarnation == self.me.incarnation:
-                    self._echo.set()
-                elif message.incarnation > self.me.incarnation:
-                    await self.say("up")  # the newcomer reads it and leaves
-            case Key() if self.envelope is not None and sender in self.membership.up:
-                if self.envelope.hear(sender, message):
-                    self._post(f"in/{sender}", self.envelope.handover(sender))
-                self.news.tell()
+                await self._claimed(message)
+            case Key() if self.envelope is not None and sender in self.membership.greeted:
+                self._met(sender, message, self.envelope)
             case Chunk() if (sender, message.phase) in self.inboxes:
                 await self._chunk(sender, message)
             case Ack() if sender in self.membership.up and message.phase < len(self.outboxes):
@@ -273,31 +270,59 @@ class Link:
             case _:
                 self._refuse(sender, f"unexpected {type(message).__name__}")
 
+    async def _claimed(self, claim: Claim) -> None:
+        if claim.incarnation == self.me.incarnation:
+            self._echo.set()
+        elif claim.incarnation > self.me.incarnation:
+            await self.say("up", answers=claim.key)  # the newcomer reads it and leaves
+
+    def _met(self, sender: str, key: Key, envelope: Envelope) -> None:
+        if envelope.hear(sender, key):
+            self._post(f"in/{sender}", envelope.handover(sender))
+        if sender not in self.membership.proven:  # no earlier life could have wrapped it for us
+            self._join(sender)
+        self.news.tell()
+
     def _refuse(self, sender: str, why: str) -> None:
         """Count what was not used, under names that no stranger can multiply."""
         known = sender if sender in self.membership.neighbours else "stranger"
         self.refused[f"{known}: {why}"] += 1
 
     def _hello(self, hello: Hello) -> None:
+        if not self.membership.trusts(hello):
+            self._refuse(hello.peer, "not trusted")
+            return
         if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
             self._namesake = hello  # retained: alive, or what is left of an earlier life
             return
         if not self.membership.hear(hello):
             return
-        if hello.peer in self.membership.present:
-            self._welcome(hello)
+        if hello.peer not in self.membership.greeted:
+            self._part(hello.peer)
+        elif self.envelope is None:
+            self._join(hello.peer)
         else:
-            for outbox in self.outboxes:
-                outbox.drop(hello.peer)
-                self._pump(outbox)
-        self.news.tell()
-
-    def _welcome(self, hello: Hello) -> None:
-        """Open the streams to and from a neighbour, and tell it how far it may go."""
-        self.trailers[hello.peer] = self._trailer(hello)
-        if self.envelope is not None:
             self.envelope.meet(hello)
             self._post(f"in/{hello.peer}", self.envelope.handover(hello.peer))
+        self.news.tell()
+
+    def _part(self, peer: str) -> None:
+        """Wait no longer for a neighbour that went."""
+        for outbox in self.outboxes:
+            outbox.drop(peer)
+            self._pump(outbox)
+
+    def _exclude(self, peer: str) -> None:
+        """Have nothing to do any more with a neighbour that contradicts itself."""
+        self.membership.gone.add(peer)
+        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
+        self._part(peer)
+
+    def _join(self, peer: str) -> None:
+        """Open the streams to and from a neighbour that lives, and tell it how far it may go."""
+        self.membership.prove(peer)
+        hello = self.membership.up[peer]
+        self.trailers[hello.peer] = self._trailer(hello)
         self.mailbox.know(hello.peer)
         self.progress[hello.peer] = asyncio.get_running_loop().time()
         for outbox in self.outboxes:
@@ -322,22 +347,30 @@ class Link:
                 self.progress[sender] = asyncio.get_running_loop().time()
         self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
         for message in messages:
-            try:
-                if len(message) > SLOW:
-                    head, row = await asyncio.to_thread(decode_row, message, trailer=self.trailers[sender])
-                else:
-                    head, row = decode_row(message, trailer=self.trailers[sender])
-            except DecodeError:
-                self._refuse(sender, "not a row")
-                continue
-            verdict = self.mailbox.deliver(sender, head, row)
-            if verdict != "kept":
-                self._refuse(sender, verdict)
-            self.news.tell()
+            await self._deliver(sender, message)
+        if (sender, chunk.phase) not in self.inboxes:
+            return  # excluded
         if self.mailbox.may_send(sender):
             inbox.grant()
         if inbox.due or (messages and self.mailbox.large):  # a large row is let go as soon as all have it
             self._post(f"in/{sender}", inbox.ack())
+
+    async def _deliver(self, sender: str, message: memoryview) -> None:
+        trailer = self.trailers[sender]
+        try:
+            if len(message) > SLOW:
+                head, row, said = await asyncio.to_thread(read_row, message, trailer=trailer)
+            else:
+                head, row, said = read_row(message, trailer=trailer)
+        except DecodeError:
+            self._refuse(sender, "not a row")
+            return
+        verdict = self.mailbox.deliver(sender, head, row, said=said if self.identity else None)
+        if verdict != "kept":
+            self._refuse(sender, verdict)
+        if verdict == "equivocation":
+            self._exclude(sender)
+        self.news.tell()
 
     def _trailer(self, hello: Hello) -> Trailer:
         """How the rows of a peer's life end."""
@@ -348,6 +381,8 @@ class Link:
 
     def _acknowledged(self, listener: str, ack: Ack) -> None:
         outbox = self.outboxes[ack.phase]
+        if ack.incarnation != self.me.incarnation:
+            return  # of another's stream, and led here
         self.progress[listener] = asyncio.get_running_loop().time()
         if listener in self.membership.present and listener in self.topology.at(ack.phase).heard_by(self.me.peer):
             outbox.listen(listener)  # again, if it was given up: it lives
@@ -391,9 +426,7 @@ class Link:
             await asyncio.sleep(PULSE)
             self._pulse()
             if self.envelope is not None:
-                for peer in self.membership.present:
-                    if not self.envelope.settled([peer]):
-                        self._post(f"in/{peer}", self.envelope.handover(peer))
+                await self._introduce(self.envelope)
             now = asyncio.get_running_loop().time()
             lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
             stuck = {key: stuck.get(key, now) for key in lagging}
@@ -402,6 +435,14 @@ class Link:
                     self.outboxes[phase].drop(listener)
                     self._pump(self.outboxes[phase])
                     self.news.tell()
+
+    async def _introduce(self, envelope: Envelope) -> None:
+        """Say again what a neighbour that came has not answered."""
+        waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
+        if waiting and not self.membership.begun:
+            await self.say("up")  # somebody may have overwritten what the broker keeps
+        for peer in waiting:
+            self._post(f"in/{peer}", envelope.handover(peer))
 
     def _pulse(self) -> None:
         """Tell the listeners how far the streams reach, and whether we wait ourselves."""
@@ -415,7 +456,8 @@ class Link:
                 self._post(f"pub/{outbox.phase}", pulse)
 
 
-def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str) -> Hello:
+def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"") -> Hello:
     """One's own hello with a status, signed where there is an identity."""
-    hello = Hello(me.peer, me.incarnation, status, me.facts if status == "up" else {}, me.key)
+    facts = me.facts if status == "up" else {}
+    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers)
     return hello if identity is None else hello.signed(identity, swarm=swarm)

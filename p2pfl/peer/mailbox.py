@@ -7,13 +7,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from p2pfl.errors import DecodeError
 from p2pfl.rows import Rows
-from p2pfl.wire.rows import Head
+from p2pfl.wire.rows import Head, said_head
+from p2pfl.wire.trailer import Said
 
-Verdict = Literal["kept", "late", "duplicate", "stranger"]
+Verdict = Literal["kept", "late", "duplicate", "stranger", "equivocation"]
 
 AHEAD = 4
 """Rows of one neighbour that wait for exchanges to come before it gets no more credit."""
+
+
+WINDOW = 8
+"""Exchanges of one neighbour, the latest it has spoken of, for which it is remembered what it signed."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Two different rows of one exchange, both signed by one peer in one life: nobody else could have made it.
+
+    Attributes
+    ----------
+    one, other
+        What was signed: both heads, digests and signatures.
+    """
+
+    one: Said
+    other: Said
+
+    @property
+    def exchange(self) -> tuple[int, int]:
+        """The round and the step.
+
+        Raises
+        ------
+        DecodeError
+            What was signed is no row.
+        """
+        head = said_head(self.one)
+        return head.round, head.step
+
+    def holds(self, public: bytes) -> bool:
+        """Whether this convicts the owner of a key; for third parties, who need nothing but this."""
+        try:
+            same = self.exchange == Proof(self.other, self.one).exchange and self.one.context == self.other.context
+        except DecodeError:
+            return False
+        return same and self.one.statement != self.other.statement and self.one.by(public) and self.other.by(public)
 
 
 @dataclass(frozen=True)
@@ -39,12 +79,16 @@ class Mailbox:
         Whether rows are so large that they should come one at a time.
     period
         Of the schedule: each of its phases is a stream of its own, in order by itself.
+    proofs
+        Against neighbours that said two things in one exchange.
     """
 
     large: bool = False
     period: int = 1
     exchange: tuple[int, int] = (0, 0)
     order: tuple[str, ...] = ()
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    _said: dict[str, dict[tuple[int, int], Said]] = field(default_factory=dict)
     _waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
     _settled: set[str] = field(default_factory=set)
 
@@ -69,12 +113,16 @@ class Mailbox:
         """Accept rows of a neighbour."""
         self._waiting.setdefault(sender, deque())
 
-    def deliver(self, sender: str, head: Head, row: Rows) -> Verdict:
-        """Keep a row, or say why not."""
+    def deliver(self, sender: str, head: Head, row: Rows, *, said: Said | None = None) -> Verdict:
+        """Keep a row, or say why not; after a second row of one exchange, ``said`` otherwise, none is kept any more."""
         queue = self._waiting.get(sender)
         delivery = Delivery(head, row)
         if queue is None:
             return "stranger"
+        if said is not None and (proof := self._contradiction(sender, delivery.exchange, said)) is not None:
+            self.proofs[sender] = proof
+            del self._waiting[sender], self._said[sender]
+            return "equivocation"
         if delivery.exchange < self.exchange:
             return "late"
         settled = delivery.exchange == self.exchange and sender in self._settled
@@ -84,6 +132,14 @@ class Mailbox:
         if len(queue) > 1 and queue[-2].exchange > delivery.exchange:  # streams of two phases
             self._waiting[sender] = deque(sorted(queue, key=lambda each: each.exchange))
         return "kept"
+
+    def _contradiction(self, sender: str, exchange: tuple[int, int], said: Said) -> Proof | None:
+        """What the sender said before of this exchange and now otherwise."""
+        heard = self._said.setdefault(sender, {})
+        first = heard.setdefault(exchange, said)
+        if len(heard) > WINDOW:
+            del heard[min(heard)]
+        return Proof(first, said) if first.statement != said.statement else None
 
     def take(self, sender: str) -> Delivery | None:
         """The sender's row of this exchange, once."""

@@ -23,6 +23,11 @@ class Membership:
         Which hellos are signed for.
     trust
         Whose key is whose; without it, hellos count as they are.
+    up, proven, gone
+        The last hello of each neighbour; who of them has shown that it lives, as anybody can repeat
+        the signed hello of an earlier life; who of them went, or was excluded.
+    begun
+        Whether learning has, after which nobody can come first any more.
     """
 
     me: Hello
@@ -31,7 +36,9 @@ class Membership:
     trust: Trust | None = None
     refused: dict[str, str] = field(default_factory=dict)
     up: dict[str, Hello] = field(default_factory=dict)
+    proven: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+    begun: bool = False
 
     def hear(self, hello: Hello) -> bool:
         """Take a hello; return whether a neighbour came or went.
@@ -39,39 +46,64 @@ class Membership:
         Raises
         ------
         PeerError
-            If it bears our name and came first, or comes for the first time with another experiment.
+            If it bears our name, came first and answers us; or as :meth:`prove`, which is left to others under a trust.
         """
-        if not self._trusted(hello):
+        if not self.trusts(hello):
             return False
         if hello.peer == self.me.peer:
-            if hello.status == "up" and hello.incarnation < self.me.incarnation:
-                raise PeerError(
-                    f'expected the name "{self.me.peer}" to be free, got an answer from a peer that bears it already: '
-                    "stop that one, or choose another --name"
-                )
-            return False
+            return self._namesake(hello)
         if hello.peer not in self.neighbours:
             return False
-        known = self.up.get(hello.peer)
         if hello.status == "up":
-            if known is not None and known.incarnation >= hello.incarnation:
-                return False
-            difference = differences(self.me.facts, hello.facts)
-            if difference and known is None:
-                raise PeerError(
-                    f'expected "{hello.peer}" to run the same experiment, got {difference}: use the same file'
-                )
-            if known is not None:  # it restarted; this run goes on without it
-                self.gone.add(hello.peer)
-            else:
-                self.up[hello.peer] = hello
-            return True
+            return self._came(hello)
+        known = self.up.get(hello.peer)
         if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
             return False  # the will of an earlier life
         self.gone.add(hello.peer)
         return True
 
-    def _trusted(self, hello: Hello) -> bool:
+    def _namesake(self, hello: Hello) -> bool:
+        answer = self.trust is None or hello.answers == self.me.key  # or else repeated from an earlier life
+        if hello.status == "up" and hello.incarnation < self.me.incarnation and answer and not self.begun:
+            raise PeerError(
+                f'expected the name "{self.me.peer}" to be free, got an answer from a peer that bears it already: '
+                "stop that one, or choose another --name"
+            )
+        return False
+
+    def _came(self, hello: Hello) -> bool:
+        known = self.up.get(hello.peer)
+        if known is not None and known.incarnation >= hello.incarnation:
+            return False
+        if hello.peer in self.proven:  # it restarted; this run goes on without it
+            self.gone.add(hello.peer)
+            return True
+        self.up[hello.peer] = hello
+        self.gone.discard(hello.peer)
+        if self.trust is None:
+            self.prove(hello.peer)
+        elif difference := self._difference(hello):  # told if it never shows that it lives
+            self.refused[hello.peer] = difference
+        return True
+
+    def prove(self, peer: str) -> None:
+        """Take it that a neighbour's hello is of its present life.
+
+        Raises
+        ------
+        PeerError
+            If its experiment is another.
+        """
+        if difference := self._difference(self.up[peer]):
+            raise PeerError(difference)
+        self.proven.add(peer)
+
+    def _difference(self, hello: Hello) -> str:
+        """How its experiment differs, empty if it does not."""
+        difference = differences(self.me.facts, hello.facts)
+        return difference and f'expected "{hello.peer}" to run the same experiment, got {difference}: use the same file'
+
+    def trusts(self, hello: Hello) -> bool:
         """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
         if self.trust is None or hello.peer not in {self.me.peer, *self.neighbours}:
             return True
@@ -95,14 +127,19 @@ class Membership:
         return ""
 
     @property
-    def present(self) -> frozenset[str]:
-        """Neighbours that came and have not gone."""
+    def greeted(self) -> frozenset[str]:
+        """Neighbours that said hello and have not gone."""
         return frozenset(self.up) - self.gone
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Neighbours that came, have shown that they live, and have not gone."""
+        return frozenset(self.proven) - self.gone
 
     @property
     def absent(self) -> list[str]:
         """Neighbours that have not come yet."""
-        return sorted(self.neighbours - set(self.up))
+        return sorted(self.neighbours - self.proven)
 
     def complete(self, *, quorum: float) -> bool:
         """Whether at least this share of the neighbours is there."""

@@ -15,7 +15,7 @@ import torch
 from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import P2PFLError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
+from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.learning import Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
 from p2pfl.peer.link import Link, spoken
@@ -259,6 +259,7 @@ class Peer:
                 self.phase = "leaving"
                 await self.link.leave()
                 self.link.close()
+                self._accuse()
         except BaseExceptionGroup as group:
             raise _first(group) from None
         self.phase = "done"
@@ -268,6 +269,18 @@ class Peer:
         """Say aloud whose key is trusted on first use."""
         if self.notice is not None and isinstance(self.trust, FirstUse):
             for sentence in filter(None, map(self.trust.news, sorted(self.membership.present))):
+                self.notice(Notice(self.name, sentence))
+
+    def _accuse(self) -> None:
+        """Say aloud who was excluded; the proofs are the mailbox's."""
+        for peer, proof in sorted(self.mailbox.proofs.items()):
+            round, step = proof.exchange
+            key = fingerprint(self.membership.up[peer].identity)
+            sentence = (
+                f'EXCLUDED: "{peer}" with the key {key} signed two different rows for step {step} of round {round}; '
+                "ask its owner why, and revoke the key if he cannot tell."
+            )
+            if self.notice is not None:
                 self.notice(Notice(self.name, sentence))
 
     async def _rounds(self) -> State:
@@ -296,7 +309,7 @@ class Peer:
 
     def _masks(self) -> Masks:
         """Masks with every neighbour that came."""
-        publics = {peer: hello.key for peer, hello in self.membership.up.items()}
+        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
         secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
         settings = self.plan.protection.settings
         return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)

@@ -144,7 +144,7 @@ def run(
         result = stack.enter_context(Run(experiment, folder=folder))
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(experiment, resolved.topology.peers, url=url, folder=folder)
+        swarm.start(resolved.pinned, resolved.topology.peers, url=url, folder=folder)
         done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()

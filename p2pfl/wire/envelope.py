@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from p2pfl.errors import DecodeError
+from p2pfl.errors import DecodeError, InputError, PrivacyError
 from p2pfl.identity import ExchangeKey, SenderKey, edge_key, edge_secret, unwrap, wrap
 from p2pfl.wire.messages import Chunk, Hello, Key, Message, decode, encode
 
@@ -53,15 +53,36 @@ class Envelope:
     _next: int = 0
 
     def meet(self, hello: Hello) -> None:
-        """Learn a neighbour's public key from its authenticated hello."""
-        secret = edge_secret(self.exchange, hello.key, run=self.run)
+        """Learn a neighbour's public key from its authenticated hello, and forget its earlier lives.
+
+        Raises
+        ------
+        DecodeError
+            The key leads to no secret.
+        """
+        try:
+            secret = edge_secret(self.exchange, hello.key, run=self.run)
+        except (InputError, PrivacyError) as error:
+            raise DecodeError(str(error)) from None
         self._secrets[hello.peer] = hello.incarnation, secret
+        self._keys.pop(hello.peer, None)
+        self._known.discard(hello.peer)
+
+    def meets(self, peer: str) -> bool:
+        """Whether keys are being exchanged with a neighbour, and not yet both are known to have come."""
+        return peer in self._secrets and not self.settled([peer])
 
     def handover(self, peer: str) -> Key:
         """Our sender key, for one neighbour alone."""
         _, secret = self._secrets[peer]
-        key = edge_key(secret, purpose="aead", a=self.me, b=peer, round=self.incarnation, receiver=peer)
-        return Key(self.incarnation, wrap(self.sender, key), peer in self._keys, peer in self._known)
+        have, known = peer in self._keys, peer in self._known
+        key = self._edge(secret, peer, life=self.incarnation, receiver=peer, have=have, known=known)
+        return Key(self.incarnation, wrap(self.sender, key), have, known)
+
+    def _edge(self, secret: bytes, peer: str, *, life: int, receiver: str, have: bool, known: bool) -> bytes:
+        """The key of one handover; another for each thing it says, so that nobody can change what it says."""
+        said = have + 2 * known
+        return edge_key(secret, purpose="aead", a=self.me, b=peer, round=life, attempt=said, receiver=receiver)
 
     def hear(self, peer: str, message: Key) -> bool:
         """Take a neighbour's key; return whether it still waits for a word of ours.
@@ -69,12 +90,12 @@ class Envelope:
         Raises
         ------
         DecodeError
-            It is not for us, or of another life of the neighbour.
+            It is not for us, of another life of the neighbour, or says something else than was wrapped.
         """
         life, secret = self._secrets.get(peer, (-1, b""))
         if life != message.incarnation:
             raise DecodeError(f"expected a key of incarnation {life}, got one of {message.incarnation}")
-        key = edge_key(secret, purpose="aead", a=self.me, b=peer, round=life, receiver=self.me)
+        key = self._edge(secret, peer, life=life, receiver=self.me, have=message.have, known=message.known)
         self._keys[peer] = unwrap(message.wrapped, key)
         if message.have:
             self._known.add(peer)

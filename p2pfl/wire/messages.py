@@ -41,7 +41,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     key
         The public X25519 key of this life, 32 bytes.
     identity, signature
-        The public Ed25519 key of the peer, and what it signs: all of the above, in this swarm.
+        The public Ed25519 key of the peer, and what it signs: everything else here, in this swarm.
+    answers
+        The key of the :class:`Claim` to its name that it contradicts.
     """
 
     peer: Name
@@ -51,6 +53,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     key: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
     identity: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    answers: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
         """The same under a signature."""
@@ -86,9 +89,16 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
-    """Sent to one's own inbox: whoever bears this name already should speak up."""
+    """Sent to one's own inbox: whoever bears this name already should speak up.
+
+    Attributes
+    ----------
+    incarnation, key
+        Of the sender; nobody knew the key before, so that an answer to it is new.
+    """
 
     incarnation: Count
+    key: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
 
 
 class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
@@ -184,7 +194,7 @@ def encode(message: Message) -> bytes:
     Examples
     --------
     >>> decode(encode(Claim(7)))
-    Claim(incarnation=7)
+    Claim(incarnation=7, key=b'')
     """
     if isinstance(message, Chunk):
         c = message

@@ -19,7 +19,7 @@ import torch
 from p2pfl.errors import DecodeError
 from p2pfl.rows import Rows
 from p2pfl.wire.messages import Count
-from p2pfl.wire.trailer import CHECKSUM, LONGEST, Trailer
+from p2pfl.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
 
 ALIGNMENT = 64
 HEAD = 512
@@ -133,14 +133,23 @@ def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CH
     DecodeError
         If the size, trailer, type, shape or finiteness is not as the head says.
     """
+    head, row, _ = read_row(message, trailer=trailer)
+    return head, row
+
+
+def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer) -> tuple[Head, Rows, Said]:
+    """As :func:`decode_row`, with what the sender has signed.
+
+    Raises
+    ------
+    DecodeError
+        As :func:`decode_row`.
+    """
     view = memoryview(message).toreadonly()
     start = int.from_bytes(view[:4], "little") + 4
     if len(view) < 4 + trailer.size or start > min(HEAD, len(view) - trailer.size):
         raise DecodeError(f"expected a row, got {len(view)} bytes whose head does not fit")
-    try:
-        head = _heads.decode(view[4:start])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"expected the head of a row, got other bytes: {error}") from None
+    head = _head(view[4:start])
     start += -start % ALIGNMENT
     dtype = DTYPES[head.dtype]
     if len(view) != start + head.length * dtype.itemsize + trailer.size:
@@ -149,15 +158,37 @@ def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CH
         raise DecodeError(f"expected a finite mass, got {head.mass}")
     digest = trailer.begin()
     digest.update(view[: -trailer.size])
-    trailer.check(digest.digest(), bytes(view[-trailer.size :]))
+    said = Said(digest.digest(), bytes(view[-trailer.size :]))
+    trailer.check(said.statement, said.signature)
     if head.length == 0:
-        return head, torch.empty(0, dtype=dtype)
+        return head, torch.empty(0, dtype=dtype), said
     if memoryview(message).readonly:  # torch wants to write
         message = bytearray(message)
     row = torch.frombuffer(message, dtype=dtype, count=head.length, offset=start)  # [P]
     if dtype.is_floating_point and not _finite(row):
         raise DecodeError("expected finite numbers, got NaN or infinity")
-    return head, row
+    return head, row, said
+
+
+def said_head(said: Said) -> Head:
+    """The head of the row that a sender has signed.
+
+    Raises
+    ------
+    DecodeError
+        There is none within what is signed as it is.
+    """
+    end = int.from_bytes(said.start[:4], "little") + 4
+    if end > START:
+        raise DecodeError(f"expected a head of at most {START} bytes, got one of {end}")
+    return _head(said.start[4:end])
+
+
+def _head(data: bytes | memoryview) -> Head:
+    try:
+        return _heads.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
+        raise DecodeError(f"expected the head of a row, got other bytes: {error}") from None
 
 
 def _finite(row: torch.Tensor) -> bool:

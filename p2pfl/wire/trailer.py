@@ -11,9 +11,42 @@ import xxhash
 from p2pfl.errors import DecodeError
 from p2pfl.identity import SIGNATURE_BYTES, Identity, verify
 
+START = 64
+"""Bytes at the start of a message that are signed as they are; a row's head lies within them."""
+
 CHECKSUM_BYTES = 16
 LONGEST = SIGNATURE_BYTES
 """An upper bound of a trailer's length in bytes."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a sender has said, without the row itself.
+
+    Attributes
+    ----------
+    statement
+        What is signed: the context, the first 64 bytes of the message, SHA-256 of the rest.
+    signature
+        The trailer.
+    """
+
+    statement: bytes
+    signature: bytes
+
+    @property
+    def context(self) -> str:
+        """To which swarm, peer and incarnation it belongs."""
+        return self.statement[: -START - 32].decode(errors="replace")
+
+    @property
+    def start(self) -> bytes:
+        """The first 64 bytes of the message."""
+        return self.statement[-START - 32 : -32]
+
+    def by(self, public: bytes) -> bool:
+        """Whether the owner of this key said it."""
+        return verify(public, self.statement, self.signature, domain=_DOMAIN)
 
 
 class Hash(Protocol):
@@ -74,10 +107,10 @@ class Checksum:
 
 @dataclass(frozen=True)
 class Signature:
-    """Ed25519 over SHA-256 of the context and the whole message, head included.
+    """Ed25519 over the context, the message's first 64 bytes, and SHA-256 of the rest.
 
-    Two messages of one round and step that a peer has signed prove that it says different things to
-    different neighbours.
+    The head lies in those 64 bytes, so that two signed statements of one round and step prove to
+    anybody that a peer says different things, without the rows.
 
     Parameters
     ----------
@@ -101,7 +134,7 @@ class Signature:
 
     def begin(self) -> Hash:
         """Start to hash a message."""
-        return hashlib.sha256(self.context.encode())
+        return _Statement(self.context.encode())
 
     def end(self, digest: bytes) -> bytes:
         """Sign."""
@@ -112,6 +145,23 @@ class Signature:
         """Verify."""
         if not verify(self.public, digest, trailer, domain=_DOMAIN):
             raise DecodeError("expected a row signed by its sender, got another's or bytes that changed on the way")
+
+
+class _Statement:
+    """Gathers what is signed as a message goes by."""
+
+    def __init__(self, context: bytes) -> None:
+        self._context = context
+        self._start = bytearray()
+        self._rest = hashlib.sha256()
+
+    def update(self, data: memoryview, /) -> None:
+        room = START - len(self._start)
+        self._start += data[:room]
+        self._rest.update(data[room:])
+
+    def digest(self) -> bytes:
+        return self._context + bytes(self._start) + self._rest.digest()
 
 
 _DOMAIN = "row"

@@ -109,3 +109,12 @@ def test_what_calibration_found_is_what_the_accountant_finds():
     assert protection.guarantee.mu == pytest.approx(anew.mu, rel=1e-9)
     assert protection.guarantee.local == pytest.approx(anew.local, rel=1e-9)
     assert (protection.guarantee.rounds, anew.rounds) == (1, 1)
+
+
+@pytest.mark.parametrize("mode", ["pairwise", "independent"])
+def test_pinned_noises_are_the_calibrated_ones_and_allow_as_many_rounds(mode):
+    calibrated = plan(read(RING, changes=[f"privacy.mode={mode}", "privacy.epsilon=8"]))
+    again = plan(calibrated.pinned)
+    assert again.protection.settings == calibrated.protection.settings
+    assert again.protection.affordable == 12
+    assert again.facts["noises"] == calibrated.facts["noises"]

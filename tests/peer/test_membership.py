@@ -1,6 +1,8 @@
+import msgspec
 import pytest
 
 from p2pfl.errors import PeerError
+from p2pfl.identity import FirstUse, Identity, Roster, SeededSource
 from p2pfl.peer.membership import Membership
 from p2pfl.wire.messages import Hello
 
@@ -71,3 +73,124 @@ def test_a_quorum_counts_those_that_came(membership):
     membership.hear(hello())
     assert membership.complete(quorum=0.5)
     assert not membership.complete(quorum=1.0)
+
+
+def identity(name):
+    return Identity.generate(SeededSource(7), peer=name)
+
+
+KEYS = {name: identity(name) for name in ("ada", "bob", "eve")}
+ROSTER = Roster({name: key.public for name, key in KEYS.items()})
+
+
+def signed(peer="bob", incarnation=5, status="up", *, by=None, swarm="swarm", **fields):
+    said = Hello(peer, incarnation, status, fields.pop("facts", FACTS), key=b"k" * 32, **fields)
+    return said.signed(KEYS[by or peer], swarm=swarm)
+
+
+def trusting(trust):
+    return Membership(Hello("ada", 10, "up", FACTS, key=b"a" * 32), frozenset({"bob", "eve"}), "swarm", trust)
+
+
+@pytest.fixture(params=["roster", "first use"])
+def trusted(request):
+    return trusting(ROSTER if request.param == "roster" else FirstUse({"bob": KEYS["bob"].public}))
+
+
+def test_a_signed_hello_counts_once_its_peer_has_shown_that_it_lives(trusted):
+    assert trusted.hear(signed())
+    assert trusted.greeted == {"bob"}
+    assert trusted.present == frozenset()
+    trusted.prove("bob")
+    assert trusted.present == {"bob"}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (hello(), "signed by"),
+        (signed(swarm="another"), "signed by"),
+        (signed(by="eve"), "ask its owner"),
+        (msgspec.structs.replace(signed(), key=b"m" * 32), "signed by"),
+        (msgspec.structs.replace(signed(), incarnation=6), "signed by"),
+        (msgspec.structs.replace(signed(), facts={}), "signed by"),
+        (msgspec.structs.replace(signed(), identity=KEYS["eve"].public), "signed by"),
+        (msgspec.structs.replace(signed(status="dead"), status="up"), "signed by"),
+    ],
+    ids=["unsigned", "another swarm", "another key", "key", "incarnation", "facts", "identity", "status"],
+)
+def test_a_hello_that_the_peer_did_not_sign_is_refused_with_the_reason(trusted, said, why):
+    assert not trusted.hear(said)
+    assert trusted.greeted == frozenset()
+    assert why in trusted.refused["bob"]
+
+
+def test_what_was_refused_is_forgotten_once_the_right_one_comes(trusted):
+    trusted.hear(hello())
+    trusted.hear(signed())
+    assert trusted.refused == {}
+
+
+def test_a_revoked_key_is_refused_with_the_reason():
+    membership = trusting(ROSTER.revoke(KEYS["bob"].public, reason="lost laptop"))
+    assert not membership.hear(signed())
+    assert "lost laptop" in membership.refused["bob"]
+
+
+def test_on_first_use_the_second_key_of_a_name_is_refused():
+    membership = trusting(FirstUse())
+    assert membership.hear(signed("eve"))
+    assert not membership.hear(signed("eve", 6, by="bob"))
+    assert "as before" in membership.refused["eve"]
+
+
+def test_a_repeated_hello_of_an_earlier_life_gives_way_to_the_present_one(trusted):
+    trusted.hear(signed(incarnation=4))
+    trusted.hear(signed(incarnation=4, status="dead"))
+    assert trusted.hear(signed(incarnation=5))
+    trusted.prove("bob")
+    assert trusted.present == {"bob"}
+    for status in ("up", "left", "dead"):
+        assert not trusted.hear(signed(incarnation=4, status=status))
+    assert trusted.present == {"bob"}
+
+
+def test_a_repeated_hello_of_another_experiment_ends_nobodys_run(trusted):
+    assert trusted.hear(signed(incarnation=4, facts=FACTS | {"seed": "2"}))
+    assert "seed = 2" in trusted.refused["bob"]
+    trusted.hear(signed(incarnation=5))
+    trusted.prove("bob")
+    assert trusted.refused == {}
+
+
+def test_a_neighbour_that_lives_and_means_another_experiment_is_an_error(trusted):
+    trusted.hear(signed(facts=FACTS | {"seed": "2"}))
+    with pytest.raises(PeerError, match="seed = 2 there and 1 here"):
+        trusted.prove("bob")
+
+
+def test_a_namesake_that_answers_us_is_an_error_until_learning_has_begun():
+    membership = trusting(ROSTER)
+    answer = signed("ada", 9, answers=b"a" * 32)
+    with pytest.raises(PeerError, match="choose another --name"):
+        membership.hear(answer)
+    membership.begun = True
+    assert not membership.hear(answer)
+
+
+def test_a_repeated_hello_of_our_own_earlier_life_is_no_namesake(trusted):
+    assert not trusted.hear(signed("ada", 9))
+    assert not trusted.hear(signed("ada", 9, answers=b"of another life" + bytes(17)))
+
+
+def test_a_forged_answer_of_a_namesake_is_refused_under_a_roster():
+    membership = trusting(ROSTER)
+    assert not membership.hear(signed("ada", 9, by="eve", answers=b"a" * 32))
+
+
+def test_what_a_stranger_signs_for_itself_is_ignored():
+    membership = trusting(trust := FirstUse())
+    said = Hello("mallory", 3, "up", FACTS).signed(KEYS["eve"], swarm="swarm")
+    assert not membership.hear(said)
+    assert trust.seen == {}
+    assert membership.refused == {}

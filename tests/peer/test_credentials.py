@@ -1,0 +1,67 @@
+import pytest
+
+from p2pfl.errors import InputError, PeerError, StorageError
+from p2pfl.experiment import schema
+from p2pfl.identity import FirstUse, Identity, Roster, SecretSource
+from p2pfl.peer.credentials import credentials
+
+
+def test_without_settings_an_identity_lasts_for_one_run_and_trust_is_on_first_use():
+    one, other = (credentials(schema.Trust(), peer="ada") for _ in range(2))
+    assert one.identity.public != other.identity.public
+    assert isinstance(one.trust, FirstUse)
+    one.keep()  # nowhere
+
+
+def test_a_folder_of_keys_is_made_and_used_again(tmp_path):
+    settings = schema.Trust(keys=str(tmp_path / "new" / "keys"))
+    assert credentials(settings, peer="ada").identity.public == credentials(settings, peer="ada").identity.public
+
+
+def test_a_key_that_was_trusted_on_first_use_is_the_only_one_next_time(tmp_path):
+    settings = schema.Trust(keys=str(tmp_path))
+    bob, mallory = (Identity.generate(SecretSource(), peer="bob") for _ in range(2))
+    first = credentials(settings, peer="ada")
+    first.trust.check("bob", bob.public)
+    first.keep()
+    again = credentials(settings, peer="ada")
+    again.trust.check("bob", bob.public)
+    with pytest.raises(PeerError, match="as before"):
+        again.trust.check("bob", mallory.public)
+
+
+def test_a_roster_with_another_key_of_ours_is_refused_before_anything_starts(tmp_path):
+    Roster({"ada": Identity.generate(SecretSource(), peer="ada").public}).write(tmp_path / "roster.toml")
+    with pytest.raises(PeerError, match='expected "ada" with the key'):
+        credentials(schema.Trust(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
+
+
+def test_a_roster_is_not_overwritten_by_what_was_seen(tmp_path):
+    ada = Identity.generate(SecretSource(), peer="ada")
+    ada.save(tmp_path / "ada.pem")
+    Roster({"ada": ada.public}).write(tmp_path / "roster.toml")
+    owned = credentials(schema.Trust(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
+    owned.keep()
+    assert not (tmp_path / "known.toml").exists()
+
+
+@pytest.mark.parametrize("file", ["ada.pem", "known.toml", "roster.toml"])
+def test_a_file_that_cannot_be_used_is_refused_by_its_name(tmp_path, file):
+    (tmp_path / file).write_text("junk")
+    (tmp_path / file).chmod(0o600)
+    roster = str(tmp_path / "roster.toml") if file == "roster.toml" else None
+    with pytest.raises(InputError, match=file):
+        credentials(schema.Trust(roster=roster, keys=str(tmp_path)), peer="ada")
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path):
+    Identity.generate(SecretSource(), peer="ada").save(tmp_path / "ada.pem")
+    (tmp_path / "ada.pem").chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        credentials(schema.Trust(keys=str(tmp_path)), peer="ada")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StorageError, match="expected to make the folder"):
+        credentials(schema.Trust(keys=str(tmp_path / "taken" / "keys")), peer="ada")

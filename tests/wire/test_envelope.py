@@ -1,0 +1,213 @@
+"""What neighbours seal, and everything an outsider, the broker or another neighbour may try with it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pfl.errors import DecodeError
+from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
+from p2pfl.wire.envelope import OVERHEAD, SEALED, Envelope
+from p2pfl.wire.messages import Ack, Chunk, Hello, Key, Pulse, decode, encode
+
+CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
+PULSE = Pulse(7, 0, 2, 9, 4, 1, waiting=True)
+LIFE = {"ada": 7, "bob": 8, "eve": 9}
+
+
+def envelope(name, *, seed=1, life=None, run="run"):
+    source, life = SeededSource(seed), life or LIFE[name]
+    exchange = ExchangeKey.from_source(source, peer=name)
+    return Envelope(name, life, exchange, SenderKey.draw(source, peer=name, round=life), run)
+
+
+def hello(end):
+    return Hello(end.me, end.incarnation, "up", key=end.exchange.public)
+
+
+def acquainted(*names, **options):
+    """Envelopes that have handed all keys over."""
+    ends = [envelope(name, **options) for name in names]
+    for one in ends:
+        for other in ends:
+            if one is not other:
+                one.meet(hello(other))
+    for _ in range(2):
+        for one in ends:
+            for other in ends:
+                if one is not other:
+                    other.hear(one.me, one.handover(other.me))
+    return ends
+
+
+@pytest.mark.parametrize("message", [CHUNK, PULSE, Ack(8, 0, 5, 9, [6])], ids=lambda each: type(each).__name__)
+def test_a_neighbour_reads_what_was_sealed(message):
+    ada, bob = acquainted("ada", "bob")
+    assert bob.open("ada", ada.seal(message)) == message
+
+
+def test_all_neighbours_read_one_sealed_message():
+    ada, bob, eve = acquainted("ada", "bob", "eve")
+    sealed = ada.seal(CHUNK)
+    assert bob.open("ada", sealed) == eve.open("ada", sealed) == CHUNK
+
+
+def test_keys_are_settled_once_each_knows_that_the_other_has_them():
+    ada, bob = envelope("ada"), envelope("bob")
+    ada.meet(hello(bob))
+    bob.meet(hello(ada))
+    assert bob.hear("ada", ada.handover("bob"))  # bob is to answer
+    assert not bob.settled(["ada"])
+    assert ada.hear("bob", bob.handover("ada"))
+    assert ada.settled(["bob"])
+    assert not bob.hear("ada", ada.handover("bob"))  # both know: nobody answers any more
+    assert bob.settled(["ada"])
+
+
+@given(st.integers(0, len(encode(CHUNK)) + OVERHEAD - 1), st.integers(0, 7), st.sampled_from([CHUNK, PULSE]))
+@settings(max_examples=500, deadline=None)
+def test_a_message_with_any_flipped_bit_is_refused(place, bit, message):
+    ada, bob = acquainted("ada", "bob")
+    sealed = bytearray(ada.seal(message))
+    sealed[place % len(sealed)] ^= 1 << bit
+    if place % len(sealed) == 0:  # that byte says whether it is sealed, and no sealed message is a plain one
+        with pytest.raises(DecodeError):
+            decode(sealed)
+    with pytest.raises(DecodeError):
+        bob.open("ada", sealed)
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=1000, deadline=None)
+def test_hostile_bytes_raise_decode_error_and_nothing_else(data):
+    _, bob = PAIR
+    with pytest.raises(DecodeError):
+        bob.open("ada", b"\2" + data)
+
+
+PAIR = acquainted("ada", "bob")
+
+
+def test_a_message_in_another_senders_name_is_refused():
+    ada, bob, _ = acquainted("ada", "bob", "eve")
+    with pytest.raises(DecodeError):
+        bob.open("eve", ada.seal(CHUNK))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**63))
+@settings(max_examples=200, deadline=None)
+def test_a_message_at_another_place_is_refused(stream, sequence):
+    ada, bob = PAIR
+    sealed = bytearray(ada.seal(CHUNK))
+    moved = stream.to_bytes(4, "little") + sequence.to_bytes(8, "little")
+    if moved != sealed[1:13]:
+        sealed[1:13] = moved
+        with pytest.raises(DecodeError):
+            bob.open("ada", sealed)
+
+
+def test_a_control_message_counts_once_and_only_while_it_is_the_latest():
+    ada, bob = acquainted("ada", "bob")
+    first, second = ada.seal(PULSE), ada.seal(PULSE)
+    bob.open("ada", second)
+    for replayed in (first, second):
+        with pytest.raises(DecodeError, match="heard before"):
+            bob.open("ada", replayed)
+
+
+def test_control_messages_of_two_kinds_may_pass_each_other():
+    ada, bob = acquainted("ada", "bob")
+    ack, pulse = ada.seal(Ack(8, 0, 1, 3)), ada.seal(PULSE)
+    bob.open("ada", pulse)
+    bob.open("ada", ack)
+
+
+def test_a_message_before_the_key_is_refused():
+    ada, _ = acquainted("ada", "bob")
+    with pytest.raises(DecodeError, match="expected a key"):
+        envelope("bob").open("ada", ada.seal(CHUNK))
+
+
+def test_a_chunk_that_is_sent_again_is_the_same_bytes():
+    ada, _ = acquainted("ada", "bob")
+    first = ada.seal(CHUNK)
+    ada.seal(PULSE)
+    assert ada.seal(CHUNK) == first
+
+
+def test_no_two_different_messages_are_sealed_at_one_place():
+    ada, _ = acquainted("ada", "bob")
+    sealed = {ada.seal(message) for message in (CHUNK, PULSE, PULSE, Ack(8, 0, 1, 3), CHUNK)}
+    assert len({each[:13] for each in sealed}) == len(sealed)
+
+
+def test_a_key_for_another_life_is_refused():
+    ada, bob = acquainted("ada", "bob")
+    old = ada.handover("bob")
+    later = envelope("ada", seed=2, life=17)
+    bob.meet(hello(later))
+    with pytest.raises(DecodeError, match="incarnation 17"):
+        bob.hear("ada", old)
+    with pytest.raises(DecodeError):  # nor under the number of this life
+        bob.hear("ada", Key(17, old.wrapped, old.have, old.known))
+
+
+def test_a_key_that_was_handed_to_our_own_earlier_life_is_refused():
+    ada, _ = acquainted("ada", "bob")
+    old = ada.handover("bob")
+    again = envelope("bob", seed=2, life=18)
+    again.meet(hello(ada))
+    with pytest.raises(DecodeError):
+        again.hear("ada", old)
+
+
+def test_a_key_for_another_neighbour_or_reflected_is_refused():
+    ada, bob, eve = acquainted("ada", "bob", "eve")
+    with pytest.raises(DecodeError):
+        eve.hear("ada", ada.handover("bob"))
+    told = ada.handover("bob")
+    with pytest.raises(DecodeError):
+        ada.hear("bob", Key(bob.incarnation, told.wrapped, told.have, told.known))
+
+
+@pytest.mark.parametrize("have", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_what_a_key_says_of_the_other_cannot_be_changed(have, known):
+    ada, bob = envelope("ada"), envelope("bob")
+    ada.meet(hello(bob))
+    bob.meet(hello(ada))
+    told = ada.handover("bob")
+    if (have, known) != (told.have, told.known):
+        with pytest.raises(DecodeError):
+            bob.hear("ada", Key(told.incarnation, told.wrapped, have, known))
+        assert not bob.settled(["ada"])
+
+
+def test_a_new_life_of_a_neighbour_ends_what_the_old_one_could_say():
+    ada, bob = acquainted("ada", "bob")
+    bob.meet(hello(envelope("ada", seed=2, life=17)))
+    assert not bob.settled(["ada"])
+    with pytest.raises(DecodeError):
+        bob.open("ada", ada.seal(CHUNK))
+
+
+def test_peers_of_two_runs_or_rosters_hand_nothing_over():
+    ada, bob = envelope("ada"), envelope("bob", run="another run")
+    ada.meet(hello(bob))
+    bob.meet(hello(ada))
+    with pytest.raises(DecodeError):
+        bob.hear("ada", ada.handover("bob"))
+
+
+@pytest.mark.parametrize("key", [b"", bytes(32), bytes(31)], ids=["none", "a weak point", "short"])
+def test_a_public_key_that_leads_to_no_secret_is_refused(key):
+    with pytest.raises(DecodeError):
+        envelope("bob").meet(Hello("ada", 7, "up", key=key))
+
+
+@pytest.mark.parametrize("message", [CHUNK, PULSE], ids=["chunk", "control"])
+def test_a_message_that_its_sender_sealed_in_the_place_of_another_is_refused(message):
+    ada, bob = acquainted("ada", "bob")
+    prefix = bytes([SEALED]) + (3).to_bytes(4, "little") + (6).to_bytes(8, "little")
+    sealed = prefix + ada.sender.seal(encode(message), stream=3, sequence=6, header=prefix)
+    with pytest.raises(DecodeError):
+        bob.open("ada", sealed)
