@@ -8,6 +8,7 @@ import sys
 
 import torch
 
+from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
@@ -23,10 +24,10 @@ LENGTH = 1000
 def link(channel, name, life):
     """One end of the edge from ada to bob."""
     other = {"ada": "bob", "bob": "ada"}[name]
+    me = Hello(name, life, "up")
     return Link(
-        channel,
-        swarm="burst",
-        membership=Membership(Hello(name, life, "up"), frozenset({other})),
+        Line(channel, swarm="burst", me=me),
+        membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
         topology=GRAPH,
         row_bytes=row_bytes(LENGTH, dtype=torch.float32),

@@ -1,4 +1,4 @@
-"""A peer's connection: carries out what the streams, the mailbox and the membership decide."""
+"""A peer's link to its neighbours: carries out what the streams, the mailbox and the membership decide."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
-from p2pfl.identity import Identity
+from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.topology import Schedule, Topology
-from p2pfl.transport import Channel
-from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Message, Pulse, Status, decode, encode
+from p2pfl.wire.envelope import Envelope
+from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Message, Pulse
 from p2pfl.wire.rows import HEAD, read_row
 from p2pfl.wire.stream import Inbox, Outbox, largest_window
-from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
+from p2pfl.wire.trailer import Trailer
 
 PULSE = 1.0
 """Seconds between heartbeats."""
@@ -50,10 +49,8 @@ class Link:
 
     Parameters
     ----------
-    channel
-        A joined channel.
-    swarm
-        Names the run on the broker: topics are ``p2pfl/v1/{swarm}/peer/{id}/...``.
+    line
+        To the broker.
     membership, mailbox
         Decide.
     topology
@@ -65,31 +62,20 @@ class Link:
         Bytes in a publish.
     patience
         Seconds without progress after which a listener is no longer waited for.
-    identity
-        Signs hellos and rows; without it, rows end in a checksum.
-    envelope
-        Seals what neighbours are told; without it, the broker can read it.
     """
 
     def __init__(
         self,
-        channel: Channel,
+        line: Line,
         *,
-        swarm: str,
         membership: Membership,
         mailbox: Mailbox,
         topology: Topology | Schedule,
         row_bytes: int,
         chunk: int,
         patience: float,
-        identity: Identity | None = None,
-        envelope: Envelope | None = None,
     ) -> None:
-        self.channel = channel
-        self.swarm = swarm
-        self.root = f"p2pfl/v1/{swarm}/peer"
-        self.identity = identity
-        self.envelope = envelope
+        self.line = line
         self.trailers: dict[str, Trailer] = {}  # by neighbour: how its rows end
         self.membership = membership
         self.mailbox = mailbox
@@ -98,22 +84,19 @@ class Link:
         self.patience = patience
         self.me = membership.me
         self.news = News()
-        self.bytes_out = 0
-        self.bytes_in = 0
         self.refused: Counter[str] = Counter()
         self.most_held = 0
         self.waiting = False
         self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
-        size = max(256, min(chunk, channel.limit) - HEAD)
-        life, end = self.me.incarnation, self._trailer(self.me)
+        size = max(256, min(chunk, line.channel.limit) - HEAD)
+        life, end = self.me.incarnation, line.trailer(self.me)
         self.outboxes = [Outbox(life, phase=phase, chunk=size, trailer=end) for phase in range(topology.period)]
         senders = len(topology.hears(self.me.peer))
         self.window = largest_window(senders * topology.period, chunk=size)
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         mailbox.large = row_bytes > self.window * size
         mailbox.period = topology.period
-        self._publishing = asyncio.Semaphore(16)
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._echo = asyncio.Event()
@@ -126,20 +109,20 @@ class Link:
         self._tasks = tasks
         me = self.me.peer
         hears = [
-            f"{self.root}/{sender}/pub/{phase}"
+            f"{sender}/pub/{phase}"
             for phase in range(self.topology.period)
             for sender in self.topology.at(phase).hears(me)
         ]
-        states = [f"{self.root}/{peer}/state" for peer in (me, *sorted(self.membership.neighbours))]
+        states = [f"{peer}/state" for peer in (me, *sorted(self.membership.neighbours))]
         self._loops.append(tasks.create_task(self._read(), name="reader"))
-        await self.channel.subscribe(f"{self.root}/{me}/in/+", *states, *hears)
+        await self.line.listen(f"{me}/in/+", *states, *hears)
         await self._claim()
-        await self.say("up")
+        await self.line.say("up")
         self._loops.append(tasks.create_task(self._beat(), name="pulse"))
 
     async def _claim(self) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        await self._publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
+        await self.line.publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
         try:
             async with asyncio.timeout(10.0):
                 await self._echo.wait()
@@ -147,11 +130,6 @@ class Link:
             raise TransportError("expected the broker to return our own message within 10 s, got nothing") from None
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
-
-    async def say(self, status: Status, *, answers: bytes = b"") -> None:
-        """Publish one's state, retained; a goodbye is said and then cleared."""
-        hello = spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers)
-        await self._publish("state", hello, retain=True)
 
     async def gather(self, *, quorum: float, within: float) -> None:
         """Wait for the neighbours.
@@ -176,7 +154,7 @@ class Link:
 
     def _acquainted(self) -> bool:
         """Whether all who are there can read us, and we them."""
-        return self.envelope is None or self.envelope.settled(self.membership.present)
+        return self.line.envelope is None or self.line.envelope.settled(self.membership.present)
 
     async def leave(self) -> None:
         """Wait until what was sent has arrived, say goodbye, clear what was retained."""
@@ -186,8 +164,7 @@ class Link:
             with contextlib.suppress(TimeoutError):  # ask again
                 async with asyncio.timeout(PULSE):
                     await self.news.wait()
-        await self.say("left")
-        await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
+        await self.line.say("left")
 
     def close(self) -> None:
         """End the reader and the heartbeat."""
@@ -211,47 +188,22 @@ class Link:
         for chunk in outbox.ready():
             self._post(f"pub/{outbox.phase}", chunk)
 
-    def _post(self, topic: str, message: Message) -> None:
+    def _post(self, place: str, message: Message) -> None:
         if self._tasks is not None:
-            self._tasks.create_task(self._publish(topic, message))
-
-    async def _publish(self, topic: str, message: Message, *, retain: bool = False) -> None:
-        """Publish under our own name, or into a neighbour's inbox (``in/{neighbour}``)."""
-        me = self.me.peer
-        topic = f"{topic[3:]}/in/{me}" if topic.startswith("in/") else f"{me}/{topic}"
-        async with self._publishing:
-            sealed = self.envelope is not None and isinstance(message, Chunk | Ack | Pulse)
-            payload = self.envelope.seal(message) if sealed and self.envelope else encode(message)
-            self.bytes_out += len(payload)
-            await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
+            self._tasks.create_task(self.line.publish(place, message))
 
     # ------------------------------------------------------------------ receiving
 
     async def _read(self) -> None:
-        async for message in self.channel:
-            self.bytes_in += len(message.data)
-            _, _, rest = message.topic.partition(f"{self.root}/")
-            owner, _, place = rest.partition("/")
-            if place == "state" and not message.data:
-                continue  # cleared after a goodbye
-            sender = place.removeprefix("in/") if place.startswith("in/") else owner
+        async for sender, message, state in self.line.heard():
             try:
-                await self._dispatch(sender, self._opened(sender, message.data), state=place == "state")
+                if isinstance(message, DecodeError):
+                    raise message
+                await self._dispatch(sender, message, state=state)
             except DecodeError as error:
-                if place == "state" and sender in self.membership.absent:  # told if nothing better comes
+                if state and sender in self.membership.absent:  # told if nothing better comes
                     self.membership.refused[sender] = f'"{sender}": {error}'
                 self._refuse(sender, "not a message")
-
-    def _opened(self, sender: str, payload: bytes | memoryview) -> Message:
-        """Read a message; what must be sealed counts only if it is."""
-        if self.envelope is None:
-            return decode(payload)
-        if payload[:1] == bytes([SEALED]):
-            return self.envelope.open(sender, payload)
-        message = decode(payload)
-        if isinstance(message, Chunk | Ack | Pulse):
-            raise DecodeError("expected a sealed message, got one that is not")
-        return message
 
     async def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         match message:
@@ -259,8 +211,8 @@ class Link:
                 self._hello(message)
             case Claim() if sender == self.me.peer:
                 await self._claimed(message)
-            case Key() if self.envelope is not None and sender in self.membership.greeted:
-                self._met(sender, message, self.envelope)
+            case Key() if self.line.envelope is not None and sender in self.membership.greeted:
+                self._met(sender, message, self.line.envelope)
             case Chunk() if (sender, message.phase) in self.inboxes:
                 await self._chunk(sender, message)
             case Ack() if sender in self.membership.up and message.phase < len(self.outboxes):
@@ -274,7 +226,7 @@ class Link:
         if claim.incarnation == self.me.incarnation:
             self._echo.set()
         elif claim.incarnation > self.me.incarnation:
-            await self.say("up", answers=claim.key)  # the newcomer reads it and leaves
+            await self.line.say("up", answers=claim.key)  # the newcomer reads it and leaves
 
     def _met(self, sender: str, key: Key, envelope: Envelope) -> None:
         if envelope.hear(sender, key):
@@ -299,11 +251,11 @@ class Link:
             return
         if hello.peer not in self.membership.greeted:
             self._part(hello.peer)
-        elif self.envelope is None:
+        elif self.line.envelope is None:
             self._join(hello.peer)
         else:
-            self.envelope.meet(hello)
-            self._post(f"in/{hello.peer}", self.envelope.handover(hello.peer))
+            self.line.envelope.meet(hello)
+            self._post(f"in/{hello.peer}", self.line.envelope.handover(hello.peer))
         self.news.tell()
 
     def _part(self, peer: str) -> None:
@@ -322,7 +274,7 @@ class Link:
         """Open the streams to and from a neighbour that lives, and tell it how far it may go."""
         self.membership.prove(peer)
         hello = self.membership.up[peer]
-        self.trailers[hello.peer] = self._trailer(hello)
+        self.trailers[hello.peer] = self.line.trailer(hello)
         self.mailbox.know(hello.peer)
         self.progress[hello.peer] = asyncio.get_running_loop().time()
         for outbox in self.outboxes:
@@ -365,19 +317,12 @@ class Link:
         except DecodeError:
             self._refuse(sender, "not a row")
             return
-        verdict = self.mailbox.deliver(sender, head, row, said=said if self.identity else None)
+        verdict = self.mailbox.deliver(sender, head, row, said=said if self.line.identity else None)
         if verdict != "kept":
             self._refuse(sender, verdict)
         if verdict == "equivocation":
             self._exclude(sender)
         self.news.tell()
-
-    def _trailer(self, hello: Hello) -> Trailer:
-        """How the rows of a peer's life end."""
-        if self.identity is None:
-            return CHECKSUM
-        own = self.identity if hello.peer == self.me.peer else None
-        return Signature.of(self.swarm, hello.peer, hello.incarnation, public=hello.identity, identity=own)
 
     def _acknowledged(self, listener: str, ack: Ack) -> None:
         outbox = self.outboxes[ack.phase]
@@ -425,8 +370,8 @@ class Link:
         while True:
             await asyncio.sleep(PULSE)
             self._pulse()
-            if self.envelope is not None:
-                await self._introduce(self.envelope)
+            if self.line.envelope is not None:
+                await self._introduce(self.line.envelope)
             now = asyncio.get_running_loop().time()
             lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
             stuck = {key: stuck.get(key, now) for key in lagging}
@@ -440,7 +385,7 @@ class Link:
         """Say again what a neighbour that came has not answered."""
         waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
         if waiting and not self.membership.begun:
-            await self.say("up")  # somebody may have overwritten what the broker keeps
+            await self.line.say("up")  # somebody may have overwritten what the broker keeps
         for peer in waiting:
             self._post(f"in/{peer}", envelope.handover(peer))
 
@@ -454,10 +399,3 @@ class Link:
                     self.me.incarnation, outbox.phase, outbox.tail, outbox.head, round, step, waiting=self.waiting
                 )
                 self._post(f"pub/{outbox.phase}", pulse)
-
-
-def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"") -> Hello:
-    """One's own hello with a status, signed where there is an identity."""
-    facts = me.facts if status == "up" else {}
-    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers)
-    return hello if identity is None else hello.signed(identity, swarm=swarm)

@@ -18,7 +18,8 @@ from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.learning import Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
-from p2pfl.peer.link import Link, spoken
+from p2pfl.peer.line import Line, spoken
+from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
@@ -214,17 +215,15 @@ class Peer:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
+            envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed)
             self._link = Link(
-                channel,
-                swarm=self.swarm,
+                Line(channel, swarm=self.swarm, me=self.me, identity=self.identity, envelope=envelope),
                 membership=self.membership,
                 mailbox=self.mailbox,
                 topology=self.plan.topology,
                 row_bytes=row_bytes(self.plan.learner.layout.size, dtype),
                 chunk=settings.chunk,
                 patience=settings.patience,
-                identity=self.identity,
-                envelope=Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed),
             )
         except BaseException:
             await self._stack.aclose()
@@ -236,7 +235,7 @@ class Peer:
     ) -> None:
         """Disconnect; after an error without a goodbye, so that the broker tells the neighbours at once."""
         if error is not None and self._link is not None:
-            self._link.channel.abort()
+            self._link.line.channel.abort()
         await self._stack.__aexit__(kind, error, traceback)
 
     async def run(self) -> State:
@@ -340,8 +339,8 @@ class Peer:
             scores={name: float(values[0]) for name, values in evaluated.items()},
             training_loss=float(report.loss[0]) if report is not None and report.steps[0] else None,
             distance=float(net.distance[0]),
-            bytes_out=self.link.bytes_out,
-            bytes_in=self.link.bytes_in,
+            bytes_out=self.link.line.bytes_out,
+            bytes_in=self.link.line.bytes_in,
             seconds_training=self._training.seconds,
             seconds_waiting=net.seconds_waiting,
             heard=int(net.heard[0]),

@@ -21,7 +21,7 @@ async def killed(peer, *, when):
         running = asyncio.create_task(peer.run())
         while not when(peer):
             await peer.link.news.wait()
-        peer.link.channel.abort()
+        peer.link.line.channel.abort()
         with pytest.raises(TransportError):
             await running
 

@@ -132,7 +132,7 @@ def test_a_neighbour_that_vanishes_leaves_its_weight_to_the_others():
                 running = asyncio.create_task(peer.run())
                 while peer.mailbox.exchange < (3, 0):
                     await peer.link.news.wait()
-                peer.link.channel.abort()
+                peer.link.line.channel.abort()
                 with pytest.raises(TransportError):
                     await running
 

@@ -226,7 +226,7 @@ def test_a_row_that_a_neighbour_seals_in_anothers_name_is_refused_by_its_signatu
             trailer = Signature(as_victim.context, PUBLIC["peer1"], liar.identity)
             message = b"".join(pieces(encode_row(row, round=0, step=0, mass=1.0), size=10**6, trailer=trailer))
             chunk = Chunk(victim.me.incarnation, 0, 0, 0, 0, len(message), memoryview(message))
-            stolen = liar.link.envelope._keys["peer1"]
+            stolen = liar.link.line.envelope._keys["peer1"]
             pretender = Envelope("peer1", victim.me.incarnation, liar.key, stolen, "")
             return [(topic, pretender.seal(chunk), False), (topic, data, retain)]
         return [(topic, data, retain)]
@@ -441,7 +441,7 @@ def assert_bounded(ended, before):
         assert len(link.refused) <= 3 * 10  # sentences of ours, about two neighbours and strangers
         assert link.most_held <= before[name].peer.link.most_held
         assert set(link.inboxes) == set(before[name].peer.link.inboxes)
-        assert set(link.envelope._keys) == set(link.envelope._secrets) == link.membership.neighbours
+        assert set(link.line.envelope._keys) == set(link.line.envelope._secrets) == link.membership.neighbours
 
 
 @pytest.fixture(scope="module")

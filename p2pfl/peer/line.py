@@ -1,0 +1,136 @@
+"""A peer's line to the broker: topics, signatures and seals; what is said and heard, not what it means."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from p2pfl.errors import DecodeError
+from p2pfl.identity import Identity
+from p2pfl.transport import Channel
+from p2pfl.wire.envelope import SEALED, Envelope
+from p2pfl.wire.messages import Ack, Chunk, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
+
+ForNeighbours = Chunk | Ack | Pulse
+"""What is sealed."""
+
+
+class Heard(NamedTuple):
+    """A message that came, or why it is none.
+
+    Attributes
+    ----------
+    sender
+        Whose topic it came by.
+    message
+        What it says; an error where it cannot be read.
+    state
+        Whether it is a peer's retained state.
+    """
+
+    sender: str
+    message: Message | DecodeError
+    state: bool
+
+
+class Line:
+    """What one peer says and hears.
+
+    Parameters
+    ----------
+    channel
+        A joined channel.
+    swarm
+        Names the run on the broker: topics are ``p2pfl/v1/{swarm}/peer/{id}/...``.
+    me
+        One's own hello.
+    identity
+        Signs hellos and rows; without it, rows end in a checksum.
+    envelope
+        Seals what neighbours are told; without it, the broker can read it.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        swarm: str,
+        me: Hello,
+        identity: Identity | None = None,
+        envelope: Envelope | None = None,
+    ) -> None:
+        self.channel = channel
+        self.swarm = swarm
+        self.root = f"p2pfl/v1/{swarm}/peer"
+        self.me = me
+        self.identity = identity
+        self.envelope = envelope
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self._publishing = asyncio.Semaphore(16)
+
+    async def listen(self, *places: str) -> None:
+        """Subscribe to places below the swarm's root."""
+        await self.channel.subscribe(*(f"{self.root}/{place}" for place in places))
+
+    async def publish(self, place: str, message: Message, *, retain: bool = False) -> None:
+        """Publish under our own name, or into a neighbour's inbox (``in/{neighbour}``)."""
+        me = self.me.peer
+        topic = f"{place[3:]}/in/{me}" if place.startswith("in/") else f"{me}/{place}"
+        async with self._publishing:
+            if self.envelope is not None and isinstance(message, ForNeighbours):
+                payload = self.envelope.seal(message)
+            else:
+                payload = encode(message)
+            self.bytes_out += len(payload)
+            await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
+
+    async def say(self, status: Status, *, answers: bytes = b"") -> None:
+        """Publish one's state, retained; a goodbye is said and then cleared."""
+        await self.publish(
+            "state", spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers), retain=True
+        )
+        if status == "left":
+            await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
+
+    async def heard(self) -> AsyncIterator[Heard]:
+        """All that comes, as long as the connection lasts."""
+        async for message in self.channel:
+            self.bytes_in += len(message.data)
+            _, _, rest = message.topic.partition(f"{self.root}/")
+            owner, _, place = rest.partition("/")
+            state = place == "state"
+            if state and not message.data:
+                continue  # cleared after a goodbye
+            sender = place.removeprefix("in/") if place.startswith("in/") else owner
+            try:
+                yield Heard(sender, self._opened(sender, message.data), state)
+            except DecodeError as error:
+                yield Heard(sender, error, state)
+
+    def trailer(self, hello: Hello) -> Trailer:
+        """How the rows of a peer's life end."""
+        if self.identity is None:
+            return CHECKSUM
+        own = self.identity if hello.peer == self.me.peer else None
+        return Signature.of(self.swarm, hello.peer, hello.incarnation, public=hello.identity, identity=own)
+
+    def _opened(self, sender: str, payload: bytes | memoryview) -> Message:
+        """Read a message; what must be sealed counts only if it is."""
+        if self.envelope is None:
+            return decode(payload)
+        if payload[:1] == bytes([SEALED]):
+            return self.envelope.open(sender, payload)
+        message = decode(payload)
+        if isinstance(message, ForNeighbours):
+            raise DecodeError("expected a sealed message, got one that is not")
+        return message
+
+
+def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"") -> Hello:
+    """One's own hello with a status, signed where there is an identity."""
+    facts = me.facts if status == "up" else {}
+    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers)
+    return hello if identity is None else hello.signed(identity, swarm=swarm)
