@@ -1,0 +1,450 @@
+r"""Masks that survive churn: what each end of an edge has applied, made equal without revealing anything.
+
+The masks of a release are named by its **slot** (attempt, round); each of its edges gets the mask of that slot, for
+the first and only time. What goes wrong (a partner that was away, skipped a round, died after sending, came back
+from an old checkpoint) leaves the ends of an edge with different sets of slots. Both ends state in every message
+which slots they masked freshly. The end with the smaller name **leads**: its set L is the truth. The other
+**follows**: with u the first slot it has not heard of and F its own set, it wants
+
+.. math:: T = \{s \in L : s < u\} \cup \{s \in F : s \ge u\},
+
+the truth as far as it is known and its own guess beyond. Whoever releases pays, next to its fresh masks, the
+difference between what it wants (a leader: L) and what its row **carries**, for all slots before the release.
+
+Three things differ in what a crash does to them. The **journal** (slots used, what was heard and paid) is durable
+before a message leaves. The **carried** sets belong to the row, and go back with it to a checkpoint, however old.
+The rest is forgotten.
+
+*Slots grow.* A release takes a slot after all slots in the journal; where a round is run again, the attempt goes up.
+So no key masks freshly twice, and two releases of one round differ by their attempt. Going back to a round or on
+with the next is the caller's choice; the partners follow the largest attempt, so that keys meet again.
+
+*Statements never contradict.* A statement covers the slots before the sender's next one. Fresh masks join L at
+growing slots and never leave it, so two statements agree where both speak, and may be lost, doubled, late or out of
+order. A release that was sent cannot be unsent: its masks stay in L although the sender's row went back behind them,
+and the sender itself pays them again into its next release. (It could retract them too; but then an old statement
+would contradict a new one.)
+
+*Sum of masks zero.* Let the leader have released at or after slot s since its last restart: it carries L up to s. Let
+the follower have heard of all slots before u, and since then and its last restart have settled, or released at u or
+later: it carries L before u. Hence every slot before min(s, u) is carried by both ends or by none, with opposite
+signs, and its sum over both rows is zero to the last bit. Only one end pays a difference, the follower after news
+or the one that restarted, and paying again pays nothing: there is no oscillation. After the last round both say that
+no slot will follow (u is infinite) and settle: the sum over all pairs that live is zero. ∎
+
+*What rows say of sums.* Mixing moves masks between rows and makes none, where the mixing ledger of the peer room
+conserves the sum of the rows. A row that goes back to a checkpoint takes its own releases back, and with it go the
+carried sets: they are what this line of rows was given, whatever others saw.
+
+*What stays.* :meth:`MaskLedger.uncancelled` lists the masks that are not known to be equal at both ends: at most one
+for each edge and each slot since the partner's last confirmation.
+
+*What it costs.* Nothing is revealed to repair a round. But a mask that only one end ever applied hides nothing once it
+is undone, and a late half is one more row in which its mask is seen: the accountant's linear view takes both from
+:func:`noise_matrix`. Settling adds no fresh masks, so run one round without training before it.
+
+References
+----------
+The masks are those of GOPA and DECOR, see :mod:`p2pfl.privacy.masks`; statements that only grow are a state-based
+replicated set: M. Shapiro, N. Preguiça, C. Baquero, M. Zawirski, "Conflict-free replicated data types", SSS 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from p2pfl.errors import PrivacyError
+from p2pfl.identity import edge_key
+from p2pfl.privacy.masks import Edge, Masks
+from p2pfl.privacy.stream import BLOCK, Ints, Sampler, spans, to_grid
+
+Run = tuple[int, int, int]
+"""Attempt, first round, round after the last: slots in a row."""
+
+MOST = 1 << 20
+"""Slots that one statement may name."""
+
+
+class Slot(NamedTuple):
+    """Whose masks a release carries; ordered. ``round`` counts releases where a round has several."""
+
+    attempt: int
+    round: int
+
+    @property
+    def after(self) -> Slot:
+        """The least slot that is greater."""
+        return Slot(self.attempt, self.round + 1)
+
+
+START = Slot(0, 0)
+END = Slot(2**63 - 1, 0)
+"""After every slot: of a peer that will not release again."""
+
+
+class Mask(NamedTuple):
+    """One noise row: of an edge, smaller name first, and a slot."""
+
+    edge: Edge
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class Payment:
+    """The masks that enter one release.
+
+    Attributes
+    ----------
+    peer, slot
+        Whose release; the slot is None where it only settles.
+    fresh
+        Partners whose mask of this slot is in it.
+    terms
+        Every mask in it, fresh or late, with its factor +1 or -1: what the accountant's linear view reads.
+    """
+
+    peer: str
+    slot: Slot | None
+    fresh: tuple[str, ...]
+    terms: Mapping[Mask, int]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a peer says to one partner, in every header.
+
+    Attributes
+    ----------
+    since, until
+        All fresh slots from ``since`` to before ``until`` are in ``runs``, and no other will join them.
+    runs
+        See :func:`runs`.
+    heard
+        The partner's ``until``, as far as the sender has heard.
+    paid
+        Before this slot, the sender's releases agree with all that the partner leads.
+    """
+
+    since: Slot
+    until: Slot
+    runs: tuple[Run, ...]
+    heard: Slot
+    paid: Slot
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Of one partner, in the journal: the fresh slots of both ends and how far which end knows and has paid."""
+
+    own: frozenset[Slot] = frozenset()
+    heard: frozenset[Slot] = frozenset()
+    until: Slot = START  # of the partner
+    paid: Slot = START  # by this end
+    known: Slot = START  # to the partner, of this end
+    confirmed: Slot = START  # as paid by the partner
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What must be durable before a message leaves: whose slots are used, what was heard and paid."""
+
+    until: Slot
+    notes: Mapping[str, Notes]
+
+    def statement(self, partner: str) -> Statement:
+        """What to tell a partner: nothing that a crash could make untrue, so it is read from the journal.
+
+        Examples
+        --------
+        >>> ledger = MaskLedger("ada", partners=["bob"])
+        >>> payment = ledger.release(0)
+        >>> ledger.journal().statement("bob").runs
+        ((0, 0, 1),)
+        """
+        note = self.notes[partner]
+        told = runs(slot for slot in note.own if slot >= note.known)
+        return Statement(note.known, self.until, told, note.until, note.paid)
+
+
+class MaskLedger:
+    """The masks of one peer, decided without a clock: which to add, which to pay late.
+
+    Parameters
+    ----------
+    peer
+        Its name.
+    partners
+        The other ends of its mask edges, in whichever round.
+    journal
+        The newest one, after a restart. An old one would use keys again.
+    carried
+        Of the checkpoint that the row comes from, see :meth:`carried`; empty for a row that starts anew.
+
+    Examples
+    --------
+    Ada masks round 0 with Bob, who was away; he pays when he hears of it.
+
+    >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
+    >>> mask = Mask(("ada", "bob"), Slot(0, 0))
+    >>> ada.release(0).terms == {mask: 1}
+    True
+    >>> bob.hear("ada", ada.journal().statement("bob"))
+    >>> payment = bob.release(1)
+    >>> payment.slot, payment.terms[mask], len(payment.terms)
+    (Slot(attempt=0, round=1), -1, 2)
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        *,
+        partners: Collection[str],
+        journal: Journal | None = None,
+        carried: Mapping[str, frozenset[Slot]] | None = None,
+    ) -> None:
+        self.peer = peer
+        self.until = START if journal is None else journal.until
+        self._notes = {partner: Notes() for partner in sorted(partners)}
+        self._notes.update({} if journal is None else journal.notes)
+        self._carried = dict.fromkeys(self._notes, frozenset[Slot]())
+        self._carried.update(carried or {})
+
+    @property
+    def attempt(self) -> int:
+        """The largest attempt in use, here or at a partner: who restarts alone is followed, so that keys meet again."""
+        heard = [note.until.attempt for note in self._notes.values() if note.until != END]
+        return max([self.until.attempt, *heard])
+
+    def release(self, round: int, *, partners: Collection[str] | None = None) -> Payment:
+        """Decide the masks of the next release. Make the journal durable before anything of it is sent.
+
+        Parameters
+        ----------
+        round
+            Of the release; may lie before one that was released, and takes a new attempt then.
+        partners
+            With whom to mask; by default all.
+
+        Raises
+        ------
+        PrivacyError
+            The peer has finished, or a partner is unknown.
+        """
+        if self.until == END:
+            raise PrivacyError(
+                f'Expected no release of "{self.peer}" after its last, got round {round}; begin a new run.'
+            )
+        fresh = tuple(sorted(self._notes if partners is None else partners))
+        own = {partner: self._note(partner).own for partner in fresh}
+        slot = Slot(self.attempt, round)
+        if slot < self.until:
+            slot = Slot(self.attempt + 1, round)
+        self.until = slot.after
+        for partner, before in own.items():
+            self._notes[partner] = replace(self._notes[partner], own=before | {slot})
+        return self._pay(slot, fresh)
+
+    def finish(self) -> None:
+        """Promise that no fresh mask will follow; partners need to hear it, then everybody settles."""
+        self.until = END
+
+    def settle(self) -> Payment:
+        """Pay all differences that are known, without fresh masks; a second time pays nothing.
+
+        Raises
+        ------
+        PrivacyError
+            The peer has not finished: what it paid could meet its own fresh masks later.
+        """
+        if self.until != END:
+            raise PrivacyError(
+                f'Expected "{self.peer}" to finish before it settles, got one at slot {tuple(self.until)}; call finish.'
+            )
+        return self._pay(None, ())
+
+    def hear(self, partner: str, statement: Statement) -> None:
+        """Learn what a partner stated; old, doubled and overtaken statements change nothing.
+
+        Raises
+        ------
+        PrivacyError
+            The partner knows of slots that the journal does not: the journal is too old and keys would be used again.
+            Or the statement is not one.
+        """
+        note = self._note(partner)
+        if statement.heard > self.until or statement.since > note.until:
+            raise PrivacyError(
+                f'Expected a journal of "{self.peer}" that knows all it told "{partner}", got one that ends before '
+                f"slot {tuple(max(statement.heard, statement.since))}; restore the newest or start as a new peer."
+            )
+        if sum(stop - first for _, first, stop in statement.runs) > MOST:
+            raise PrivacyError(
+                f'Expected a statement of "{partner}" on at most {MOST} slots, got more; exclude the peer that sent it.'
+            )
+        news = {slot for slot in slots(statement.runs) if note.until <= slot < statement.until}
+        self._notes[partner] = replace(
+            note,
+            heard=note.heard | news,
+            until=max(note.until, statement.until),
+            known=max(note.known, statement.heard),
+            confirmed=max(note.confirmed, statement.paid),
+        )
+
+    def uncancelled(self) -> list[Mask]:
+        """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
+        left = []
+        for partner, note in self._notes.items():
+            doubtful = self._wanted(partner) ^ self._carried[partner]
+            if self._leads(partner):
+                doubtful |= {slot for slot in note.own ^ note.heard if slot >= note.confirmed}
+            else:
+                doubtful |= {slot for slot in note.own if slot >= note.until}
+            left += [Mask(self._edge(partner), slot) for slot in doubtful]
+        return sorted(left)
+
+    def journal(self) -> Journal:
+        """What to make durable, sets of slots as :func:`runs`."""
+        return Journal(self.until, dict(self._notes))
+
+    def carried(self) -> dict[str, frozenset[Slot]]:
+        """The slots in the row, by partner: saved and restored with the row, as :func:`runs`."""
+        return dict(self._carried)
+
+    def _pay(self, slot: Slot | None, fresh: tuple[str, ...]) -> Payment:
+        terms: dict[Mask, int] = {}
+        now, limit = (END, END) if slot is None else (slot, slot.after)
+        for partner, note in self._notes.items():
+            # Slots to come are left alone: they will be fresh here, and a key is fresh once.
+            wanted = frozenset(each for each in self._wanted(partner) if each < limit)
+            if slot is not None and partner in fresh:
+                wanted |= {slot}  # even where the leader is known to have left it out: a release needs its cover
+            sign = 1 if self._leads(partner) else -1
+            carried = self._carried[partner]
+            for change, factor in ((wanted - carried, sign), (carried - wanted, -sign)):
+                terms |= {Mask(self._edge(partner), each): factor for each in change}
+            self._carried[partner] = wanted
+            self._notes[partner] = replace(note, paid=max(note.paid, min(note.until, now)))
+        return Payment(self.peer, slot, fresh, terms)
+
+    def _wanted(self, partner: str) -> frozenset[Slot]:
+        note = self._notes[partner]
+        if self._leads(partner):
+            return note.own
+        return note.heard | {slot for slot in note.own if slot >= note.until}
+
+    def _leads(self, partner: str) -> bool:
+        return self.peer < partner
+
+    def _edge(self, partner: str) -> Edge:
+        return min(self.peer, partner), max(self.peer, partner)
+
+    def _note(self, partner: str) -> Notes:
+        if partner not in self._notes:
+            raise PrivacyError(
+                f'Expected a mask partner of "{self.peer}", got "{partner}"; check the mask graph and the roster.'
+            )
+        return self._notes[partner]
+
+
+def runs(slots: Iterable[Slot]) -> tuple[Run, ...]:
+    """Write slots as runs, a few numbers however many rounds went well.
+
+    Examples
+    --------
+    >>> runs([Slot(0, 2), Slot(0, 3), Slot(1, 4), Slot(0, 7)])
+    ((0, 2, 4), (0, 7, 8), (1, 4, 5))
+    """
+    out: list[Run] = []
+    for attempt, round in sorted(slots):
+        if out and out[-1][0] == attempt and out[-1][2] == round:
+            out[-1] = (attempt, out[-1][1], round + 1)
+        else:
+            out.append((attempt, round, round + 1))
+    return tuple(out)
+
+
+def slots(runs: Iterable[Run]) -> set[Slot]:
+    """Return the slots of runs; undoes :func:`runs`."""
+    return {Slot(attempt, round) for attempt, first, stop in runs for round in range(first, stop)}
+
+
+def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
+    """Return the sum of a payment's masks, grid points ``[P]``.
+
+    Without late terms it is what :meth:`~p2pfl.privacy.masks.Masks.sums` gives for the slot's round and attempt.
+
+    Parameters
+    ----------
+    payment
+        Of :meth:`MaskLedger.release` or :meth:`MaskLedger.settle`.
+    masks
+        Their deviation, grid and secrets.
+    size
+        P, the length of a row.
+
+    Raises
+    ------
+    PrivacyError
+        The secret of an edge is missing.
+    """
+    for edge in {mask.edge for mask in payment.terms} - set(masks.secrets):
+        raise PrivacyError(
+            f"Expected a shared secret for the edge {edge[0]}-{edge[1]}, whose masks are paid, got none; "
+            "exchange public keys with all mask partners before the first round."
+        )
+    keys = [
+        edge_key(masks.secrets[edge], purpose="mask", a=edge[0], b=edge[1], round=slot.round, attempt=slot.attempt)
+        for edge, slot in payment.terms
+    ]
+    factors = list(payment.terms.values())
+    out = np.zeros(size, np.int64)  # [P]
+    sampler = Sampler()
+    for columns in spans(size, BLOCK):
+        for group in spans(len(keys), max(1, BLOCK // max(size, 1))):  # short rows: many masks at a time
+            noise = to_grid(sampler.window(keys[group], columns), scale=masks.deviation * 2.0**masks.bits)
+            for factor, row in zip(factors[group], noise, strict=True):
+                out[columns] += factor * row
+    return out
+
+
+def noise_matrix(payments: Sequence[Payment]) -> tuple[list[Mask], Ints]:
+    """Return the masks of many releases and the factor of each in each, ``[R, D]``: B of the linear view y = A x + B z.
+
+    Parameters
+    ----------
+    payments
+        One for each release that an observer sees, R of them.
+
+    Examples
+    --------
+    Bob pays late what Ada applied in round 0: her mask has two rows, and both are seen.
+
+    >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
+    >>> first = ada.release(0)
+    >>> bob.hear("ada", ada.journal().statement("bob"))
+    >>> noise_matrix([first, bob.release(1)])[1]
+    array([[ 1,  0],
+           [-1, -1]])
+    """
+    order = sorted({mask for payment in payments for mask in payment.terms})
+    column = {mask: number for number, mask in enumerate(order)}
+    factors = np.zeros((len(payments), len(order)), np.int64)  # [R, D]
+    for row, payment in zip(factors, payments, strict=True):
+        for mask, factor in payment.terms.items():
+            row[column[mask]] = factor
+    return order, factors
+
+
+def residual_variance(masks: Collection[Mask], *, deviation: float) -> float:
+    r"""Bound what uncancelled masks add to the variance of a coordinate of the sum of all rows: :math:`n \sigma^2`.
+
+    Examples
+    --------
+    >>> residual_variance([Mask(("ada", "bob"), Slot(0, 7))], deviation=10.0)
+    100.0
+    """
+    return len(masks) * deviation**2
