@@ -6,11 +6,14 @@ import hashlib
 import importlib
 import math
 import os
+import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -23,8 +26,9 @@ from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner, build
+from p2pfl.learning.example_private import ExamplePrivateLearner, Randomness
 from p2pfl.learning.losses import BUILT_IN, Own, PerSample
-from p2pfl.privacy.stream import VERSION
+from p2pfl.privacy.stream import VERSION, normals
 
 SAME = (
     "learning.device",
@@ -72,6 +76,36 @@ class Plan:
     def masked(self) -> bool:
         """Whether pairwise masks are on."""
         return self.protection.settings.mask > 0
+
+    @property
+    def pinned(self) -> Experiment:
+        """The experiment with its noises given, as they were calibrated: nobody need look for them again."""
+        settings, wanted = self.protection.settings, self.experiment.privacy
+        if wanted.mode == "none":
+            return self.experiment
+        mask = settings.mask if wanted.mode == "pairwise" else wanted.mask
+        given = msgspec.structs.replace(wanted, clip=settings.clip, noise=settings.noise, mask=mask)
+        return msgspec.structs.replace(self.experiment, privacy=given)
+
+    @property
+    def randomness(self) -> Randomness | None:
+        """Where what hides single samples comes from; ``None`` where nothing does."""
+        return self.learner.randomness if isinstance(self.learner, ExamplePrivateLearner) else None
+
+    def drawing(self, randomness: Randomness) -> Plan:
+        """The same, with what hides single samples from elsewhere than the operating system's secrets."""
+        if not isinstance(self.learner, ExamplePrivateLearner):
+            return self
+        return replace(self, learner=self.learner.drawing(randomness))
+
+    def examples(self, rounds: int) -> dict[str, Any] | None:
+        """What the first rounds promise single samples; that a peer may have been absent is not counted."""
+        if not isinstance(self.learner, ExamplePrivateLearner) or not isinstance(self.algorithm, FedAvg):
+            return None
+        peers = self.federation.peers
+        active = [self.algorithm.participants(peers, round=round).tolist() for round in range(rounds)]
+        times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
+        return self.learner.promise(times, delta=self.experiment.privacy.delta)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -154,18 +188,40 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     )
 
 
-def learner(experiment: Experiment, federation: Federation, *, peers: int = 1) -> Learner:
+def _secret(size: int, /, *, purpose: str, peer: str, round: int = 0) -> bytes:
+    """The operating system's randomness: what hides samples is secret unless somebody asks for something else."""
+    del purpose, peer, round
+    return secrets.token_bytes(size)
+
+
+def learner(
+    experiment: Experiment, federation: Federation, *, peers: int = 1, randomness: Randomness | None = None
+) -> Learner:
     """The learner of an experiment on a federation.
 
     ``peers`` multiplies the steps of a round where they are given as a number, so that one model on
-    pooled data takes as many as all peers together.
+    pooled data takes as many as all peers together. ``randomness`` hides samples: the system's by default.
     """
     learning, model = experiment.learning, experiment.model
+    kind: Callable[..., TorchLearner] = TorchLearner
+    if learning.example_noise:
+        if learning.algorithm != "fedavg":
+            raise ExperimentError(
+                "learning.example_noise: expected fedavg as learning.algorithm, whose steps each take a secret batch, "
+                f'got "{learning.algorithm}": change it, or leave the noise out'
+            )
+        kind = partial(
+            ExamplePrivateLearner,
+            noise=learning.example_noise,
+            clip=learning.example_clip,
+            randomness=randomness or _secret,
+            normals=normals,
+        )
     full = learning.algorithm == "fedsgd"
     steps = learning.steps
     if learning.algorithm == "dpsgd" and steps is None:
         steps = 1
-    found = TorchLearner(
+    found = kind(
         _model(experiment, federation),
         federation,
         seed=experiment.seed,

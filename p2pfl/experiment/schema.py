@@ -118,6 +118,10 @@ class Learning(Section, frozen=True):
         ``package.module:function`` of (outputs, targets), each giving one number a sample.
     device, precision, dtype
         Where and in which numbers; ``mixed`` is bfloat16 where the device has it.
+    example_noise, example_clip
+        Hide each sample inside its peer by DP-SGD (FedAvg): the gradient of each is clipped to that norm,
+        under noise of so many times that deviation; ``batch`` is then the mean size of secret batches.
+        The guarantee is for ``privacy.delta``.
     """
 
     algorithm: Literal["fedavg", "fedsgd", "dpsgd"] = "fedavg"
@@ -137,6 +141,8 @@ class Learning(Section, frozen=True):
     device: str = "auto"
     precision: Literal["full", "mixed"] = "full"
     dtype: Literal["float32", "float64"] = "float32"
+    example_noise: NotNegative = 0.0
+    example_clip: Positive = 1.0
 
 
 class Gossip(Section, frozen=True):

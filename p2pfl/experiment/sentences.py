@@ -59,6 +59,8 @@ def idle(experiment: Experiment) -> dict[str, str]:
         why["epochs"] = "learning.steps takes its place"
     if learning.schedule is None:
         why["schedule_options"] = "there is no learning.schedule"
+    if not learning.example_noise:
+        why["example_clip"] = "there is no learning.example_noise"
     found = {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
@@ -72,6 +74,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
     why: dict[str, str] = {}
     if privacy.mode == "none":
         why = {key: 'privacy.mode is "none"' for key in Privacy.__struct_fields__ if key != "mode"}
+        if experiment.learning.example_noise:
+            del why["delta"]  # of the guarantee for samples
     elif privacy.mode == "independent":
         why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
     elif privacy.mask_graph in {"same", "complete"}:

@@ -34,13 +34,8 @@ class Scorable(Protocol):
     r2: bool
     footprint: Footprint
 
-    @property
-    def engine(self) -> Outputs:
-        """What runs the rows."""
-        ...
 
-
-def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray]) -> dict[str, torch.Tensor]:
+def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs) -> dict[str, torch.Tensor]:
     """Mean of the loss and of each metric over each row's samples, each ``[R]`` float64.
 
     A part that all rows share, the same array, is gathered once and not once for each row.
@@ -62,7 +57,7 @@ def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray]) -> dict[s
             features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
             targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
             with torch.no_grad():
-                outputs = learner.engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
+                outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
             for name, function in functions.items():
                 each = each_sample(function, outputs, targets)  # [K, B]
                 sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -182,8 +183,15 @@ class TorchLearner:
             autocast=autocast,
             footprint=self.footprint,
         )
+        parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
         try:
-            self._step(stacked, count=1)
+            with warnings.catch_warnings():  # an operation that vmap runs row by row: it works, only slower
+                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                self._step(stacked, count=1)
+                self.model.eval()
+                with torch.no_grad():  # some that can be trained cannot be scored
+                    stacked.outputs(parts, self.features[:1], shared=True)
+                    stacked.outputs(parts, self.features[None, :1], shared=False)
         except Exception as error:
             if "random" in str(error):
                 raise ModelError(
@@ -200,6 +208,10 @@ class TorchLearner:
                 self._step(engine, count=FEW)
         except LearningError as error:
             raise ModelError(str(error)) from error
+
+    def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
+        """A single row takes the plain path, which is the quickest for it and takes any module."""
+        return self.plain if len(rows) == 1 else self.engine
 
     def _step(self, engine: Plain | Stacked, *, count: int) -> None:
         """Gradients of the first samples, which nobody needs."""
@@ -258,7 +270,7 @@ class TorchLearner:
             round=round,
         )
         self.model.train()
-        engine = self.plain if len(rows) == 1 else self.engine
+        engine = self._engine(rows)
         with checks.blamed(self.model, doing=f"in round {round}"):
             training.train(work, learner=self, engine=engine, correction=correction)
         back = rows.device
@@ -309,7 +321,8 @@ class TorchLearner:
         self.model.eval()
         held = getattr(self.federation, part)
         with checks.blamed(self.model, doing=f"on the {part} part"):
-            scores = evaluate(self, rows.to(self.device, self.dtype), [held[peer] for peer in peers])
+            stack, parts = rows.to(self.device, self.dtype), [held[peer] for peer in peers]
+            scores = evaluate(self, stack, parts, engine=self._engine(rows))
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:

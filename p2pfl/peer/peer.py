@@ -161,9 +161,9 @@ class Peer:
         notice: Callable[[Notice], None] | None = None,
     ) -> None:
         self.name = name
-        self.plan = plan
         self.transport = transport
         self.source = source or SecretSource()
+        self.plan = plan = plan.drawing(self.source.bytes)
         self.observe = observe
         self.notice = notice
         self.swarm = plan.experiment.name

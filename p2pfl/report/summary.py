@@ -91,7 +91,9 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
-        "privacy": describe(plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0)),
+        "privacy": describe(
+            plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds
+        ),
     }
 
 
@@ -111,12 +113,12 @@ def _baselines(plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str) 
     if steps * rounds > MOST and learning.algorithm != "fedsgd":
         bounded = msgspec.structs.replace(learning, steps=max(1, MOST // rounds))
         experiment, count = msgspec.structs.replace(experiment, learning=bounded), 1
-    everything = learner(experiment, union, peers=count)
+    everything = learner(experiment, union, peers=count, randomness=plan.randomness)
     pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
     return dict(zip(peers, single, strict=True)), pooled
 
 
-def describe(plan: Plan, *, spent: float | None) -> dict[str, Any]:
+def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> dict[str, Any]:
     """What hides the updates, what that promises, and what it does not.
 
     Parameters
@@ -125,11 +127,13 @@ def describe(plan: Plan, *, spent: float | None) -> dict[str, Any]:
         The experiment, resolved.
     spent
         Epsilon so far; ``None`` before anything has run, for what all rounds will have spent.
+    rounds
+        How many have run; all of them by default.
     """
     protection, wanted = plan.protection, plan.experiment.privacy
     settings = protection.settings
     mode = "none" if settings.neutral else wanted.mode
-    said = {
+    said: dict[str, Any] = {
         "mode": mode,
         "clip": settings.clip if settings.clip != float("inf") else None,
         "noise": settings.noise,
@@ -137,7 +141,16 @@ def describe(plan: Plan, *, spent: float | None) -> dict[str, Any]:
         "participation": settings.participation,
         "statement": _statement(mode),
         "epsilon": None,
+        "examples": None,
     }
+    found = plan.examples(protection.affordable if rounds is None else rounds)
+    each = ""
+    if found is not None:
+        each = (
+            f"({found['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a peer "
+            "against everybody else; "
+        )
+        said |= {"examples": found, "statement": f"{each}{_statement(mode, whose=' for a peer as a whole')}"}
     if not protection.claimed:
         return said
     if spent is None:
@@ -150,20 +163,20 @@ def describe(plan: Plan, *, spent: float | None) -> dict[str, Any]:
         | promised
         | {
             "colluders": wanted.colluders,
-            "statement": f"({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against {who}; "
-            f"{_statement(mode, claimed=True)}",
+            "statement": f"{each}({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against "
+            f"{who}; {_statement(mode, claimed=True)}",
         }
     )
 
 
-def _statement(mode: str, *, claimed: bool = False) -> str:
+def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
     left = "masks of a round in which a peer vanishes do not cancel yet"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "none":
         return "rows are sealed against the broker, and every neighbour can read them"
     if claimed:
         return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
-    no = "no differential privacy is claimed, for that asks for a clip and for noise"
+    no = f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"
     return f"private noise stays in the models; {no}" if mode == "independent" else f"{hides}; {no}; {left}"
 
 

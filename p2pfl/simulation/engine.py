@@ -97,10 +97,12 @@ def simulate(
     begun = time.perf_counter()
     resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
     settings = resolved.experiment
+    source = source or SeededSource(settings.seed)
+    resolved = resolved.drawing(source.bytes)
     run = Run(settings, folder=folder)
     first = time.perf_counter()
     with run:
-        state, training = _rounds(resolved, run, source or SeededSource(settings.seed), observe)
+        state, training = _rounds(resolved, run, source, observe)
     last = time.perf_counter()
     names = resolved.topology.peers
     for index, name in enumerate(names):

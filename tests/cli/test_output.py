@@ -11,7 +11,9 @@ def test_help_does_not_wait_for_torch():
     assert "simulate" in said.stdout
 
 
-@pytest.mark.parametrize("command", ["run", "simulate", "peer", "broker", "topology", "privacy", "audit", "identity", "report"])
+@pytest.mark.parametrize(
+    "command", ["run", "simulate", "peer", "broker", "topology", "privacy", "audit", "identity", "report"]
+)
 def test_every_command_explains_itself(p2pfl, command):
     said = p2pfl(command, "--help")
     assert said.status == 0

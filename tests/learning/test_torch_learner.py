@@ -115,6 +115,29 @@ def test_a_stack_of_rows_is_a_loop_over_peers_of_different_sizes(wrap):
     assert fitted.report.loss[4] == 0
 
 
+class Recurrent(nn.Module):
+    """What vmap can train but not score."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent, self.head = nn.LSTM(6, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.recurrent(x.unsqueeze(1))[0][:, -1])
+
+
+def test_a_recurrent_model_is_trained_and_scored_alone_and_in_a_stack():
+    learner = learner_of(Recurrent(), swarm(), rate=0.1)
+    rows = noisy(learner)
+    fitted = learner.fit(rows, peers=PEERS, round=0)
+    scores = learner.evaluate(fitted.rows, peers=PEERS)
+    for i, peer in enumerate(PEERS):
+        alone = learner.fit(rows[i : i + 1], peers=[peer], round=0)
+        torch.testing.assert_close(fitted.rows[i], alone.rows[0], rtol=0, atol=1e-12)
+        single = learner.evaluate(fitted.rows[i : i + 1], peers=[peer])
+        torch.testing.assert_close(scores["loss"][i], single["loss"][0], rtol=0, atol=1e-12)
+
+
 def test_the_three_paths_are_chosen_by_the_model():
     kinds = [type(learner_of(wrap(mlp())).engine).__name__ for wrap in (nn.Sequential, Opaque, Branching)]
     assert kinds == ["Kernels", "Stacked", "Plain"]

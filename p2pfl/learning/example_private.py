@@ -1,0 +1,407 @@
+r"""DP-SGD inside a peer: each sample of a peer is protected, not the peer as a whole.
+
+The samples of a batch are rows with one sample each, so the engines that train many peers at once give
+the gradient of each sample. No sample can reach another's gradient, whatever the model and the loss do
+with a batch; that is what the bound on one sample rests on.
+
+Opacus adds up what training costs; it does not train. Its sampler and its noise come from generators of
+torch, of which the CPU's has 2^32 seeds, and its hooks stay on the model. Here who is in a batch and the
+noise follow from bytes of an injected source: the operating system's secrets on a device, the seed's
+in a simulation, and both draw the same where the source is the same.
+"""
+
+import copy
+import heapq
+import importlib.util
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from p2pfl.data import Federation, IntArray
+from p2pfl.errors import InputError, LearningError, ModelError
+from p2pfl.learning import checks
+from p2pfl.learning.batching import Batch
+from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.optimisers import PlainUpdate, StackedUpdate
+from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.rows import Rows, norms
+
+Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
+"""``normals(key, size)``: the first standard normal numbers of a key of 32 bytes."""
+
+KEY_BYTES = 32
+
+HOPELESS = 50.0
+"""An epsilon beyond which nothing is hidden, and the convolution takes minutes: Rényi's looser bound will do."""
+
+
+class Randomness(Protocol):
+    """Where secret bytes come from; ``bytes`` of a :class:`p2pfl.identity.Source` is one."""
+
+    def __call__(self, size: int, /, *, purpose: str, peer: str, round: int = 0) -> bytes:
+        """Return ``size`` bytes that nobody but ``peer`` knows."""
+        ...
+
+
+class ExamplePrivateLearner(TorchLearner):
+    r"""Local training that hides each sample: DP-SGD.
+
+    In every step each of a peer's n samples is in the batch S independently with probability
+    :math:`q = \min(1, B / n)`, and the gradient is
+
+    .. math:: g = \frac{1}{q n} \Big(\sum_{i \in S} g_i \min(1, C / \lVert g_i \rVert_2) + z C\, N(0, I_P)\Big)
+
+    One sample, or a blank in its place, moves the sum by at most C, so a step is a Poisson-subsampled
+    Gaussian mechanism of noise multiplier z; :func:`epsilon` adds steps up. An empty batch is a step of
+    noise alone. Optimiser, correction, release and mixing only see g: what a peer releases is
+    (epsilon, delta)-DP for each of its samples, against everybody else together, whether or not
+    ``[privacy]`` protects the peer as a whole besides. n is public. A sample whose gradient is not
+    finite counts as zero. Losses in a :class:`Report` are exact and must stay with the peer. Noise is
+    added in floating point; that its last bits give nothing away is not proven.
+
+    Parameters
+    ----------
+    model, federation, seed, options
+        As :class:`TorchLearner`'s; ``batch`` is the mean size of a batch, and so many steps make an epoch
+        as batches of that size cover the data.
+    noise
+        z.
+    clip
+        C, the largest L2 norm of one sample's gradient; infinity only without noise.
+    randomness
+        Of who is in a batch and of the noise; each call is for one peer, round and step.
+    normals
+        Makes noise of a key of 32 bytes.
+
+    Raises
+    ------
+    ModelError
+        If the model draws dropout, whose places would depend on who else is in the batch; on mixed
+        precision, a batch of all samples, or numbers out of range.
+    InputError
+        If the extra ``examples`` is not installed.
+
+    Examples
+    --------
+    >>> from p2pfl.data import Dataset
+    >>> data, none = Dataset(torch.eye(4), torch.tensor([0, 0, 1, 1]), classes=2), {"ada": np.arange(0)}
+    >>> zeros = lambda size, **which: bytes(size)  # a stand-in: no secret
+    >>> learner = ExamplePrivateLearner(
+    ...     nn.Linear(4, 2), Federation(data, {"ada": np.arange(4)}, none, none), seed=0, batch=2, noise=1.0, clip=0.5,
+    ...     randomness=zeros, normals=lambda key, size: np.zeros(size), device="cpu")
+    >>> learner.cost("ada")  # q and steps a round
+    (0.5, 2)
+    >>> tuple(learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows.shape)
+    (1, 10)
+
+    References
+    ----------
+    M. Abadi et al., "Deep learning with differential privacy", CCS 2016, Algorithm 1, with the expected
+    batch size in the denominator.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        federation: Federation,
+        *,
+        noise: float,
+        clip: float,
+        randomness: Randomness,
+        normals: Normals,
+        batch: int | None = 32,
+        **options: Any,
+    ) -> None:
+        if importlib.util.find_spec("opacus") is None:
+            raise InputError(
+                "expected opacus, which adds up what learning.example_noise promises, got none installed: "
+                'pip install "p2pfl-mqtt[examples]"'
+            )
+        if not (0 <= noise < math.inf and clip > 0) or (noise and math.isinf(clip)):
+            raise ModelError(
+                f"expected learning.example_noise of 0 or more and a finite learning.example_clip above 0, got {noise} "
+                f"and {clip}: 1 and 1 are usual"
+            )
+        if batch is None:
+            raise ModelError(
+                'expected a number as learning.batch with learning.example_noise, got "all": a batch that leaves most '
+                "samples out hides each of them better"
+            )
+        if options.get("precision", "full") != "full":
+            raise ModelError(
+                'expected learning.precision "full" with learning.example_noise, got "mixed": change it, so that '
+                "gradients are clipped as they are"
+            )
+        super().__init__(model, federation, batch=batch, **options)
+        if any(dropout.p > 0 for dropout in self.dropouts.values()):
+            raise ModelError(
+                "expected a model without dropout with learning.example_noise, got one with: set it to 0, the noise "
+                "regularises"
+            )
+        self.noise, self.clip, self.size = noise, clip, batch
+        self.randomness, self.normals = randomness, normals
+        self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
+
+    def drawing(self, randomness: Randomness) -> "ExamplePrivateLearner":
+        """The same, with its secrets from elsewhere."""
+        other = copy.copy(self)
+        other.randomness = randomness
+        return other
+
+    def cost(self, peer: str) -> tuple[float, int]:
+        """What :func:`epsilon` asks of one round of a peer: q, and the number of steps."""
+        held = len(self.federation.train[peer])
+        if not held:
+            return 0.0, 0
+        return min(1.0, self.size / held), self.epochs * -(-held // self.size) if self.steps is None else self.steps
+
+    def promise(self, rounds: Mapping[str, int], *, delta: float) -> dict[str, Any]:
+        """What so many rounds of each peer promise the samples of the one that is worst off."""
+        costs = ((self.cost(peer), count) for peer, count in rounds.items())
+        found, rate, steps = worst(((q, each * count) for (q, each), count in costs), noise=self.noise, delta=delta)
+        return {
+            "epsilon": found,
+            "delta": delta,
+            "sampling_rate": rate,
+            "steps": steps,
+            "noise_multiplier": self.noise,
+            "clip": self.clip,
+        }
+
+    def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+        correction: Correction | None = None,
+    ) -> Fitted:
+        """Train each row on its own peer's data, one after the other; parameters are those of :class:`TorchLearner`.
+
+        Raises
+        ------
+        LearningError
+            If a row is no longer finite.
+        """
+        self._check_rows(rows, peers)
+        awake = [True] * len(peers) if active is None else active.tolist()
+        trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
+        kept = {name: value.to(self.device, copy=True) for name, value in (memory or {}).items()}
+        loss, steps = torch.zeros(len(rows), dtype=torch.float64), torch.zeros(len(rows), dtype=torch.int64)  # [R]
+        self.model.train()
+        for index, peer in enumerate(peers):
+            rate, count = self.cost(peer)
+            if not awake[index] or not count:
+                continue
+            row = _Row(
+                self, trained[index : index + 1], {name: value[index : index + 1] for name, value in kept.items()}
+            )
+            with checks.blamed(self.model, doing=f"in round {round}"):
+                last = min(count, max(1, math.ceil(1 / rate)))
+                loss[index] = row.train(peer, round=round, steps=count, last=last, index=index, correction=correction)
+            steps[index] = count
+            trained[index : index + 1] = row.joined(peer, round=round)
+            for name, value in row.update.memory().items():
+                if name not in kept:
+                    kept[name] = value.new_zeros(len(rows), *value.shape[1:])  # [R, P] or [R]
+                kept[name][index : index + 1] = value
+        back = rows.device
+        found = {name: value.to(back) for name, value in kept.items()}
+        return Fitted(trained.to(back), found, Report(loss.to(back), steps.to(back)))
+
+    def sampled(self, peer: str, *, round: int, step: int) -> IntArray:
+        """Positions in the data set of the samples of one step; maybe none."""
+        part, rate = self.federation.train[peer], self.cost(peer)[0]
+        if rate == 1:
+            return part
+        secret = self.randomness(8 * len(part), purpose=f"examples {step}", peer=peer, round=round)
+        joins = np.frombuffer(secret, "<u8") < np.uint64(int(rate * 2**64))  # [n]
+        return part[joins]
+
+    def hidden(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
+        """A sum of clipped gradients ``[1, P]`` under its noise."""
+        if not self.noise:
+            return total
+        key = self.randomness(KEY_BYTES, purpose=f"example noise {step}", peer=peer, round=round)
+        return total + torch.from_numpy(self.normals(key, self.layout.size)).to(total) * (self.noise * self.clip)
+
+    def clipped(self, parts: Sequence[torch.Tensor], chosen: IntArray) -> tuple[float, torch.Tensor]:
+        """Sums of the losses and of the clipped gradients ``[1, P]`` of some samples, in double precision."""
+        total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
+        loss = 0.0
+        for some in torch.split(torch.from_numpy(chosen).to(self.device), self.engine.block(1)):
+            stack = [part.expand(len(some), *part.shape[1:]) for part in parts]  # [B, *shape] each
+            batch = Batch(self.features[some].unsqueeze(1), self.targets[some].unsqueeze(1), None, None)
+            losses, gradients = self.engine.gradient(stack, batch)
+            each = self.layout.join(dict(zip(self.layout.names, gradients, strict=True)))  # [B, P]
+            each = each.to(self.exact, torch.float64)
+            lengths = norms(each)  # [B, 1]
+            if not lengths.isfinite().all():
+                each, lengths = each[lengths.isfinite().flatten()], lengths[lengths.isfinite()].unsqueeze(-1)
+            total += (self.clip / lengths.clamp_min(1e-300)).clamp_max(1.0).T @ each  # [1, P]
+            loss += float(losses.double().sum())
+        return loss, total
+
+
+class _Row:
+    """One row in a round, ``[1, P]``, with its optimiser."""
+
+    def __init__(self, learner: ExamplePrivateLearner, row: torch.Tensor, memory: Mapping[str, torch.Tensor]) -> None:
+        self.learner, self.memory = learner, memory
+        self.parts = [part.clone() for part in learner.layout.split(row).values()]  # [1, *shape] each
+        self.update: PlainUpdate | StackedUpdate
+
+    def train(
+        self, peer: str, *, round: int, steps: int, last: int, index: int, correction: Correction | None
+    ) -> float:
+        """Take all steps; the mean loss of the samples in the ``last`` ones."""
+        learner, layout = self.learner, self.learner.layout
+        self.update = self._opened(round)
+        scale = learner.cost(peer)[0] * len(learner.federation.train[peer])
+        losses, count = 0.0, 0
+        for step in range(steps):
+            chosen = learner.sampled(peer, round=round, step=step)
+            loss, total = learner.clipped(self.parts, chosen)
+            gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
+            gradient = gradient.to(learner.device, learner.dtype)
+            if correction is not None:
+                row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
+                gradient = gradient + correction(row, torch.tensor([index], device=row.device)).to(gradient)
+            self.update.step(self.parts, list(layout.split(gradient).values()))
+            if step >= steps - last:
+                losses, count = losses + loss, count + len(chosen)
+        return losses / max(1, count)
+
+    def _opened(self, round: int) -> PlainUpdate | StackedUpdate:
+        recipe = self.learner.recipe
+        settings = recipe.settings(round)
+        if recipe.stateless:
+            return PlainUpdate(settings)
+        return StackedUpdate(
+            recipe.kind,
+            settings,
+            parts=self.parts,
+            layout=self.learner.layout,
+            memory=self.memory,
+            labels=np.zeros(1, dtype=np.int64),
+        )
+
+    def joined(self, peer: str, *, round: int) -> torch.Tensor:
+        """The row as it is now, if it is finite."""
+        layout = self.learner.layout
+        row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
+        if not torch.isfinite(row).all():
+            raise LearningError(
+                f"expected a finite row of {peer} in round {round}, got one that diverged; set a smaller learning.rate"
+            )
+        return row
+
+
+def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
+    r"""Return :math:`\varepsilon` of the steps of DP-SGD, for each single sample.
+
+    By Opacus' accountant of privacy loss random variables (PRV), its upper bound, which is at most about
+    .01 too large. Batches must be Poisson samples, as :class:`ExamplePrivateLearner` draws them. Where
+    nothing is hidden any more (an epsilon above 50) by Rényi's, which overstates more.
+
+    Parameters
+    ----------
+    noise
+        z, standard deviation over clip.
+    rate
+        q, the probability with which a sample is in a batch.
+    steps
+        How many.
+    delta
+        :math:`\delta`.
+
+    Raises
+    ------
+    InputError
+        A number out of range, or the extra ``examples`` is not installed.
+
+    Examples
+    --------
+    >>> round(epsilon(1.0, rate=0.01, steps=1000, delta=1e-5), 3)
+    1.838
+
+    References
+    ----------
+    S. Gopi, Y. T. Lee, L. Wutschitz, "Numerical composition of differential privacy", NeurIPS 2021.
+    """
+    if not (noise >= 0 and 0 <= rate <= 1 and steps >= 0 and 0 < delta < 1):
+        raise InputError(
+            f"expected noise and steps of 0 or more, a rate of 0 to 1 and a delta between 0 and 1, got {noise}, "
+            f"{steps}, {rate} and {delta}: change them"
+        )
+    if not rate or not steps:
+        return 0.0
+    if not noise:
+        return math.inf
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # of orders that were tried, and of log 0
+        warnings.simplefilter("ignore")
+        bound = _accountant("RDP", (noise, rate, steps)).get_epsilon(delta, alphas=_ORDERS)
+        if not bound <= HOPELESS:
+            return float(bound) if bound > HOPELESS else math.inf
+        return float(_accountant("PRV", (noise, rate, steps)).get_epsilon(delta))
+
+
+_ORDERS = (*range(2, 64), 128, 256)
+"""Of Rényi's divergence: whole ones, whose series are finite."""
+
+
+def _accountant(name: str, history: tuple[float, float, int]) -> Any:
+    try:
+        import opacus.accountants  # noqa: PLC0415 (an extra, and slow to import)
+    except ImportError as error:
+        raise InputError(
+            'expected opacus, which adds up steps of DP-SGD, got none installed: pip install "p2pfl-mqtt[examples]"'
+        ) from error
+    accountant = getattr(opacus.accountants, f"{name}Accountant")()
+    accountant.history = [history]
+    return accountant
+
+
+def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:
+    """Whose samples are hidden least: epsilon, q and number of steps.
+
+    More samples make q smaller and the steps more, so there may be as many candidates as peers. Epsilon
+    grows with both: the largest q and steps of some candidates bound them all, and only where the bound
+    is highest is it worth looking closer.
+
+    Parameters
+    ----------
+    costs
+        q and steps of each peer, at least one.
+    noise, delta
+        As in :func:`epsilon`.
+
+    Examples
+    --------
+    >>> worst([(0.01, 500), (0.02, 500), (0.02, 100)], noise=1.0, delta=1e-5)[1:]
+    (0.02, 500)
+    """
+    points: list[tuple[float, int]] = []  # rates rise as steps fall
+    for rate, steps in sorted(set(costs), key=lambda cost: (-cost[1], -cost[0])):
+        if not points or rate > points[-1][0]:
+            points.append((rate, steps))
+
+    def bound(low: int, high: int) -> tuple[float, int, int]:
+        return -epsilon(noise, rate=points[high - 1][0], steps=points[low][1], delta=delta), low, high
+
+    open_ = [bound(0, len(points))]
+    while True:
+        value, low, high = heapq.heappop(open_)
+        if high - low == 1:
+            return -value, *points[low]
+        middle = (low + high) // 2
+        heapq.heappush(open_, bound(low, middle))
+        heapq.heappush(open_, bound(middle, high))

@@ -1,0 +1,358 @@
+"""DP-SGD inside a peer: what one sample can move, what hides it, and what that promises."""
+
+import asyncio
+import importlib.util
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from swarms import DEADLINE, SMALL
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 -- torch's own convention
+
+from p2pfl.data import Dataset, Federation
+from p2pfl.errors import ExperimentError, InputError, LearningError, ModelError
+from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
+from p2pfl.learning import Learner, TorchLearner
+from p2pfl.learning.example_private import ExamplePrivateLearner, epsilon, worst
+from p2pfl.peer import Peer
+from p2pfl.privacy import divergence
+from p2pfl.privacy.stream import normals
+from p2pfl.simulation import simulate
+from p2pfl.transport import MemoryTransport
+
+PEERS = ("ada", "bob", "cyd")
+OPTIONS = {"seed": 7, "batch": 8, "dtype": torch.float64, "device": "cpu"}
+TABLE = SMALL | {"learning": SMALL["learning"] | {"example_noise": 1.0, "example_clip": 0.5, "batch": 4}}
+
+
+class Opaque(nn.Module):
+    """Hides a model from the kernels, so that vmap takes it."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Branching(Opaque):
+    """Looks at its data, which vmap cannot trace."""
+
+    def forward(self, x):
+        return self.inner(x) if x.sum().item() < 1e9 else self.inner(-x)
+
+
+class Mixing(Opaque):
+    """Shows every sample to all others in the batch."""
+
+    def forward(self, x):
+        return self.inner(x - x.mean(dim=0) + 100 * x.sum(dim=0))
+
+
+def federation(sizes=(20, 7, 0), *, scale=1.0):
+    """Random samples; the first is ``scale`` times as large."""
+    random = torch.Generator().manual_seed(1)
+    features = torch.randn(30, 6, generator=random, dtype=torch.float64)
+    features[0] *= scale
+    targets = torch.randint(3, (30,), generator=random)
+    ends = np.cumsum((0, *sizes))
+    train = {peer: np.arange(ends[i], ends[i + 1]) for i, peer in enumerate(PEERS)}
+    none = dict.fromkeys(PEERS, np.arange(0))
+    return Federation(Dataset(features, targets, 3), train, none, dict.fromkeys(PEERS, np.arange(20, 30)))
+
+
+def mlp():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def learner_of(model=None, data=None, *, noise=0.0, clip=math.inf, source=11, **options):
+    return ExamplePrivateLearner(
+        model or mlp(),
+        data or federation(),
+        noise=noise,
+        clip=clip,
+        randomness=SeededSource(source).bytes,
+        normals=normals,
+        **OPTIONS | options,
+    )
+
+
+def parts_of(learner):
+    return list(learner.layout.split(learner.start(PEERS[:1])).values())
+
+
+@pytest.mark.parametrize("wrap", [nn.Sequential, Opaque, Branching])
+def test_without_noise_clip_and_sampling_it_is_gradient_descent_on_all_samples(wrap):
+    model, data = wrap(mlp()), federation()
+    learner: Learner = learner_of(model, data, batch=20, steps=5, rate=0.3)
+    fitted = learner.fit(learner.start(PEERS), peers=PEERS, round=2)
+    for i, peer in enumerate(PEERS[:2]):
+        own = wrap(mlp()).double()
+        optimiser = torch.optim.SGD(own.parameters(), lr=0.3)
+        for _ in range(5):
+            optimiser.zero_grad()
+            F.cross_entropy(
+                own(data.dataset.features[data.train[peer]]), data.dataset.targets[data.train[peer]]
+            ).backward()
+            optimiser.step()
+        expected = torch.cat([parameter.detach().flatten() for parameter in own.parameters()])
+        torch.testing.assert_close(fitted.rows[i], expected, rtol=0, atol=1e-13)
+    assert torch.equal(fitted.rows[2], learner.start(PEERS)[2])
+    assert fitted.report.steps.tolist() == [5, 5, 0]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"optimizer": "adam"},
+        {"options": {"momentum": 0.9, "weight_decay": 0.1}},
+        {"optimizer": "adagrad", "schedule": "StepLR", "schedule_options": {"step_size": 1}},
+    ],
+)
+def test_optimisers_and_their_memory_are_those_of_the_plain_learner(how):
+    learner = learner_of(batch=20, epochs=3, **how)
+    plain = TorchLearner(mlp(), federation(), **OPTIONS | {"batch": None, "epochs": 3} | how)
+    rows, memory = learner.start(PEERS), [None, None]
+    states = [rows, rows]
+    for round in range(3):
+        active = torch.tensor([True, round != 1, True])
+        found = [
+            each.fit(state, peers=PEERS, round=round, memory=kept, active=active)
+            for each, state, kept in zip((learner, plain), states, memory, strict=True)
+        ]
+        states, memory = [fit.rows for fit in found], [fit.memory for fit in found]
+        torch.testing.assert_close(states[0], states[1], rtol=0, atol=1e-12)
+        torch.testing.assert_close(found[0].report.loss, found[1].report.loss)
+    assert set(memory[0]) == set(memory[1])
+    for name, value in memory[0].items():
+        torch.testing.assert_close(value, memory[1][name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_is_that_of_opacus_on_the_same_batch():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its hooks
+        data, learner = federation(), learner_of(clip=0.4, rate=0.3, steps=1)
+        chosen = learner.sampled("ada", round=0, step=0)
+        model = GradSampleModule(mlp().double(), loss_reduction="mean")
+        optimiser = DPOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.3), noise_multiplier=0.0, max_grad_norm=0.4, expected_batch_size=8
+        )
+        F.cross_entropy(model(data.dataset.features[chosen]), data.dataset.targets[chosen]).backward()
+        optimiser.step()
+    expected = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    row = learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows[0]
+    assert 0 < len(chosen) < 20
+    torch.testing.assert_close(row, expected, rtol=1e-6, atol=1e-6)  # Opacus divides by the norm plus 1e-6
+
+
+@settings(deadline=None, max_examples=30)
+@given(scale=st.floats(1e-3, 1e150), wrap=st.sampled_from([nn.Sequential, Opaque, Mixing]), clip=st.floats(0.01, 10))
+def test_one_sample_moves_the_sum_by_at_most_the_clip(scale, wrap, clip):
+    learner = learner_of(wrap(mlp()), federation(scale=scale), clip=clip)
+    parts, everybody = parts_of(learner), np.arange(20)
+    difference = learner.clipped(parts, everybody)[1] - learner.clipped(parts, everybody[1:])[1]
+    assert float(difference.norm()) <= clip * (1 + 1e-9)
+
+
+def test_a_giant_outlier_moves_a_step_by_at_most_clip_times_rate_over_batch():
+    def row(data):
+        torch.manual_seed(3)
+        learner = learner_of(nn.Sequential(nn.Linear(6, 3)), data, clip=0.5, rate=0.2, batch=20, steps=1)
+        return learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows
+
+    blank = row(federation(scale=1e300))  # the norm of its gradient is not finite, so it counts as zero
+    moved = [float((row(federation(scale=scale)) - blank).norm()) for scale in (1.0, 1e6, 1e100)]
+    assert torch.isfinite(blank).all()
+    assert moved == pytest.approx([0.2 * 0.5 / 20] * 3, rel=1e-6)
+
+
+def test_the_noise_has_its_deviation_and_is_drawn_anew_in_each_step():
+    data, model = federation(), nn.Sequential(nn.Linear(6, 3000), nn.Linear(3000, 3))
+    rows = {}
+    for noise in (0.0, 2.0):
+        learner = learner_of(model, data, noise=noise, clip=0.5, rate=0.1, steps=1)
+        rows[noise] = learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows
+    difference = (rows[2.0] - rows[0.0])[0]
+    assert float(difference.std()) == pytest.approx(0.1 * 2.0 * 0.5 / 8, rel=0.02)
+    noise = [
+        learner.hidden(torch.zeros(1, learner.layout.size), peer=peer, round=round, step=step)[0]
+        for peer, round, step in [("ada", 0, 0), ("ada", 0, 1), ("ada", 1, 0), ("bob", 0, 0)]
+    ]
+    correlations = torch.corrcoef(torch.stack(noise)) - torch.eye(4)
+    assert float(correlations.abs().max()) < 5 / math.sqrt(learner.layout.size)
+
+
+def test_an_empty_batch_is_a_step_of_noise_alone():
+    learner = learner_of(noise=1.0, clip=0.5, batch=1, steps=40, rate=0.1)
+    drawn = [learner.sampled("ada", round=0, step=step) for step in range(40)]
+    empty = next(step for step, chosen in enumerate(drawn) if not len(chosen))
+    loss, total = learner.clipped(parts_of(learner), drawn[empty])
+    assert (loss, float(total.norm())) == (0.0, 0.0)
+    assert learner.fit(learner.start(["ada"]), peers=["ada"], round=0).report.steps.tolist() == [40]
+
+
+def test_each_sample_joins_independently_with_the_same_probability():
+    learner = learner_of()
+    joins = np.zeros((2000, 20))
+    for step in range(2000):
+        joins[step, learner.sampled("ada", round=0, step=step)] = 1
+    assert learner.cost("ada") == (0.4, 3)
+    assert joins.mean(axis=0) == pytest.approx(0.4, abs=0.06)
+    assert joins.sum(axis=1).var() == pytest.approx(20 * 0.4 * 0.6, rel=0.15)  # a fixed size would have none
+    assert np.abs(np.corrcoef(joins.T) - np.eye(20)).max() < 0.12
+
+
+def test_a_row_is_trained_alike_alone_and_in_a_stack_and_otherwise_with_other_secrets():
+    learner = learner_of(noise=1.0, clip=0.5)
+    start = learner.start(PEERS)
+    together = learner.fit(start, peers=PEERS, round=1).rows
+    alone = torch.cat([learner.fit(start[:1], peers=[peer], round=1).rows for peer in PEERS])
+    assert torch.equal(together, alone)
+    other = learner.drawing(SeededSource(12).bytes).fit(start, peers=PEERS, round=1).rows
+    assert not torch.equal(together[0], other[0])
+    assert torch.equal(learner.fit(start, peers=PEERS, round=1).rows, together)
+
+
+def test_a_correction_is_added_after_the_clip():
+    learner = learner_of(clip=1e-9, rate=1.0, batch=20, steps=1)
+    start = learner.start(PEERS)
+    fitted = learner.fit(start, peers=PEERS, round=0, correction=lambda rows, index: rows * (1.0 + index[:, None]))
+    torch.testing.assert_close(fitted.rows[:2], start[:2] * torch.tensor([[0.0], [-1.0]]), rtol=0, atol=1e-8)
+
+
+def test_a_row_that_diverges_is_refused():
+    learner = learner_of(noise=1.0, clip=1e300, rate=1e300)
+    with pytest.raises(LearningError, match="ada in round 4"):
+        learner.fit(learner.start(["ada"]), peers=["ada"], round=4)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps", "delta", "expected"),
+    [
+        (5, 1, 100, 1e-5, 10.007715),
+        (1, 0.01, 1000, 1e-5, 1.838372),
+        (1.1, 256 / 60000, 14063, 1e-5, 2.391837),
+        (1, 0.004, 10000, 1e-5, 2.192331),
+        (0.8, 0.02, 500, 1e-5, 4.678355),
+        (4, 0.1, 200, 1e-6, 1.634338),
+    ],
+)
+def test_epsilon_is_the_published_one_and_just_above_that_of_privacy_loss_distributions(
+    noise, rate, steps, delta, expected
+):
+    found = epsilon(noise, rate=rate, steps=steps, delta=delta)
+    assert found == pytest.approx(expected, abs=1e-5)
+    other = divergence.subsampled(1 / noise, probability=rate, rounds=steps, delta=delta)
+    assert other - 1e-3 < found < other + 0.02
+
+
+def test_epsilon_at_its_ends():
+    assert epsilon(1.0, rate=0.0, steps=10, delta=1e-5) == epsilon(1.0, rate=0.5, steps=0, delta=1e-5) == 0
+    assert epsilon(0.0, rate=0.5, steps=1, delta=1e-5) == math.inf
+    assert epsilon(1e-9, rate=0.5, steps=1, delta=1e-5) > 1e6
+    assert epsilon(1.0, rate=0.2, steps=10_000, delta=1e-5) > 300  # Rényi's bound, at once
+    assert 0 < epsilon(1e3, rate=0.001, steps=1, delta=1e-5) < 0.02
+    with pytest.raises(InputError, match="rate of 0 to 1"):
+        epsilon(1.0, rate=1.5, steps=1, delta=1e-5)
+
+
+def test_the_worst_is_found_without_looking_at_all():
+    costs = [(min(1.0, 8 / n), 5 * -(-n // 8)) for n in range(5, 120, 7)]
+    each = {cost: epsilon(2.0, rate=cost[0], steps=cost[1], delta=1e-5) for cost in costs}
+    found, rate, steps = worst(costs, noise=2.0, delta=1e-5)
+    assert found == max(each.values()) == each[rate, steps]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algorithm": "fedsgd"}, "fedavg"),
+        ({"algorithm": "dpsgd"}, "fedavg"),
+        ({"batch": "all"}, "learning.batch"),
+        ({"precision": "mixed", "dtype": "float32"}, "learning.precision"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(changes, words):
+    table = TABLE | {"learning": {"device": "cpu", "example_noise": 1.0} | changes}
+    with pytest.raises(InputError, match=words):
+        plan(read(table))
+
+
+def test_dropout_numbers_out_of_range_and_a_missing_extra_are_refused(monkeypatch):
+    with pytest.raises(ModelError, match="dropout"):
+        learner_of(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)))
+    for wrong in ({"noise": -1.0}, {"clip": 0.0}, {"noise": 1.0, "clip": math.inf}):
+        with pytest.raises(ModelError, match="example_clip above 0"):
+            learner_of(**wrong)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"p2pfl-mqtt\[examples\]"):
+        learner_of()
+
+
+def test_keys_without_effect_are_refused_and_delta_has_one():
+    with pytest.raises(ExperimentError, match="there is no learning"):
+        read({"learning": {"example_clip": 2.0}})
+    with pytest.raises(ExperimentError, match=r"privacy\.delta"):
+        read({"privacy": {"delta": 1e-6}})
+    assert read({"learning": {"example_noise": 1.0}, "privacy": {"delta": 1e-6}}).privacy.delta == 1e-6
+
+
+def test_without_a_source_of_ones_own_the_noise_is_secret():
+    resolved = plan(read(TABLE))
+    names = resolved.topology.peers
+    fits = [resolved.learner.fit(resolved.learner.start(names), peers=names, round=0).rows for _ in range(2)]
+    assert not torch.equal(*fits)
+    assert plan(read(SMALL)).drawing(SeededSource(1).bytes).randomness is None
+
+
+@pytest.mark.parametrize("privacy", [{}, {"mode": "pairwise", "clip": 1.0, "noise": 0.1}], ids=["alone", "beside"])
+def test_a_summary_says_what_single_samples_are_promised_beside_the_peer(privacy):
+    resolved = plan(read(TABLE | {"privacy": privacy}))
+    found = simulate(resolved.drawing(SeededSource(5).bytes)).summary["privacy"]
+    promise = found["examples"]
+    smallest = min(len(part) for part in resolved.federation.train.values())
+    assert promise["sampling_rate"] == min(1.0, 4 / smallest)
+    assert promise["steps"] == 3 * -(-smallest // 4)
+    assert (promise["noise_multiplier"], promise["clip"], promise["delta"]) == (1.0, 0.5, 1e-5)
+    assert promise["epsilon"] == epsilon(1.0, rate=promise["sampling_rate"], steps=promise["steps"], delta=1e-5)
+    assert f"({promise['epsilon']:.3g}, 1e-05)-differential privacy of each single sample" in found["statement"]
+    assert (found["epsilon"] is not None) == bool(privacy)
+    assert "no differential privacy is claimed," not in found["statement"]
+
+
+def test_only_rounds_in_which_a_peer_trains_count():
+    learning = TABLE["learning"] | {"fraction": 0.5}
+    whole, half = plan(read(TABLE)), plan(read(TABLE | {"rounds": 20, "learning": learning}))
+    assert whole.examples(20)["steps"] > half.examples(20)["steps"]
+    assert plan(read(SMALL)).examples(3) is None
+
+
+def test_live_and_simulated_peers_with_the_same_source_learn_the_same():
+    experiment, source = read(TABLE), SeededSource(9)
+    transport = MemoryTransport()
+
+    async def one(name, life):
+        resolved = plan(experiment, only=[name]).drawing(source.bytes)
+        async with Peer(name, resolved, transport=transport, source=source, incarnation=life) as peer:
+            return await peer.run()
+
+    async def swarm():
+        names = plan(experiment).topology.peers
+        async with asyncio.timeout(DEADLINE):
+            states = await asyncio.gather(*(one(name, life) for life, name in enumerate(names)))
+        return dict(zip(names, states, strict=True))
+
+    run = simulate(plan(experiment).drawing(source.bytes), source=source, baselines=False)
+    for name, state in asyncio.run(swarm()).items():
+        simulated = torch.cat([tensor.flatten() for tensor in run.models[name].values()])
+        torch.testing.assert_close(state.rows[0], simulated, rtol=0, atol=1e-12)
