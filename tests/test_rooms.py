@@ -21,7 +21,7 @@ ROOMS = {
     "wire": {"errors", "rows", "identity"},
     "transport": {"errors"},
     "experiment": {"errors", "rows", "topology", "data", "learning", "algorithms", "privacy"},
-    "report": {"errors", "files", "rows", "privacy", "experiment", "algorithms"},
+    "report": {"errors", "files", "rows", "learning", "privacy", "experiment", "algorithms"},
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW

@@ -189,7 +189,13 @@ def _experiment(options: argparse.Namespace, *, broker: str | None = None) -> Ex
         changes.append(f"topology.peers={options.peers}")
     if broker is not None:
         changes.append(f"transport.broker={json.dumps(broker)}")
-    return read_experiment(options.experiment, changes=changes)
+    experiment = read_experiment(options.experiment, changes=changes)
+    if getattr(options, "peers", None) is not None and experiment.topology.file is not None:
+        raise InputError(
+            f"expected --peers for a kind of topology, got it with topology.file = {experiment.topology.file}, which "
+            "says how many there are: leave it out"
+        )
+    return experiment
 
 
 def _folder(options: argparse.Namespace, experiment: Experiment, *, suffix: str = "") -> Path:

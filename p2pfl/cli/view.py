@@ -202,7 +202,10 @@ def _console(*, quiet: bool) -> Console:
 
 def _heading(plan: Plan) -> Text:
     experiment = plan.experiment
-    graph = experiment.topology.file or experiment.topology.kind
+    file = experiment.topology.file
+    graph = (
+        experiment.topology.kind if file is None else file if isinstance(file, str) else f"{len(file)} graphs in turn"
+    )
     return Text.assemble(
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({experiment.data.split}), "

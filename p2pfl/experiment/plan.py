@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
 import os
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +17,15 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip, Stop
 from p2pfl.data import Federation, federate
-from p2pfl.data.imported import told
-from p2pfl.errors import ExperimentError, ModelError, P2PFLError
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment import schema
+from p2pfl.experiment.learners import learner
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
-from p2pfl.learning import Learner, TorchLearner, build
+from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner, Randomness
-from p2pfl.learning.losses import BUILT_IN, Own, PerSample
-from p2pfl.privacy.stream import VERSION, normals
+from p2pfl.privacy.stream import VERSION
 
 SAME = (
     "learning.device",
@@ -117,12 +114,16 @@ class Plan:
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
-        row = self.learner.start(self.topology.peers[:1]).cpu()
+        start = self.learner.state_dict(self.learner.start(self.topology.peers[:1])[0])  # what is frozen, too
         return settings | {
             "topology": _digest(edges.encode()),
             "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
             "model": _digest(repr(self.learner.layout).encode()),
-            "start": _digest(row.numpy()),
+            "start": _digest(
+                b"".join(
+                    tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in start.values()
+                )
+            ),
             "features": str(self.federation.dataset.shape),
             "masks": VERSION,
             "mask_graph": _digest(repr(self.protection.graph.edges).encode()),
@@ -150,7 +151,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
     """
     learning, gossip = experiment.learning, experiment.gossip
-    loaded = None if experiment.topology.file is None else graphs.load(experiment.topology.file)
+    loaded = _loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if loaded is None else loaded.peers  # as all kinds call them
     if only is not None and (unknown := sorted(set(only) - set(names))):
         known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
@@ -188,111 +189,27 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     )
 
 
-def _secret(size: int, /, *, purpose: str, peer: str, round: int = 0) -> bytes:
-    """The operating system's randomness: what hides samples is secret unless somebody asks for something else."""
-    del purpose, peer, round
-    return secrets.token_bytes(size)
-
-
-def learner(
-    experiment: Experiment, federation: Federation, *, peers: int = 1, randomness: Randomness | None = None
-) -> Learner:
-    """The learner of an experiment on a federation.
-
-    ``peers`` multiplies the steps of a round where they are given as a number, so that one model on
-    pooled data takes as many as all peers together. ``randomness`` hides samples: the system's by default.
-    """
-    learning, model = experiment.learning, experiment.model
-    kind: Callable[..., TorchLearner] = TorchLearner
-    if learning.example_noise:
-        if learning.algorithm != "fedavg":
-            raise ExperimentError(
-                "learning.example_noise: expected fedavg as learning.algorithm, whose steps each take a secret batch, "
-                f'got "{learning.algorithm}": change it, or leave the noise out'
-            )
-        kind = partial(
-            ExamplePrivateLearner,
-            noise=learning.example_noise,
-            clip=learning.example_clip,
-            randomness=randomness or _secret,
-            normals=normals,
-        )
-    full = learning.algorithm == "fedsgd"
-    steps = learning.steps
-    if learning.algorithm == "dpsgd" and steps is None:
-        steps = 1
-    found = kind(
-        _model(experiment, federation),
-        federation,
-        seed=experiment.seed,
-        optimizer=learning.optimizer,
-        rate=learning.rate,
-        options=learning.options,
-        schedule=learning.schedule,
-        schedule_options=learning.schedule_options,
-        batch=None if full or learning.batch == "all" else learning.batch,
-        epochs=1 if full else learning.epochs,
-        steps=None if full or steps is None else steps * peers,
-        loss=None if learning.loss is None else _own(learning.loss),
-        metrics={name: _own(reference) for name, reference in learning.metrics.items()} or None,
-        pretrained=model.pretrained,
-        frozen=model.frozen,
-        device=learning.device,
-        dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
-        precision=learning.precision,
-    )
-    found.recipe.check(experiment.rounds)
-    return found
-
-
-def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
-    """The model of an experiment; whatever a user's own class raises is said in one sentence."""
-    model, dataset = experiment.model, federation.dataset
-    if ":" not in model.name and model.options:
-        raise ExperimentError(
-            f'expected model.options for a class of your own, got {", ".join(model.options)} for "{model.name}": '
-            "set model.hidden for the widths of mlp and cnn"
-        )
-    try:
-        return build(
-            model.name,
-            shape=dataset.shape,
-            classes=dataset.classes,
-            seed=experiment.seed,
-            options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
-        )
-    except P2PFLError:
-        raise
-    except Exception as error:
-        said = told(error, module=model.name.partition(":")[0])
-        raise ModelError(f"expected model.name {model.name} to make a model, got {said}: mend it") from error
-
-
-def _own(reference: str) -> PerSample:
-    """A user's loss or metric, under the name that he gave it; ours as they are."""
-    function: PerSample = imported(reference)
-    return function if function in BUILT_IN else Own(function, name=reference)
-
-
-def imported(reference: str) -> Callable[..., Any]:
-    """What ``package.module:name`` names."""
-    module, _, name = reference.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        said = told(error, module=module)
-        raise ExperimentError(
-            f'expected "package.module:name" that can be imported, got "{reference}": {said}'
-        ) from error
-    if not callable(found):
-        raise ExperimentError(f'expected "package.module:name" of something that can be called, got "{reference}"')
-    return found
-
-
 def data_folder() -> Path | None:
     """Where the user keeps his data sets: the environment's ``P2PFL_DATA``."""
     folder = os.environ.get("P2PFL_DATA")
     return Path(folder) if folder else None
+
+
+def _loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
+    """The graph of a file, or of several in turn, one for each exchange."""
+    settings = experiment.topology
+    if settings.file is None:
+        return None
+    if isinstance(settings.file, str):
+        found: graphs.Topology | graphs.Schedule = graphs.load(settings.file)
+    else:
+        found = graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
+    if settings.peers not in (schema.Topology().peers, len(found.peers)):
+        raise ExperimentError(
+            f"topology.peers: expected as many as topology.file has, which are {len(found.peers)}, got "
+            f"{settings.peers}: leave it out"
+        )
+    return found
 
 
 def _topology(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
@@ -421,6 +338,11 @@ def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
             steps += 1
         longest = max(longest, steps)
     return longest
+
+
+def _raw(tensor: torch.Tensor) -> bytes:
+    """A tensor's numbers as they lie in memory."""
+    return bytes(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
 def _digest(data: Any) -> str:

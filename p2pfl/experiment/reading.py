@@ -166,8 +166,17 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
         inner: Any = table
         for parent in parents:
             inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
-        if isinstance(inner, dict) and isinstance(value := inner.get(key), str) and (folder / value).exists():
-            inner[key] = str((folder / value).resolve())
+        if not isinstance(inner, dict):
+            continue
+        value = inner.get(key)
+        if isinstance(value, str):
+            inner[key] = _found(value, folder)
+        elif isinstance(value, list):
+            inner[key] = [_found(each, folder) if isinstance(each, str) else each for each in value]
+
+
+def _found(path: str, folder: Path) -> str:
+    return str((folder / path).resolve()) if (folder / path).exists() else path
 
 
 def _set(table: dict[str, Any], change: str) -> str:

@@ -35,14 +35,15 @@ class Topology(Section, frozen=True):
     kind, peers
         A builder and its number of peers; or
     file
-        any graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list).
+        any graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a
+        list of them over the same peers: a schedule, one graph for each exchange, over and over.
     degree, rewire, probability, rows
         Of small worlds and random regular graphs; of small worlds; of Erdős-Rényi; of grids and tori.
     """
 
     kind: str = "ring"
     peers: Number = 8
-    file: str | None = None
+    file: str | Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
     degree: Number = 4
     rewire: Share = 0.1
     probability: Share = 0.3

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from p2pfl.experiment.schema import LARGEST, Experiment, Learning, Model, Privacy, Section
+from p2pfl.experiment.schema import LARGEST, Data, Experiment, Learning, Model, Privacy, Section
 
 
 def mismatch(message: str, table: Mapping[str, Any]) -> str:
@@ -62,6 +62,10 @@ def idle(experiment: Experiment) -> dict[str, str]:
     if not learning.example_noise:
         why["example_clip"] = "there is no learning.example_noise"
     found = {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
+    if experiment.data.name == "synthetic" or ":" in experiment.data.name:
+        owned = f"{experiment.data.name} gives each peer its own data"
+        split = {"split": owned, "alpha": owned, "shards": owned, "exponent": owned, "column": owned}
+        found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
     return found | _unhidden(experiment)

@@ -101,6 +101,8 @@ class Link:
         self._loops: list[asyncio.Task[None]] = []
         self._echo = asyncio.Event()
         self._namesake: Hello | None = None
+        self._said = False
+        self._quarrel: PeerError | None = None
 
     # ------------------------------------------------------------------ coming and going
 
@@ -118,6 +120,9 @@ class Link:
         await self.line.listen(f"{me}/in/+", *states, *hears)
         await self._claim()
         await self.line.say("up")
+        self._said = True
+        if self._quarrel is not None:  # told after the hello, so that the other end can tell it, too
+            raise self._quarrel
         self._loops.append(tasks.create_task(self._beat(), name="pulse"))
 
     async def _claim(self) -> None:
@@ -247,7 +252,14 @@ class Link:
         if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
             self._namesake = hello  # retained: alive, or what is left of an earlier life
             return
-        if not self.membership.hear(hello):
+        try:
+            news = self.membership.hear(hello)
+        except PeerError as error:
+            if self._said or hello.peer == self.me.peer:
+                raise
+            self._quarrel = error
+            return
+        if not news:
             return
         if hello.peer not in self.membership.greeted:
             self._part(hello.peer)

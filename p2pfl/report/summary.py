@@ -12,7 +12,8 @@ import torch
 
 from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
-from p2pfl.experiment.plan import learner
+from p2pfl.experiment.learners import learner
+from p2pfl.learning import TorchLearner
 from p2pfl.report.run import Record
 from p2pfl.rows import Rows
 
@@ -67,9 +68,10 @@ def summarise(
     """
     peers = tuple(sorted(together))
     metric = next((name for name in together[peers[0]] if name != "loss"), "loss")
+    scored = metric in together[peers[0]]  # a learner of one's own need not score
     rounds = 1 + max((record.round for record in records), default=-1)
-    score = {peer: together[peer][metric] for peer in peers}
-    single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric) if baselines else (None, None)
+    score = {peer: together[peer].get(metric) for peer in peers}
+    single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric) if baselines and scored else (None, None)
     last = {record.peer: record for record in records}
     training = seconds.training
     return {
@@ -77,9 +79,9 @@ def summarise(
         "peers": len(peers),
         "rounds": rounds,
         "steps": plan.steps,
-        "metric": metric,
+        "metric": metric if scored else None,
         "alone": None if single is None else _mean(list(single.values())),
-        "together": _mean(list(score.values())),
+        "together": _mean([value for value in score.values() if value is not None]) if scored else None,
         "pooled": pooled,
         "per_peer": {
             peer: {"alone": None if single is None else single[peer], "together": score[peer]} for peer in peers
@@ -101,9 +103,16 @@ MOST = 20_000
 """Steps that the model on pooled data takes at most: enough for what it is compared with."""
 
 
-def _baselines(plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str) -> tuple[dict[str, float], float]:
-    """Scores of peers that learn alone, and of one model on all data with as many epochs or steps in all."""
-    single = alone(plan.learner, peers, rounds=rounds)[metric].tolist()
+def _baselines(
+    plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str
+) -> tuple[dict[str, float], float | None]:
+    """Scores of peers that learn alone, and of one model on all data with as many epochs or steps in all.
+
+    There is no model on all data for a learner of one's own: only its owner knows how to train that.
+    """
+    single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
+    if not isinstance(plan.learner, TorchLearner):
+        return single, None
     union = plan.federation.pooled()
     experiment, count = plan.experiment, len(peers)
     learning = experiment.learning
@@ -115,7 +124,7 @@ def _baselines(plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str) 
         experiment, count = msgspec.structs.replace(experiment, learning=bounded), 1
     everything = learner(experiment, union, peers=count, randomness=plan.randomness)
     pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
-    return dict(zip(peers, single, strict=True)), pooled
+    return single, pooled
 
 
 def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> dict[str, Any]:

@@ -277,7 +277,7 @@ def _check_degree(n: int, degree: int) -> None:
     if not 1 <= degree < n:
         raise TopologyError(
             f"expected a degree of at least 1 and below the number of peers ({n}), got {degree}; "
-            "change the degree, add peers, or take a complete graph"
+            "change the degree (topology.degree), add peers, or take a complete graph"
         )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from p2pfl.audit.membership import FEWEST, MIXED, OPEN, _halves, _ratio, infer
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.plan import learner
+from p2pfl.experiment.learners import learner
 from p2pfl.privacy import Settings, divergence
 from p2pfl.rows import draw
 

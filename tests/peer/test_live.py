@@ -56,26 +56,29 @@ def test_a_row_reaches_only_those_who_listen_in_that_exchange():
     assert set(counts.values()) == {1}
 
 
-def test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference():
+@pytest.mark.parametrize("together", [True, False], ids=["both come at once", "one comes later"])
+def test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference_at_both_ends(together):
     async def main():
         transport = MemoryTransport()
-        names = ["peer0", "peer1"]
         base = ["topology.kind=path", "topology.peers=2"]
-        plans = [
-            plan(read(SMALL, changes=[*base, f"learning.rate={rate}"]), only=[name])
-            for name, rate in zip(names, (0.1, 0.2), strict=True)
+        peers = [
+            Peer(name, plan(read(SMALL, changes=[*base, f"learning.rate={rate}"]), only=[name]), transport=transport)
+            for name, rate in (("peer0", 0.1), ("peer1", 0.2))
         ]
+
+        async def one(peer):
+            async with peer:
+                await peer.run()
+
         async with asyncio.timeout(10):
-            peers = [Peer(name, it, transport=transport) for name, it in zip(names, plans, strict=True)]
+            first = asyncio.create_task(one(peers[0]))
+            while not together and peers[0].phase != "gathering":  # noqa: ASYNC110 (nothing tells of this)
+                await asyncio.sleep(0)
+            return await asyncio.gather(first, one(peers[1]), return_exceptions=True)
 
-            async def one(peer):
-                async with peer:
-                    await peer.run()
-
-            return await asyncio.gather(*map(one, peers), return_exceptions=True)
-
-    errors = asyncio.run(main())
-    assert any(isinstance(error, PeerError) and "learning.rate = " in str(error) for error in errors)
+    for error in asyncio.run(main()):
+        assert isinstance(error, PeerError)
+        assert "learning.rate = " in str(error)
 
 
 def test_a_peer_of_the_same_name_is_told_and_the_first_goes_on():

@@ -1,0 +1,37 @@
+"""What neighbours must agree on."""
+
+import torch
+from safetensors.torch import save_file
+
+from p2pfl.experiment import plan, read
+from p2pfl.topology import ring, save, star
+
+TABLE = {"topology": {"kind": "ring", "peers": 4}, "data": {"name": "wine"}, "model": {"name": "mlp", "hidden": [4]}}
+
+
+def test_peers_whose_frozen_weights_differ_do_not_mix_what_was_trained_on_them(tmp_path):
+    resolved = plan(read(TABLE))
+    base = resolved.learner.state_dict(resolved.learner.start(["peer0"])[0])
+    last = max(name for name in base if name.endswith("weight"))
+    other = base | {last: base[last] + 1}
+    facts = []
+    for name, tensors in (("a", base), ("b", other)):
+        path = tmp_path / f"{name}.safetensors"
+        save_file({key: value.contiguous() for key, value in tensors.items()}, path)
+        changes = [f'model.pretrained="{path}"', f'model.frozen=["{last}"]']
+        facts.append(plan(read(TABLE, changes=changes)).facts)
+    assert facts[0]["start"] != facts[1]["start"]
+    assert {**facts[0], "start": ""} == {**facts[1], "start": ""}
+
+
+def test_several_files_are_a_schedule_in_the_order_given(tmp_path):
+    for name, graph in (("a", ring(4)), ("b", star(4))):
+        save(graph, tmp_path / f"{name}.json")
+    table = TABLE | {"topology": {"file": ["a.json", "b.json"]}}
+    (tmp_path / "e.toml").write_text('[topology]\nfile = ["a.json", "b.json"]\n[data]\nname = "wine"\n')
+    topology = plan(read(tmp_path / "e.toml")).topology
+    assert topology.period == 2
+    assert topology.at(0).edges == ring(4).edges
+    assert topology.at(3).edges == star(4).edges
+    assert read(table).topology.file == ("a.json", "b.json")
+    assert torch.is_tensor(plan(read(tmp_path / "e.toml")).learner.start(["peer0"]))
