@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
-import xxhash
+import blake3
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import SIGNATURE_BYTES, Identity, verify
@@ -26,7 +25,7 @@ class Said:
     Attributes
     ----------
     statement
-        What is signed: the context, the first 64 bytes of the message, SHA-256 of the rest.
+        What is signed: the context, the first 64 bytes of the message, BLAKE3 of the rest.
     signature
         The trailer.
     """
@@ -50,9 +49,9 @@ class Said:
 
 
 class Hash(Protocol):
-    """What hashlib and xxhash give."""
+    """What hash libraries give."""
 
-    def update(self, data: memoryview, /) -> None:
+    def update(self, data: memoryview, /) -> object:
         """Take more bytes."""
         ...
 
@@ -84,33 +83,31 @@ class Trailer(Protocol):
 
 @dataclass(frozen=True)
 class Checksum:
-    """XXH3-128, which guards against mistakes, not against forgery.
-
-    Whoever can forge a row can forge any unkeyed digest, and SHA-256 takes five times as long.
-    """
+    """128 bits of BLAKE3, which guard against mistakes, not against forgery: anybody can compute them."""
 
     size: int = CHECKSUM_BYTES
 
     def begin(self) -> Hash:
         """Start to hash a message."""
-        return xxhash.xxh3_128()
+        return blake3.blake3()
 
     def end(self, digest: bytes) -> bytes:
-        """The hash itself."""
-        return digest
+        """Half of the hash."""
+        return digest[: self.size]
 
     def check(self, digest: bytes, trailer: bytes) -> None:
         """Compare."""
-        if digest != trailer:
+        if digest[: self.size] != trailer:
             raise DecodeError("expected a row with its digest, got bytes that changed on the way")
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Ed25519 over the context, the message's first 64 bytes, and SHA-256 of the rest.
+    """Ed25519 over the context, the message's first 64 bytes, and BLAKE3 of the rest.
 
-    The head lies in those 64 bytes, so that two signed statements of one round and step prove to
-    anybody that a peer says different things, without the rows.
+    BLAKE3 takes 12 ms for 50 MB where SHA-256 takes 29, and less than that where the processor has no
+    instructions for SHA-256. The head lies in those 64 bytes, so that two signed statements of one
+    round and step prove to anybody that a peer says different things, without the rows.
 
     Parameters
     ----------
@@ -153,7 +150,7 @@ class _Statement:
     def __init__(self, context: bytes) -> None:
         self._context = context
         self._start = bytearray()
-        self._rest = hashlib.sha256()
+        self._rest = blake3.blake3()
 
     def update(self, data: memoryview, /) -> None:
         room = START - len(self._start)
