@@ -357,7 +357,11 @@ def test_parts_that_do_not_reach_each_other_are_named():
         ("hypercube", {}, "expected a power of two of peers in a hypercube, got 12; try 16"),
         ("hypercube", {"peers": 9}, "got 9; try 8"),
         ("random_regular", {"peers": 11, "degree": 3}, "got 11 times 3; change one of them by one"),
-        ("random_regular", {"degree": 12}, "below the number of peers (12), got 12; change the degree, add peers, or"),
+        (
+            "random_regular",
+            {"degree": 12},
+            "below the number of peers (12), got 12; change the degree (topology.degree)",
+        ),
         ("random_regular", {"degree": 0}, "expected a degree of at least 1"),
         ("random_regular", {"degree": 1}, "expected a random graph that is connected, got 100 draws that are not"),
         ("small_world", {"peers": 3}, "below the number of peers (3), got 4; change the degree"),

@@ -18,7 +18,6 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip, Stop
 from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment import schema
 from p2pfl.experiment.learners import learner
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
@@ -201,15 +200,8 @@ def _loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
     if settings.file is None:
         return None
     if isinstance(settings.file, str):
-        found: graphs.Topology | graphs.Schedule = graphs.load(settings.file)
-    else:
-        found = graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
-    if settings.peers not in (schema.Topology().peers, len(found.peers)):
-        raise ExperimentError(
-            f"topology.peers: expected as many as topology.file has, which are {len(found.peers)}, got "
-            f"{settings.peers}: leave it out"
-        )
-    return found
+        return graphs.load(settings.file)
+    return graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
 
 
 def _topology(experiment: Experiment) -> graphs.Topology | graphs.Schedule:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from p2pfl.experiment.schema import LARGEST, Data, Experiment, Learning, Model, Privacy, Section
+from p2pfl.experiment.schema import LARGEST, Data, Experiment, Learning, Model, Privacy, Section, Topology
 
 
 def mismatch(message: str, table: Mapping[str, Any]) -> str:
@@ -62,6 +62,11 @@ def idle(experiment: Experiment) -> dict[str, str]:
     if not learning.example_noise:
         why["example_clip"] = "there is no learning.example_noise"
     found = {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
+    topology = experiment.topology
+    if topology.file is not None:
+        drawn = "topology.file says who hears whom"
+        keys = (key for key in Topology.__struct_fields__ if key != "file")
+        found |= {f"topology.{key}": drawn for key in keys if _set(topology, Topology(), key)}
     if experiment.data.name == "synthetic" or ":" in experiment.data.name:
         owned = f"{experiment.data.name} gives each peer its own data"
         split = {"split": owned, "alpha": owned, "shards": owned, "exponent": owned, "column": owned}
