@@ -26,7 +26,10 @@ experiments = st.fixed_dictionaries(
         "name": st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True),
         "seed": st.integers(0, 2**63 - 1),
         "rounds": st.integers(1, 10**6),
-        "topology": st.fixed_dictionaries({}, optional={"file": st.text(), "rows": st.integers(1, 9)}),
+        "topology": st.one_of(
+            st.fixed_dictionaries({"file": st.text()}),
+            st.fixed_dictionaries({}, optional={"rows": st.integers(1, 9)}),
+        ),
         "data": st.fixed_dictionaries({}, optional={"options": options, "column": st.text()}),
         "model": st.fixed_dictionaries({}, optional={"hidden": st.lists(st.integers(1, 999)), "options": options}),
         "learning": st.fixed_dictionaries(
