@@ -30,6 +30,7 @@ from p2pfl.simulation.engine import Inline
 PEERS, SIZE, STEPS, RATE = 16, 10, 3500, 1.668e-3
 PUBLISHED = {
     "curator, complete": (graphs.complete(PEERS), 9.419440343744078, 0.0, ".0064", ".0092 +- .0018"),
+    "DECOR, complete": (graphs.complete(PEERS), 9.9, 29.543, ".0085", ".0116 +- .0031"),
     "DECOR, torus": (graphs.torus(4, 4), 11.726242060579363, 32.0, ".0307", ".0515 +- .0103"),
     "DECOR, ring": (graphs.ring(PEERS), 14.033043777414647, 51.0, ".0707", ".0873 +- .0132"),
     "independent, ring": (graphs.ring(PEERS), 37.67776137497631, 0.0, "-", "1.32 +- .24"),
