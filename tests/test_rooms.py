@@ -13,14 +13,14 @@ ROOMS = {
     "rows": {"errors"},
     "topology": {"errors", "rows"},
     "data": {"errors", "rows"},
-    "learning": {"errors", "rows", "data"},
+    "identity": {"errors", "files"},
+    "learning": {"errors", "rows", "data", "identity"},
     "neighbourhood": {"errors", "rows", "topology"},
     "algorithms": {"errors", "rows", "topology", "learning", "neighbourhood"},
-    "identity": {"errors", "files"},
     "privacy": {"errors", "rows", "topology", "identity", "neighbourhood"},
     "wire": {"errors", "rows", "identity"},
     "transport": {"errors"},
-    "experiment": {"errors", "rows", "topology", "data", "learning", "algorithms", "privacy"},
+    "experiment": {"errors", "rows", "topology", "data", "identity", "learning", "algorithms", "privacy"},
     "report": {"errors", "files", "rows", "learning", "privacy", "experiment", "algorithms"},
 }
 BELOW = {*ROOMS}
@@ -36,6 +36,7 @@ ONLY_IN = {
     "msgspec": ("wire/", "experiment/", "report/", "peer/"),
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/divergence.py",
+    "opacus": ("privacy/examples.py", "learning/example_private.py"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,25 +13,18 @@ from p2pfl.data import Federation
 from p2pfl.data.imported import told
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.experiment.schema import Experiment
+from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
-from p2pfl.learning.example_private import ExamplePrivateLearner, Randomness
+from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.losses import BUILT_IN, Own, PerSample
 from p2pfl.privacy.stream import normals
 
 
-def _secret(size: int, /, *, purpose: str, peer: str, round: int = 0) -> bytes:
-    """The operating system's randomness: what hides samples is secret unless somebody asks for something else."""
-    del purpose, peer, round
-    return secrets.token_bytes(size)
-
-
-def learner(
-    experiment: Experiment, federation: Federation, *, peers: int = 1, randomness: Randomness | None = None
-) -> Learner:
+def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, source: Source | None = None) -> Learner:
     """The learner of an experiment on a federation.
 
     ``peers`` multiplies the steps of a round where they are given as a number, so that one model on
-    pooled data takes as many as all peers together. ``randomness`` hides samples: the system's by default.
+    pooled data takes as many as all peers together. ``source`` hides samples: the system's by default.
     """
     learning, model = experiment.learning, experiment.model
     kind: Callable[..., TorchLearner] = TorchLearner
@@ -46,7 +38,7 @@ def learner(
             ExamplePrivateLearner,
             noise=learning.example_noise,
             clip=learning.example_clip,
-            randomness=randomness or _secret,
+            source=source or SecretSource(),
             normals=normals,
         )
     full = learning.algorithm == "fedsgd"

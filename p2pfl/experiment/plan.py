@@ -22,8 +22,10 @@ from p2pfl.experiment.learners import learner
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
+from p2pfl.identity import Source
 from p2pfl.learning import Learner
-from p2pfl.learning.example_private import ExamplePrivateLearner, Randomness
+from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.privacy.examples import worst
 from p2pfl.privacy.stream import VERSION
 
 SAME = (
@@ -84,24 +86,37 @@ class Plan:
         return msgspec.structs.replace(self.experiment, privacy=given)
 
     @property
-    def randomness(self) -> Randomness | None:
+    def source(self) -> Source | None:
         """Where what hides single samples comes from; ``None`` where nothing does."""
-        return self.learner.randomness if isinstance(self.learner, ExamplePrivateLearner) else None
+        return self.learner.source if isinstance(self.learner, ExamplePrivateLearner) else None
 
-    def drawing(self, randomness: Randomness) -> Plan:
+    def drawing(self, source: Source) -> Plan:
         """The same, with what hides single samples from elsewhere than the operating system's secrets."""
         if not isinstance(self.learner, ExamplePrivateLearner):
             return self
-        return replace(self, learner=self.learner.drawing(randomness))
+        return replace(self, learner=self.learner.drawing(source))
 
     def examples(self, rounds: int) -> dict[str, Any] | None:
-        """What the first rounds promise single samples; that a peer may have been absent is not counted."""
-        if not isinstance(self.learner, ExamplePrivateLearner) or not isinstance(self.algorithm, FedAvg):
+        """What the first rounds promise the samples of the peer that is worst off; ``None`` where nothing does.
+
+        That a peer may have been absent is not counted.
+        """
+        learner = self.learner
+        if not isinstance(learner, ExamplePrivateLearner) or not isinstance(self.algorithm, FedAvg):
             return None
-        peers = self.federation.peers
+        peers, delta = self.federation.peers, self.experiment.privacy.delta
         active = [self.algorithm.participants(peers, round=round).tolist() for round in range(rounds)]
         times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
-        return self.learner.promise(times, delta=self.experiment.privacy.delta)
+        costs = ((rate, steps * times[peer]) for peer, (rate, steps) in ((each, learner.cost(each)) for each in peers))
+        found, rate, steps = worst(costs, noise=learner.noise, delta=delta)
+        return {
+            "epsilon": found,
+            "delta": delta,
+            "sampling_rate": rate,
+            "steps": steps,
+            "noise_multiplier": learner.noise,
+            "clip": learner.clip,
+        }
 
     @property
     def facts(self) -> dict[str, str]:

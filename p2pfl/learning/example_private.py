@@ -11,12 +11,10 @@ in a simulation, and both draw the same where the source is the same.
 """
 
 import copy
-import heapq
 import importlib.util
 import math
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +23,7 @@ from torch import nn
 
 from p2pfl.data import Federation, IntArray
 from p2pfl.errors import InputError, LearningError, ModelError
+from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.learning import checks
 from p2pfl.learning.batching import Batch
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
@@ -34,19 +33,6 @@ from p2pfl.rows import Rows, norms
 
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
 """``normals(key, size)``: the first standard normal numbers of a key of 32 bytes."""
-
-KEY_BYTES = 32
-
-HOPELESS = 50.0
-"""An epsilon beyond which nothing is hidden, and the convolution takes minutes: Rényi's looser bound will do."""
-
-
-class Randomness(Protocol):
-    """Where secret bytes come from; ``bytes`` of a :class:`p2pfl.identity.Source` is one."""
-
-    def __call__(self, size: int, /, *, purpose: str, peer: str, round: int = 0) -> bytes:
-        """Return ``size`` bytes that nobody but ``peer`` knows."""
-        ...
 
 
 class ExamplePrivateLearner(TorchLearner):
@@ -58,8 +44,8 @@ class ExamplePrivateLearner(TorchLearner):
     .. math:: g = \frac{1}{q n} \Big(\sum_{i \in S} g_i \min(1, C / \lVert g_i \rVert_2) + z C\, N(0, I_P)\Big)
 
     One sample, or a blank in its place, moves the sum by at most C, so a step is a Poisson-subsampled
-    Gaussian mechanism of noise multiplier z; :func:`epsilon` adds steps up. An empty batch is a step of
-    noise alone. Optimiser, correction, release and mixing only see g: what a peer releases is
+    Gaussian mechanism of noise multiplier z; :mod:`p2pfl.privacy.examples` adds steps up. An empty
+    batch is a step of noise alone. Optimiser, correction, release and mixing only see g: what a peer releases is
     (epsilon, delta)-DP for each of its samples, against everybody else together, whether or not
     ``[privacy]`` protects the peer as a whole besides. n is public. A sample whose gradient is not
     finite counts as zero. Losses in a :class:`Report` are exact and must stay with the peer. Noise is
@@ -74,8 +60,8 @@ class ExamplePrivateLearner(TorchLearner):
         z.
     clip
         C, the largest L2 norm of one sample's gradient; infinity only without noise.
-    randomness
-        Of who is in a batch and of the noise; each call is for one peer, round and step.
+    source
+        Of who is in a batch and of the noise; each draw is for one peer, round and step.
     normals
         Makes noise of a key of 32 bytes.
 
@@ -90,11 +76,11 @@ class ExamplePrivateLearner(TorchLearner):
     Examples
     --------
     >>> from p2pfl.data import Dataset
+    >>> from p2pfl.identity import SeededSource
     >>> data, none = Dataset(torch.eye(4), torch.tensor([0, 0, 1, 1]), classes=2), {"ada": np.arange(0)}
-    >>> zeros = lambda size, **which: bytes(size)  # a stand-in: no secret
     >>> learner = ExamplePrivateLearner(
     ...     nn.Linear(4, 2), Federation(data, {"ada": np.arange(4)}, none, none), seed=0, batch=2, noise=1.0, clip=0.5,
-    ...     randomness=zeros, normals=lambda key, size: np.zeros(size), device="cpu")
+    ...     source=SeededSource(7), normals=lambda key, size: np.zeros(size), device="cpu")
     >>> learner.cost("ada")  # q and steps a round
     (0.5, 2)
     >>> tuple(learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows.shape)
@@ -113,7 +99,7 @@ class ExamplePrivateLearner(TorchLearner):
         *,
         noise: float,
         clip: float,
-        randomness: Randomness,
+        source: Source,
         normals: Normals,
         batch: int | None = 32,
         **options: Any,
@@ -145,34 +131,21 @@ class ExamplePrivateLearner(TorchLearner):
                 "regularises"
             )
         self.noise, self.clip, self.size = noise, clip, batch
-        self.randomness, self.normals = randomness, normals
+        self.source, self.normals = source, normals
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
-    def drawing(self, randomness: Randomness) -> "ExamplePrivateLearner":
+    def drawing(self, source: Source) -> "ExamplePrivateLearner":
         """The same, with its secrets from elsewhere."""
         other = copy.copy(self)
-        other.randomness = randomness
+        other.source = source
         return other
 
     def cost(self, peer: str) -> tuple[float, int]:
-        """What :func:`epsilon` asks of one round of a peer: q, and the number of steps."""
+        """What one round of a peer costs its samples: q, and the number of steps."""
         held = len(self.federation.train[peer])
         if not held:
             return 0.0, 0
         return min(1.0, self.size / held), self.epochs * -(-held // self.size) if self.steps is None else self.steps
-
-    def promise(self, rounds: Mapping[str, int], *, delta: float) -> dict[str, Any]:
-        """What so many rounds of each peer promise the samples of the one that is worst off."""
-        costs = ((self.cost(peer), count) for peer, count in rounds.items())
-        found, rate, steps = worst(((q, each * count) for (q, each), count in costs), noise=self.noise, delta=delta)
-        return {
-            "epsilon": found,
-            "delta": delta,
-            "sampling_rate": rate,
-            "steps": steps,
-            "noise_multiplier": self.noise,
-            "clip": self.clip,
-        }
 
     def fit(
         self,
@@ -222,7 +195,7 @@ class ExamplePrivateLearner(TorchLearner):
         part, rate = self.federation.train[peer], self.cost(peer)[0]
         if rate == 1:
             return part
-        secret = self.randomness(8 * len(part), purpose=f"examples {step}", peer=peer, round=round)
+        secret = self.source.bytes(8 * len(part), purpose=f"examples {step}", peer=peer, round=round)
         joins = np.frombuffer(secret, "<u8") < np.uint64(int(rate * 2**64))  # [n]
         return part[joins]
 
@@ -230,7 +203,7 @@ class ExamplePrivateLearner(TorchLearner):
         """A sum of clipped gradients ``[1, P]`` under its noise."""
         if not self.noise:
             return total
-        key = self.randomness(KEY_BYTES, purpose=f"example noise {step}", peer=peer, round=round)
+        key = self.source.bytes(KEY_BYTES, purpose=f"example noise {step}", peer=peer, round=round)
         return total + torch.from_numpy(self.normals(key, self.layout.size)).to(total) * (self.noise * self.clip)
 
     def clipped(self, parts: Sequence[torch.Tensor], chosen: IntArray) -> tuple[float, torch.Tensor]:
@@ -303,105 +276,3 @@ class _Row:
                 f"expected a finite row of {peer} in round {round}, got one that diverged; set a smaller learning.rate"
             )
         return row
-
-
-def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
-    r"""Return :math:`\varepsilon` of the steps of DP-SGD, for each single sample.
-
-    By Opacus' accountant of privacy loss random variables (PRV), its upper bound, which is at most about
-    .01 too large. Batches must be Poisson samples, as :class:`ExamplePrivateLearner` draws them. Where
-    nothing is hidden any more (an epsilon above 50) by Rényi's, which overstates more.
-
-    Parameters
-    ----------
-    noise
-        z, standard deviation over clip.
-    rate
-        q, the probability with which a sample is in a batch.
-    steps
-        How many.
-    delta
-        :math:`\delta`.
-
-    Raises
-    ------
-    InputError
-        A number out of range, or the extra ``examples`` is not installed.
-
-    Examples
-    --------
-    >>> round(epsilon(1.0, rate=0.01, steps=1000, delta=1e-5), 3)
-    1.838
-
-    References
-    ----------
-    S. Gopi, Y. T. Lee, L. Wutschitz, "Numerical composition of differential privacy", NeurIPS 2021.
-    """
-    if not (noise >= 0 and 0 <= rate <= 1 and steps >= 0 and 0 < delta < 1):
-        raise InputError(
-            f"expected noise and steps of 0 or more, a rate of 0 to 1 and a delta between 0 and 1, got {noise}, "
-            f"{steps}, {rate} and {delta}: change them"
-        )
-    if not rate or not steps:
-        return 0.0
-    if not noise:
-        return math.inf
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # of orders that were tried, and of log 0
-        warnings.simplefilter("ignore")
-        bound = _accountant("RDP", (noise, rate, steps)).get_epsilon(delta, alphas=_ORDERS)
-        if not bound <= HOPELESS:
-            return float(bound) if bound > HOPELESS else math.inf
-        return float(_accountant("PRV", (noise, rate, steps)).get_epsilon(delta))
-
-
-_ORDERS = (*range(2, 64), 128, 256)
-"""Of Rényi's divergence: whole ones, whose series are finite."""
-
-
-def _accountant(name: str, history: tuple[float, float, int]) -> Any:
-    try:
-        import opacus.accountants  # noqa: PLC0415 (an extra, and slow to import)
-    except ImportError as error:
-        raise InputError(
-            'expected opacus, which adds up steps of DP-SGD, got none installed: pip install "p2pfl-mqtt[examples]"'
-        ) from error
-    accountant = getattr(opacus.accountants, f"{name}Accountant")()
-    accountant.history = [history]
-    return accountant
-
-
-def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:
-    """Whose samples are hidden least: epsilon, q and number of steps.
-
-    More samples make q smaller and the steps more, so there may be as many candidates as peers. Epsilon
-    grows with both: the largest q and steps of some candidates bound them all, and only where the bound
-    is highest is it worth looking closer.
-
-    Parameters
-    ----------
-    costs
-        q and steps of each peer, at least one.
-    noise, delta
-        As in :func:`epsilon`.
-
-    Examples
-    --------
-    >>> worst([(0.01, 500), (0.02, 500), (0.02, 100)], noise=1.0, delta=1e-5)[1:]
-    (0.02, 500)
-    """
-    points: list[tuple[float, int]] = []  # rates rise as steps fall
-    for rate, steps in sorted(set(costs), key=lambda cost: (-cost[1], -cost[0])):
-        if not points or rate > points[-1][0]:
-            points.append((rate, steps))
-
-    def bound(low: int, high: int) -> tuple[float, int, int]:
-        return -epsilon(noise, rate=points[high - 1][0], steps=points[low][1], delta=delta), low, high
-
-    open_ = [bound(0, len(points))]
-    while True:
-        value, low, high = heapq.heappop(open_)
-        if high - low == 1:
-            return -value, *points[low]
-        middle = (low + high) // 2
-        heapq.heappush(open_, bound(low, middle))
-        heapq.heappush(open_, bound(middle, high))

@@ -163,7 +163,7 @@ class Peer:
         self.name = name
         self.transport = transport
         self.source = source or SecretSource()
-        self.plan = plan = plan.drawing(self.source.bytes)
+        self.plan = plan = plan.drawing(self.source)
         self.observe = observe
         self.notice = notice
         self.swarm = plan.experiment.name

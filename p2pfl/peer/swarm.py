@@ -16,7 +16,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from p2pfl.errors import RunError
-from p2pfl.experiment import Experiment, Plan, plain, plan
+from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.identity import KEY_BYTES, Identity
 from p2pfl.peer import server
 from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, main
@@ -42,7 +42,7 @@ class _Swarm:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
         threads = max(1, (os.cpu_count() or 1) // len(names))
-        drawn = _keys(names) if experiment.trust == type(experiment.trust)() else {}
+        drawn = _keys(names) if experiment.trust == schema.Trust() else {}
         table = plain(experiment)
         for name in names:
             ours, theirs = context.Pipe()

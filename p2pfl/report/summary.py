@@ -122,7 +122,7 @@ def _baselines(
     if steps * rounds > MOST and learning.algorithm != "fedsgd":
         bounded = msgspec.structs.replace(learning, steps=max(1, MOST // rounds))
         experiment, count = msgspec.structs.replace(experiment, learning=bounded), 1
-    everything = learner(experiment, union, peers=count, randomness=plan.randomness)
+    everything = learner(experiment, union, peers=count, source=plan.source)
     pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
     return single, pooled
 

@@ -12,23 +12,20 @@ that is not better than learning alone, the experiment need not be run.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip, State, learn, start
+from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip
 from p2pfl.algorithms.baselines import alone
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Neighbourhood, settled
-from p2pfl.privacy import private
 from p2pfl.privacy.accountant import sensitivity
 from p2pfl.privacy.spending import Cost
-from p2pfl.simulation.engine import Attending, Inline
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
+from p2pfl.simulation.engine import play
+from p2pfl.simulation.stacked import Faults
 
 HALVINGS = 6
 """Simulations that look for the noise at which learning together begins to pay, and
@@ -106,34 +103,19 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     given = protection.settings
     change = sensitivity(clip=given.clip, adjacency=protection.wanted.adjacency, bits=given.bits, size=protection.size)
     noise = noise_share * change / (protection.guarantee.mu * math.sqrt(len(peers)))
-    settings = replace(given, noise=noise, mask=0.0)
-    seed, source = plan.experiment.seed, SeededSource(plan.experiment.seed)
-    faults = Faults(absence=plan.experiment.simulation.absence)  # no links, so none is lossy
-    weights = (graphs.metropolis(graphs.complete(len(peers)).named(peers)),)
-
-    def present(round: int) -> torch.Tensor:
-        return faults.present(peers, seed=seed, round=round)  # [N]
-
-    def neighbourhood(round: int) -> StackedNeighbourhood:
-        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults)
-
-    def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
-        return private(net, settings=settings, masks=None, source=source, round=round)
-
-    async def observe(round: int, state: State, net: StackedNeighbourhood) -> None:
-        """Only the end matters."""
-
-    coroutine = learn(
-        Attending(_averaging(plan.algorithm), present=present),
-        Inline(plan.learner, present=present, clock=time.perf_counter),
-        start(plan.learner, peers),
-        rounds=range(_rounds(plan)),
-        neighbourhood=neighbourhood,
-        private=hidden,
-        observe=observe,
+    complete = graphs.complete(len(peers)).named(peers)
+    trusted = replace(
+        plan,
+        topology=complete,
+        weights=(graphs.metropolis(complete),),
+        algorithm=_averaging(plan.algorithm),
+        protection=replace(protection, settings=replace(given, noise=noise, mask=0.0), graph=complete),
         stop=None if plan.stop is None else replace(plan.stop, steps=1),
     )
-    return plan.learner.evaluate(settled(coroutine).rows, peers=peers)
+    faults = Faults(absence=plan.experiment.simulation.absence)  # no links, so none is lossy
+    source = SeededSource(plan.experiment.seed)
+    state, _ = play(trusted, source=source, rounds=range(_rounds(plan)), faults=faults)
+    return plan.learner.evaluate(state.rows, peers=peers)
 
 
 def compare(plan: Plan) -> Comparison:
@@ -206,7 +188,7 @@ def _averaging(algorithm: Algorithm) -> Algorithm:
     if isinstance(algorithm, DPSGD):
         return replace(algorithm, gossip=Gossip(1))
     raise InputError(
-        f"Expected FedAvg or DPSGD to compare with a curator, got {type(algorithm).__name__}; leave it out."
+        f"expected FedAvg or DPSGD to compare with a curator, got {type(algorithm).__name__}: leave it out"
     )
 
 

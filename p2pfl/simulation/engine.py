@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,11 @@ def simulate(
     resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
     settings = resolved.experiment
     source = source or SeededSource(settings.seed)
-    resolved = resolved.drawing(source.bytes)
+    resolved = resolved.drawing(source)
     run = Run(settings, folder=folder)
     first = time.perf_counter()
     with run:
-        state, training = _rounds(resolved, run, source, observe)
+        state, training = _recorded(resolved, run, source, observe)
     last = time.perf_counter()
     names = resolved.topology.peers
     for index, name in enumerate(names):
@@ -140,24 +141,39 @@ class Attending:
         return replace(after, rows=rows, public=public)
 
 
-def _rounds(
-    resolved: Plan, run: Run, source: Source, observe: Callable[[list[Record]], None] | None
+def play(
+    resolved: Plan,
+    *,
+    source: Source,
+    rounds: range,
+    faults: Faults,
+    charge: Callable[..., None] | None = None,
+    observe: Callable[[int, State, StackedNeighbourhood], None] | None = None,
 ) -> tuple[State, float]:
-    """All rounds; the last state, and the seconds spent training."""
-    settings, names = resolved.experiment, resolved.topology.peers
-    faults = Faults(settings.simulation.loss, settings.simulation.absence)
+    """The rounds themselves; the last state, and the seconds spent training.
+
+    Parameters
+    ----------
+    resolved, source
+        As in :func:`simulate`.
+    rounds, faults
+        Which, and what goes wrong in them.
+    charge
+        ``charge(round, whole=...)`` is called before each release; whole if everybody is there.
+    observe
+        Called after each round.
+    """
+    settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
-    meter = Meter(resolved, names, run=f"{settings.name} simulated")
 
     def present(round: int) -> torch.Tensor:
         there = faults.present(names, seed=settings.seed, round=round)  # [N]
         if resolved.masked and not bool(there.all()):  # who has nobody to mask with sits out
-            adjacency = resolved.protection.graph.adjacency
+            adjacency = protection.graph.adjacency
             there &= torch.from_numpy((adjacency + adjacency.T) @ there.numpy() > 0)
         return there
 
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
-    sent = torch.zeros(len(names), dtype=torch.int64)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults)
@@ -165,16 +181,36 @@ def _rounds(
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
-        return private(
-            net,
-            settings=resolved.protection.settings,
-            masks=masks if masks is None or whole else masks.among(here),
-            source=source,
-            round=round,
-            charge=lambda: meter.charge(round, whole=whole),
-        )
+        among = masks if masks is None or whole else masks.among(here)
+        paid = None if charge is None else partial(charge, round, whole=whole)
+        return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
+        if observe is not None:
+            observe(round, state, net)
+
+    coroutine = learn(
+        Attending(resolved.algorithm, present=present),
+        learner,
+        start(resolved.learner, names),
+        rounds=rounds,
+        neighbourhood=neighbourhood,
+        private=hidden,
+        observe=after,
+        stop=resolved.stop,
+    )
+    return settled(coroutine), learner.seconds
+
+
+def _recorded(
+    resolved: Plan, run: Run, source: Source, observe: Callable[[list[Record]], None] | None
+) -> tuple[State, float]:
+    """All rounds that the budget allows, recorded."""
+    names = resolved.topology.peers
+    meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
+    sent = torch.zeros(len(names), dtype=torch.int64)
+
+    def record(round: int, state: State, net: StackedNeighbourhood) -> None:
         sent.add_(net.bytes_out)
         evaluated = assess(resolved, state.rows, names)
         records = _records(round, state, net, evaluated=evaluated, sent=sent, spent=meter.spent)
@@ -182,17 +218,9 @@ def _rounds(
         if observe is not None:
             observe(records)
 
-    coroutine = learn(
-        Attending(resolved.algorithm, present=present),
-        learner,
-        start(resolved.learner, names),
-        rounds=meter.rounds,
-        neighbourhood=neighbourhood,
-        private=hidden,
-        observe=after,
-        stop=resolved.stop,
-    )
-    return settled(coroutine), learner.seconds
+    wrong = resolved.experiment.simulation
+    faults = Faults(wrong.loss, wrong.absence)
+    return play(resolved, source=source, rounds=meter.rounds, faults=faults, charge=meter.charge, observe=record)
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:

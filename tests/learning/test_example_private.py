@@ -21,9 +21,10 @@ from p2pfl.errors import ExperimentError, InputError, LearningError, ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.learning import Learner, TorchLearner
-from p2pfl.learning.example_private import ExamplePrivateLearner, epsilon, worst
+from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.peer import Peer
 from p2pfl.privacy import divergence
+from p2pfl.privacy.examples import epsilon, worst
 from p2pfl.privacy.stream import normals
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
@@ -81,7 +82,7 @@ def learner_of(model=None, data=None, *, noise=0.0, clip=math.inf, source=11, **
         data or federation(),
         noise=noise,
         clip=clip,
-        randomness=SeededSource(source).bytes,
+        source=SeededSource(source),
         normals=normals,
         **OPTIONS | options,
     )
@@ -218,7 +219,7 @@ def test_a_row_is_trained_alike_alone_and_in_a_stack_and_otherwise_with_other_se
     together = learner.fit(start, peers=PEERS, round=1).rows
     alone = torch.cat([learner.fit(start[:1], peers=[peer], round=1).rows for peer in PEERS])
     assert torch.equal(together, alone)
-    other = learner.drawing(SeededSource(12).bytes).fit(start, peers=PEERS, round=1).rows
+    other = learner.drawing(SeededSource(12)).fit(start, peers=PEERS, round=1).rows
     assert not torch.equal(together[0], other[0])
     assert torch.equal(learner.fit(start, peers=PEERS, round=1).rows, together)
 
@@ -312,13 +313,13 @@ def test_without_a_source_of_ones_own_the_noise_is_secret():
     names = resolved.topology.peers
     fits = [resolved.learner.fit(resolved.learner.start(names), peers=names, round=0).rows for _ in range(2)]
     assert not torch.equal(*fits)
-    assert plan(read(SMALL)).drawing(SeededSource(1).bytes).randomness is None
+    assert plan(read(SMALL)).drawing(SeededSource(1)).source is None
 
 
 @pytest.mark.parametrize("privacy", [{}, {"mode": "pairwise", "clip": 1.0, "noise": 0.1}], ids=["alone", "beside"])
 def test_a_summary_says_what_single_samples_are_promised_beside_the_peer(privacy):
     resolved = plan(read(TABLE | {"privacy": privacy}))
-    found = simulate(resolved.drawing(SeededSource(5).bytes)).summary["privacy"]
+    found = simulate(resolved, source=SeededSource(5)).summary["privacy"]
     promise = found["examples"]
     smallest = min(len(part) for part in resolved.federation.train.values())
     assert promise["sampling_rate"] == min(1.0, 4 / smallest)
@@ -342,7 +343,7 @@ def test_live_and_simulated_peers_with_the_same_source_learn_the_same():
     transport = MemoryTransport()
 
     async def one(name, life):
-        resolved = plan(experiment, only=[name]).drawing(source.bytes)
+        resolved = plan(experiment, only=[name])
         async with Peer(name, resolved, transport=transport, source=source, incarnation=life) as peer:
             return await peer.run()
 
@@ -352,7 +353,7 @@ def test_live_and_simulated_peers_with_the_same_source_learn_the_same():
             states = await asyncio.gather(*(one(name, life) for life, name in enumerate(names)))
         return dict(zip(names, states, strict=True))
 
-    run = simulate(plan(experiment).drawing(source.bytes), source=source, baselines=False)
+    run = simulate(experiment, source=source, baselines=False)
     for name, state in asyncio.run(swarm()).items():
         simulated = torch.cat([tensor.flatten() for tensor in run.models[name].values()])
         torch.testing.assert_close(state.rows[0], simulated, rtol=0, atol=1e-12)

@@ -10,7 +10,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.privacy.accountant import account
 from p2pfl.report.budget import Budget
 from p2pfl.simulation import curator as module
-from p2pfl.simulation import simulate
+from p2pfl.simulation import engine, simulate
 from p2pfl.simulation.curator import compare, curator, needed
 
 TABLE = {
@@ -39,8 +39,8 @@ def test_without_noise_and_clipping_the_curator_averages_as_gossip_on_the_comple
 
 def test_the_noises_of_the_peers_sum_to_what_hides_any_one_of_them(monkeypatch):
     seen = []
-    private = module.private
-    monkeypatch.setattr(module, "private", lambda net, **given: seen.append(given["settings"]) or private(net, **given))
+    private = engine.private
+    monkeypatch.setattr(engine, "private", lambda net, **given: seen.append(given["settings"]) or private(net, **given))
     given = resolved()
     curator(given)
     settings, protection = seen[0], given.protection

@@ -1,0 +1,119 @@
+"""What DP-SGD inside a peer promises each of its samples, added up by Opacus."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from p2pfl.errors import InputError
+
+HOPELESS = 50.0
+"""An epsilon beyond which nothing is hidden, and the convolution takes minutes: Rényi's looser bound will do."""
+
+
+def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
+    r"""Return :math:`\varepsilon` of the steps of DP-SGD, for each single sample.
+
+    By Opacus' accountant of privacy loss random variables (PRV), its upper bound, which is at most about
+    .01 too large. Batches must be Poisson samples, as those of
+    :class:`p2pfl.learning.example_private.ExamplePrivateLearner`. Where nothing is hidden
+    any more (an epsilon above 50) by Rényi's, which overstates more.
+
+    Parameters
+    ----------
+    noise
+        z, standard deviation over clip.
+    rate
+        q, the probability with which a sample is in a batch.
+    steps
+        How many.
+    delta
+        :math:`\delta`.
+
+    Raises
+    ------
+    InputError
+        A number out of range, or the extra ``examples`` is not installed.
+
+    Examples
+    --------
+    >>> round(epsilon(1.0, rate=0.01, steps=1000, delta=1e-5), 3)
+    1.838
+
+    References
+    ----------
+    S. Gopi, Y. T. Lee, L. Wutschitz, "Numerical composition of differential privacy", NeurIPS 2021.
+    """
+    if not (noise >= 0 and 0 <= rate <= 1 and steps >= 0 and 0 < delta < 1):
+        raise InputError(
+            f"expected noise and steps of 0 or more, a rate of 0 to 1 and a delta between 0 and 1, got {noise}, "
+            f"{steps}, {rate} and {delta}: change them"
+        )
+    if not rate or not steps:
+        return 0.0
+    if not noise:
+        return math.inf
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # of orders that were tried, and of log 0
+        warnings.simplefilter("ignore")
+        bound = _accountant("RDP", (noise, rate, steps)).get_epsilon(delta, alphas=_ORDERS)
+        if not bound <= HOPELESS:
+            return float(bound) if bound > HOPELESS else math.inf
+        return float(_accountant("PRV", (noise, rate, steps)).get_epsilon(delta))
+
+
+_ORDERS = (*range(2, 64), 128, 256)
+"""Of Rényi's divergence: whole ones, whose series are finite."""
+
+
+def _accountant(name: str, history: tuple[float, float, int]) -> Any:
+    try:
+        import opacus.accountants  # noqa: PLC0415 (an extra, and slow to import)
+    except ImportError as error:
+        raise InputError(
+            'expected opacus, which adds up steps of DP-SGD, got none installed: pip install "p2pfl-mqtt[examples]"'
+        ) from error
+    accountant = getattr(opacus.accountants, f"{name}Accountant")()
+    accountant.history = [history]
+    return accountant
+
+
+def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:
+    """Whose samples are hidden least: epsilon, q and number of steps.
+
+    More samples make q smaller and the steps more, so there may be as many candidates as peers. Epsilon
+    grows with both: the largest q and steps of some candidates bound them all, and only where the bound
+    is highest is it worth looking closer.
+
+    Parameters
+    ----------
+    costs
+        q and steps of each peer, at least one.
+    noise, delta
+        As in :func:`epsilon`.
+
+    Examples
+    --------
+    >>> worst([(0.01, 500), (0.02, 500), (0.02, 100)], noise=1.0, delta=1e-5)[1:]
+    (0.02, 500)
+    """
+    points: list[tuple[float, int]] = []  # rates rise as steps fall
+    for rate, steps in sorted(set(costs), key=lambda cost: (-cost[1], -cost[0])):
+        if not points or rate > points[-1][0]:
+            points.append((rate, steps))
+
+    def bound(low: int, high: int) -> tuple[float, int, int]:
+        return -epsilon(noise, rate=points[high - 1][0], steps=points[low][1], delta=delta), low, high
+
+    open_ = [bound(0, len(points))]
+    while True:
+        value, low, high = heapq.heappop(open_)
+        if high - low == 1:
+            return -value, *points[low]
+        middle = (low + high) // 2
+        heapq.heappush(open_, bound(low, middle))
+        heapq.heappush(open_, bound(middle, high))
