@@ -23,7 +23,7 @@ import aiomqtt
 import torch
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from p2pfl.algorithms import FedAvg, Gossip
+from p2pfl.algorithms import Averaging, FedAvg, Gossip
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted, Report
 from p2pfl.peer import Peer
@@ -82,7 +82,7 @@ def ours(name: str, url: str, load: Load, pipe: Connection) -> None:
         }
     )
     resolved = plan(experiment, only=[name])
-    gossip = FedAvg(resolved.topology.peers, 0, Gossip(1), weighted=False)
+    gossip = FedAvg(Averaging(resolved.topology.peers, 0, Gossip(1), weighted=False))
     resolved = replace(resolved, learner=Idle(load.length), algorithm=gossip)
     ends = []
     before = reset_peak()

@@ -16,7 +16,7 @@ import statistics
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import FedAvg, Gossip, learn, start
+from p2pfl.algorithms import Averaging, FedAvg, Gossip, learn, start
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Report
@@ -68,7 +68,7 @@ def quadratic(graph: graphs.Topology, *, noise: float, mask: float, seed: int) -
     weights, learner = [graphs.metropolis(graph)], Quadratics()
     state = settled(
         learn(
-            FedAvg(graph.peers, seed, Gossip(1), weighted=False),
+            FedAvg(Averaging(graph.peers, seed, Gossip(1), weighted=False)),
             Inline(learner, present=lambda _: torch.ones(PEERS, dtype=torch.bool), clock=lambda: 0.0),
             start(learner, graph.peers),
             rounds=range(STEPS),

@@ -1,6 +1,7 @@
 """One idea, one file: how peers learn from each other."""
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
+from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.dpsgd import DPSGD
 from p2pfl.algorithms.fedavg import FedAvg
 from p2pfl.algorithms.gossip import Gossip, maximum
@@ -10,6 +11,7 @@ __all__ = [
     "DPSGD",
     "Algorithm",
     "AsyncLearner",
+    "Averaging",
     "FedAvg",
     "Gossip",
     "State",

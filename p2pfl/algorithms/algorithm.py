@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from p2pfl.learning import Fitted, Learner, Memory, Report
+from p2pfl.learning import Correction, Fitted, Learner, Memory, Report
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import Rows, norms
 
@@ -25,6 +25,8 @@ class State:
         ``[R, P]``, what everybody could have seen: the rows as last mixed.
     memory
         The optimiser's tensors, where they outlive a round; each ``[R, ...]``.
+    extra
+        The algorithm's own, by name; each ``[R, ...]``.
     report
         What training had to say of the last round; not saved.
     """
@@ -32,20 +34,35 @@ class State:
     rows: Rows
     public: Rows
     memory: Memory | None = None
+    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
     report: Report | None = field(default=None, compare=False)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything to be saved beside the model, by name."""
-        memory = {f"memory.{name}": tensor for name, tensor in (self.memory or {}).items()}
-        return {"public": self.public, **memory}
+        groups = {"memory": self.memory or {}, "extra": self.extra}
+        named = {f"{group}.{name}": value for group, each in groups.items() for name, value in each.items()}
+        return {"public": self.public, **named}
 
     @staticmethod
     def restore(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> State:
         """The inverse of :meth:`tensors`."""
-        memory = {
-            name.removeprefix("memory."): tensor for name, tensor in tensors.items() if name.startswith("memory.")
-        }
-        return State(rows, tensors["public"], memory or None)
+
+        def group(prefix: str) -> dict[str, torch.Tensor]:
+            found = (name for name in tensors if name.startswith(prefix))
+            return {name.removeprefix(prefix): tensors[name] for name in found}
+
+        return State(rows, tensors["public"], group("memory.") or None, group("extra."))
+
+    def where(self, present: torch.Tensor, before: State) -> State:
+        """The rows of those who are ``present``, ``[R]`` bool, as they are; the others' as they were before."""
+
+        def chosen(after: torch.Tensor, former: torch.Tensor) -> torch.Tensor:
+            here = present.to(after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
+            return torch.where(here, after, former)
+
+        extra = {name: chosen(value, before.extra.get(name, value)) for name, value in self.extra.items()}
+        rows, public = chosen(self.rows, before.rows), chosen(self.public, before.public)
+        return State(rows, public, self.memory, extra, self.report)
 
 
 class AsyncLearner(Protocol):
@@ -64,8 +81,15 @@ class AsyncLearner(Protocol):
         round: int,
         memory: Memory | None = None,
         active: torch.Tensor | None = None,
+        correction: Correction | None = None,
     ) -> Fitted:
         """Train ``[R, P]`` rows, each on its own data."""
+        ...
+
+    async def gradient(
+        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+    ) -> Rows:
+        """Gradients ``[R, P]`` as :meth:`p2pfl.learning.Learner.gradient` says."""
         ...
 
 

@@ -37,4 +37,4 @@ class DPSGD:
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         released = await net.release(state.rows, since=state.public)
         mixed = (await self.gossip(net, released)).values
-        return State(mixed + (fitted.rows - state.rows), mixed, fitted.memory, fitted.report)
+        return State(mixed + (fitted.rows - state.rows), mixed, fitted.memory, report=fitted.report)

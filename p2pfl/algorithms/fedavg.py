@@ -4,43 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.rows import draw
 
 
 @dataclass(frozen=True)
 class FedAvg:
-    r"""Local epochs, then the weighted mean of the rows, by gossip.
+    r"""Local epochs, then the weighted mean of the rows.
 
     .. math:: x_k \leftarrow \text{fit}(x_k), \qquad
               x \leftarrow \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k}
 
-    over the set S of peers that take part in the round. Weights are homogeneous coordinates: what
-    is mixed is :math:`[m_k x_k, m_k]` with the public mass :math:`m_k = n_k / \bar n` (zero outside
-    S), and the division comes last. Where nobody knows all sizes, the largest is flooded and takes
-    the place of their mean. On the complete graph one exchange gives the server's average;
-    elsewhere it is as exact as the gossip. FedSGD is the case of one epoch with one batch.
+    FedSGD is the case of one epoch with one batch.
 
     Parameters
     ----------
-    peers
-        All peers, from whom each round's participants are drawn.
-    seed
-        Of that draw.
-    gossip
-        How the mean is approached.
-    weighted
-        Whether peers count by their samples, or all alike.
-    mean_samples
-        :math:`\bar n`, the same for all peers; ``None`` where it is not known.
-    diameter
-        Exchanges in which the largest size reaches everybody.
-    fraction
-        C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
+    average
+        Over whom, by what weights and how exactly.
 
     References
     ----------
@@ -48,39 +29,12 @@ class FedAvg:
     AISTATS 2017, Algorithm 1.
     """
 
-    peers: tuple[str, ...]
-    seed: int
-    gossip: Gossip
-    weighted: bool = True
-    mean_samples: float | None = None
-    diameter: int = 1
-    fraction: float = 1.0
+    average: Averaging
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and averaging."""
-        active = self.participants(net.peers, round=round)  # [R]
+        active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
-        masses = await self.masses(learner, net, active)
-        released = await net.release(fitted.rows, since=state.public, masses=masses)
-        released = await self.gossip(net, released)
-        rows = released.average(own=state.rows)
+        masses = await self.average.masses(learner, net, active)
+        rows = await self.average(net, fitted.rows, since=state.public, masses=masses, own=state.rows)
         return State(rows, rows, report=fitted.report)
-
-    def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
-        """Which of ``peers`` take part in a round, ``[R]`` bool; every peer knows it of all."""
-        count = max(1, int(self.fraction * len(self.peers) + 0.5))
-        if count >= len(self.peers):
-            return torch.ones(len(peers), dtype=torch.bool)
-        chosen = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
-        names = {self.peers[index] for index in chosen}
-        return torch.tensor([peer in names for peer in peers])
-
-    async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
-        """Public masses ``[R, 1]``, or ``None`` where everybody counts alike."""
-        taking_part = active.to(torch.float64).unsqueeze(-1)  # [R, 1]
-        if not self.weighted:
-            return None if self.fraction == 1.0 else taking_part
-        samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
-        if self.mean_samples is not None:
-            return samples / self.mean_samples * taking_part
-        return samples / await maximum(net, samples, steps=self.diameter) * taking_part

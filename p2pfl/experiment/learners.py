@@ -1,17 +1,21 @@
-"""From the sections ``[model]`` and ``[learning]`` to a learner, a user's own code included."""
+"""From the sections ``[model]`` and ``[learning]`` to a learner and an algorithm, a user's own code included."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 import torch
 
+from p2pfl.algorithms import Algorithm
 from p2pfl.data import Federation
 from p2pfl.data.imported import told
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
+from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
@@ -43,8 +47,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         )
     full = learning.algorithm == "fedsgd"
     steps = learning.steps
-    if learning.algorithm == "dpsgd" and steps is None:
-        steps = 1
+    if steps is None:
+        steps = known(learning.algorithm).steps
     found = kind(
         _model(experiment, federation),
         federation,
@@ -96,6 +100,52 @@ def _own(reference: str) -> PerSample:
     """A user's loss or metric, under the name that he gave it; ours as they are."""
     function: PerSample = imported(reference)
     return function if function in BUILT_IN else Own(function, name=reference)
+
+
+def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:
+    """Make an algorithm.
+
+    Parameters
+    ----------
+    name
+        Known, or ``package.module:Class``.
+    options
+        The user's, checked against the types of the parameters.
+    given
+        What an experiment can give: an algorithm gets what it has parameters for.
+
+    Raises
+    ------
+    ExperimentError
+        There is no such algorithm, or no such option, or its value has another type.
+    """
+    place = known(name).place
+    if place.startswith("."):
+        module, _, attribute = place.partition(":")
+        kind = getattr(importlib.import_module(f"p2pfl.algorithms{module}"), attribute)
+    else:
+        kind = imported(place)
+    parameters = inspect.signature(kind).parameters
+    own = [parameter for parameter in parameters if parameter not in given]
+    if unknown := [option for option in options if option not in own]:
+        expected = ", ".join(own) or "none"
+        raise ExperimentError(
+            f"learning.algorithm_options: expected {expected} for {name}, got {unknown[0]}: drop or rename it"
+        )
+    hints = get_type_hints(kind, include_extras=True)
+    values = {option: _checked(value, hints.get(option, Any), option=option) for option, value in options.items()}
+    made: Algorithm = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
+    return made
+
+
+def _checked(value: Any, kind: Any, *, option: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        said = str(error)
+        raise ExperimentError(
+            f"learning.algorithm_options.{option}: {said[0].lower()}{said[1:]}, for {value!r}: correct it"
+        ) from None
 
 
 def imported(reference: str) -> Callable[..., Any]:

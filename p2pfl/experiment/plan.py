@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip, Stop
+from p2pfl.algorithms import Algorithm, Averaging, FedAvg, Gossip, Stop
 from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.learners import learner
+from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.learners import algorithm, learner
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
@@ -105,7 +106,7 @@ class Plan:
         if not isinstance(learner, ExamplePrivateLearner) or not isinstance(self.algorithm, FedAvg):
             return None
         peers, delta = self.federation.peers, self.experiment.privacy.delta
-        active = [self.algorithm.participants(peers, round=round).tolist() for round in range(rounds)]
+        active = [self.algorithm.average.participants(peers, round=round).tolist() for round in range(rounds)]
         times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
         costs = ((rate, steps * times[peer]) for peer, (rate, steps) in ((each, learner.cost(each)) for each in peers))
         found, rate, steps = worst(costs, noise=learner.noise, delta=delta)
@@ -143,7 +144,7 @@ class Plan:
             "mask_graph": _digest(repr(self.protection.graph.edges).encode()),
             "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
-            "samples": str(getattr(self.algorithm, "mean_samples", None)),
+            "samples": str(getattr(getattr(self.algorithm, "average", None), "mean_samples", None)),
             "steps": str(self.steps),
             "classes": str(self.federation.dataset.classes),
         }
@@ -164,12 +165,12 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     InputError
         If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
     """
-    learning, gossip = experiment.learning, experiment.gossip
+    gossip, stepwise = experiment.gossip, known(experiment.learning.algorithm).everybody
     loaded = _loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if loaded is None else loaded.peers  # as all kinds call them
     if only is not None and (unknown := sorted(set(only) - set(names))):
-        known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {known}')
+        some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {some}')
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     federation = _federation(experiment, names, only)  # before the graph: too many peers are noticed sooner
     mean_samples = None
@@ -180,6 +181,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     graphs.check_connected(topology)
     weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
     trained = learner(experiment, federation)
+    _check_hiding(experiment)
     hidden = protection(
         experiment.privacy,
         topology,
@@ -187,7 +189,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         size=trained.layout.size,
         rounds=experiment.rounds,
         seed=experiment.seed,
-        steps=1 if learning.algorithm == "dpsgd" and gossip.steps is None else gossip.steps,
+        steps=1 if stepwise and gossip.steps is None else gossip.steps,
     )
     steps, rho = _steps(experiment, topology, weights, hidden)
     return Plan(
@@ -196,7 +198,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         weights,
         federation,
         trained,
-        _algorithm(experiment, topology, mean_samples, Gossip(steps, rho)),
+        _algorithm(experiment, topology, weights, trained, mean_samples=mean_samples, gossip=Gossip(steps, rho)),
         hidden,
         steps,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
@@ -291,7 +293,7 @@ def _steps(
         if rho is not None and experiment.learning.fraction < 1:
             _check_masses(gossip.steps, rho, share=experiment.learning.fraction, peers=len(topology.peers))
         return gossip.steps, rho
-    if experiment.learning.algorithm == "dpsgd":
+    if known(experiment.learning.algorithm).everybody:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
     tolerance = gossip.tolerance / max(1.0, hidden.scale / share)
@@ -315,12 +317,17 @@ def _check_masses(steps: int, rho: float, *, share: float, peers: int) -> None:
 
 
 def _algorithm(
-    experiment: Experiment, topology: graphs.Topology | graphs.Schedule, mean_samples: float | None, gossip: Gossip
+    experiment: Experiment,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    learner: Learner,
+    *,
+    mean_samples: float | None,
+    gossip: Gossip,
 ) -> Algorithm:
+    """What an algorithm may ask for by the names of its parameters."""
     learning, peers = experiment.learning, topology.peers
-    if learning.algorithm == "dpsgd":
-        return DPSGD(gossip)
-    return FedAvg(
+    average = Averaging(
         peers,
         experiment.seed,
         gossip,
@@ -329,6 +336,24 @@ def _algorithm(
         diameter=_flood(topology),
         fraction=learning.fraction,
     )
+    given = {
+        "average": average,
+        "gossip": gossip,
+        "topology": topology,
+        "weights": weights,
+        "layout": learner.layout,
+        "seed": experiment.seed,
+    }
+    return algorithm(learning.algorithm, options=learning.algorithm_options, given=given)
+
+
+def _check_hiding(experiment: Experiment) -> None:
+    name = experiment.learning.algorithm
+    why, mode = known(name).bare, experiment.privacy.mode
+    if why and mode != "none":
+        raise ExperimentError(
+            f'privacy.mode: expected "none" with {name}, which {why}, got "{mode}": change the mode or the algorithm'
+        )
 
 
 def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
@@ -338,10 +363,10 @@ def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
     hears = [topology.at(phase).adjacency.toarray() > 0 for phase in range(topology.period)]
     longest = 0
     for first in range(topology.period):
-        known = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
+        told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
         steps = 0
-        while not known.all():
-            known |= hears[(first + steps) % topology.period].astype(np.float32) @ known.astype(np.float32) > 0
+        while not told.all():
+            told |= hears[(first + steps) % topology.period].astype(np.float32) @ told.astype(np.float32) > 0
             steps += 1
         longest = max(longest, steps)
     return longest

@@ -103,8 +103,9 @@ class Learning(Section, frozen=True):
 
     Attributes
     ----------
-    algorithm
-        ``fedavg``, ``fedsgd`` (one step on all data a round) or ``dpsgd``.
+    algorithm, algorithm_options
+        ``fedavg``, ``fedsgd`` (one step on all data a round), ``dpsgd``, or a ``package.module:Class`` of
+        your own; and the parameters that it has beside.
     optimizer, rate, options, schedule, schedule_options
         Any elementwise optimiser of torch.optim, and a scheduler that is stepped once a round.
     batch, epochs, steps
@@ -125,7 +126,8 @@ class Learning(Section, frozen=True):
         The guarantee is for ``privacy.delta``.
     """
 
-    algorithm: Literal["fedavg", "fedsgd", "dpsgd"] = "fedavg"
+    algorithm: Reference = "fedavg"
+    algorithm_options: dict[str, Any] = {}
     optimizer: str = "sgd"
     rate: NotNegative = 0.1
     options: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import inspect
 
+from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.schema import LARGEST, Data, Experiment, Learning, Model, Privacy, Section, Topology
 
 
@@ -49,10 +50,12 @@ def idle(experiment: Experiment) -> dict[str, str]:
     """
     learning, model = experiment.learning, experiment.model
     why: dict[str, str] = {}
-    if learning.algorithm == "dpsgd":
-        everybody = "all peers take part in each round of dpsgd and count alike"
+    name, found_by = learning.algorithm, known(learning.algorithm)
+    if found_by.everybody:
+        everybody = f"all peers take part in each round of {name} and count alike"
         why |= {"fraction": everybody, "weighted": everybody}
-        why["epochs"] = "dpsgd makes learning.steps steps a round, 1 by default"
+    if found_by.steps is not None:
+        why["epochs"] = f"{name} makes learning.steps steps a round, {found_by.steps} by default"
     elif learning.algorithm == "fedsgd":
         why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
     elif learning.steps is not None:
@@ -89,8 +92,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
         why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
     elif privacy.mask_graph in {"same", "complete"}:
         why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
-    if experiment.learning.algorithm == "dpsgd":
-        why["participation"] = "all peers take part in each round of dpsgd"
+    if known(experiment.learning.algorithm).everybody:
+        why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
 
 

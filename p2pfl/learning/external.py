@@ -118,6 +118,36 @@ class ExternalLearner:
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
         return Fitted(trained, dict(memory or {}), Report(loss, awake.to(torch.int64)))
 
+    def gradient(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
+    ) -> Rows:
+        """Refuse: there is none to be had.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del rows, peers, round, whole, active
+        raise ModelError(
+            "expected a torch model for an algorithm that asks for gradients, got a training loop of your own, which "
+            "does not show its gradients; use FedAvg, or a torch model"
+        )
+
+    def rate(self, round: int) -> float:
+        """The size of a step in a round, which a loop of one's own does not tell."""
+        del round
+        raise ModelError(
+            "expected a torch model for an algorithm that asks for the learning rate, got a training loop of your own; "
+            "use FedAvg, or a torch model"
+        )
+
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Scores by name, each ``[R]`` float64; the function knows only the ``test`` part."""
         if self.scores is None or part != "test":

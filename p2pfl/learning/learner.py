@@ -84,6 +84,25 @@ class Learner(Protocol):
         """Train each row on its own peer's data; rows that are not ``active`` do not move."""
         ...
 
+    def gradient(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
+    ) -> Rows:
+        r"""Return :math:`\nabla F_k(x_k; \xi)` of each row, ``[R, P]``, zero where a row is not ``active``.
+
+        :math:`\xi` is the first batch of the round, or the ``whole`` training part.
+        """
+        ...
+
+    def rate(self, round: int) -> float:
+        """The size of a step in a round."""
+        ...
+
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Scores by name, each ``[R]`` float64; ``loss`` is among them."""
         ...

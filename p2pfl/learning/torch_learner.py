@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -279,6 +280,50 @@ class TorchLearner:
             memory={name: value.to(back) for name, value in work.memory.items()},
             report=Report(work.loss.to(back), torch.from_numpy(work.counts).to(back)),
         )
+
+    def gradient(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
+    ) -> Rows:
+        r"""Return :math:`\nabla F_k(x_k; \xi)` of each row, ``[R, P]``, zero where a row is not ``active``.
+
+        Parameters
+        ----------
+        rows, peers, active
+            As in :meth:`fit`.
+        round
+            Keys the batch and dropout.
+        whole
+            Whether :math:`\xi` is the whole training part, or the first batch of the round.
+        """
+        self._check_rows(rows, peers)
+        drawn = self._batches(peers, round, active)
+        parts = [self.federation.train[peer] for peer in peers]
+        work = training.Work(
+            rows=rows.to(self.device, self.dtype, copy=True),
+            memory={},
+            parts=parts,
+            batches=[
+                [np.arange(len(part)) if whole else each[0]] if each else []
+                for part, each in zip(parts, drawn, strict=True)
+            ],
+            peers=tuple(peers),
+            round=round,
+        )
+        self.model.train()
+        with checks.blamed(self.model, doing=f"in round {round}"):
+            training.train(work, learner=self, engine=self._engine(rows), correction=None, slope=training.Slope())
+        work.rows[torch.from_numpy(work.counts == 0).to(self.device)] = 0
+        return work.rows.to(rows.device)
+
+    def rate(self, round: int) -> float:
+        """The size of a step in a round."""
+        return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 
     def _batches(self, peers: Sequence[str], round: int, active: torch.Tensor | None) -> list[list[IntArray]]:
         """Every peer's batches; none for the idle."""

@@ -63,8 +63,29 @@ class Work:
         self.counts = np.array([len(each) for each in self.batches], dtype=np.int64)  # [R]
 
 
-def train(work: Work, *, learner: Trainable, engine: Engine, correction: Correction | None) -> None:
-    """Take all steps of all rows."""
+class Slope:
+    """Takes no step: the gradient of the last batch stands where the row stood."""
+
+    def narrow(self, active: int) -> None:
+        """Nothing is kept of those who are done."""
+
+    def step(self, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
+        """Put the gradients in place of the parameters."""
+        for part, gradient in zip(parts, gradients, strict=True):
+            part.copy_(gradient)
+
+    def memory(self) -> dict[str, torch.Tensor]:
+        """None."""
+        return {}
+
+
+Update = PlainUpdate | StackedUpdate | Slope
+
+
+def train(
+    work: Work, *, learner: Trainable, engine: Engine, correction: Correction | None, slope: Slope | None = None
+) -> None:
+    """Take all steps of all rows; ``slope`` in place of the learner's own optimiser."""
     settings = learner.recipe.settings(work.round)
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
     order = np.lexsort((labels, -work.counts))[: np.count_nonzero(work.counts)]  # rows by steps, most first
@@ -74,7 +95,7 @@ def train(work: Work, *, learner: Trainable, engine: Engine, correction: Correct
     blocks = math.ceil(len(order) / engine.block(width))
     for chosen in np.array_split(order, blocks):
         block = _Block(work, learner, chosen)
-        update = block.update(settings, labels)
+        update = slope or block.update(settings, labels)
         block.run(engine, update, correction)
         block.finish(update)
 
@@ -124,7 +145,7 @@ class _Block:
             None if self.keys is None else step_keys(self.keys[:active], step),
         )
 
-    def run(self, engine: Engine, update: PlainUpdate | StackedUpdate, correction: Correction | None) -> None:
+    def run(self, engine: Engine, update: Update, correction: Correction | None) -> None:
         """Take every step; rows that are done fall off the end."""
         parts, alive = self.parts, len(self.chosen)
         for step, active in enumerate(self.plan.active):
@@ -145,7 +166,7 @@ class _Block:
         terms = layout.split(correction(rows, self.where[: len(rows)]).to(rows))
         return [gradient + term for gradient, term in zip(gradients, terms.values(), strict=True)]
 
-    def finish(self, update: PlainUpdate | StackedUpdate) -> None:
+    def finish(self, update: Update) -> None:
         """Write rows, memory and losses back."""
         layout = self.learner.layout
         rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]

@@ -16,7 +16,7 @@ from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import P2PFLError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
-from p2pfl.learning import Fitted, Learner, Memory
+from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
@@ -50,12 +50,26 @@ class Threaded:
         round: int,
         memory: Memory | None = None,
         active: torch.Tensor | None = None,
+        correction: Correction | None = None,
     ) -> Fitted:
         """Train the rows."""
         begun = time.perf_counter()
-        fitted = await asyncio.to_thread(self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active)
+        fitted = await asyncio.to_thread(
+            self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
+        )
         self.seconds += time.perf_counter() - begun
         return fitted
+
+    async def gradient(
+        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+    ) -> Rows:
+        """Gradients of the rows."""
+        begun = time.perf_counter()
+        found = await asyncio.to_thread(
+            self.learner.gradient, rows, peers=peers, round=round, whole=whole, active=active
+        )
+        self.seconds += time.perf_counter() - begun
+        return found
 
 
 class Unhurried:

@@ -184,7 +184,7 @@ def _rounds(plan: Plan) -> int:
 def _averaging(algorithm: Algorithm) -> Algorithm:
     """The same with one exchange a round."""
     if isinstance(algorithm, FedAvg):
-        return replace(algorithm, gossip=Gossip(1), diameter=1)
+        return FedAvg(replace(algorithm.average, gossip=Gossip(1), diameter=1))
     if isinstance(algorithm, DPSGD):
         return replace(algorithm, gossip=Gossip(1))
     raise InputError(

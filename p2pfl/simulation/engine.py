@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.identity import SeededSource, Source
-from p2pfl.learning import Fitted, Learner, Memory
+from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
@@ -47,14 +46,28 @@ class Inline:
         round: int,
         memory: Memory | None = None,
         active: torch.Tensor | None = None,
+        correction: Correction | None = None,
     ) -> Fitted:
         """Train all rows but those of absent peers."""
-        present = self.present(round)  # [N]
-        active = present if active is None else active & present
+        active = self._present(round, active)
         begun = self.clock()
-        fitted = self.learner.fit(rows, peers=peers, round=round, memory=memory, active=active)
+        fitted = self.learner.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
         self.seconds += self.clock() - begun
         return fitted
+
+    async def gradient(
+        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+    ) -> Rows:
+        """Gradients of all rows but those of absent peers."""
+        begun = self.clock()
+        active = self._present(round, active)
+        found = self.learner.gradient(rows, peers=peers, round=round, whole=whole, active=active)
+        self.seconds += self.clock() - begun
+        return found
+
+    def _present(self, round: int, active: torch.Tensor | None) -> torch.Tensor:
+        present = self.present(round)  # [N]
+        return present if active is None else active & present
 
 
 def simulate(
@@ -134,11 +147,8 @@ class Attending:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of those who are there."""
         after = await self.algorithm.round(state, learner, net, round)
-        present = self.present(round).unsqueeze(-1).to(state.rows.device)  # [N, 1]
-        if bool(present.all()):
-            return after
-        rows, public = torch.where(present, after.rows, state.rows), torch.where(present, after.public, state.public)
-        return replace(after, rows=rows, public=public)
+        present = self.present(round)  # [N]
+        return after if bool(present.all()) else after.where(present, state)
 
 
 def play(

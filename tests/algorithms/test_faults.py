@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, FedAvg, Gossip
+from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
 ALGORITHMS = {
-    "FedAvg": FedAvg(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0),
-    "FedAvg, all alike": FedAvg(GRAPH.peers, SEED, Gossip(2), weighted=False),
-    "FedAvg, Chebyshev": FedAvg(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False),
+    "FedAvg": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
+    "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
     "D-PSGD": DPSGD(),
 }
 

@@ -5,7 +5,7 @@ import torch
 from stacks import RATE, SEED, classifier, play, quadratics, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import FedAvg, Gossip
+from p2pfl.algorithms import Averaging, FedAvg, Gossip
 from p2pfl.data import batches
 from p2pfl.rows import draw
 
@@ -14,7 +14,7 @@ ROUNDING = 1e-12
 
 
 def fedavg(peers, *, gossip=None, **settings):
-    return FedAvg(peers, SEED, gossip or Gossip(), **settings)
+    return FedAvg(Averaging(peers, SEED, gossip or Gossip(), **settings))
 
 
 def server(model, federation, *, rounds, chosen, **schedule):
@@ -104,7 +104,7 @@ def test_a_peer_that_hears_of_no_participant_keeps_its_row():
     algorithm = fedavg(path.peers, fraction=0.1, weighted=False)
     learner = quadratics([1.0] * 6, [1.0] * 6, rate=0.1, steps=1)
     after = play(algorithm, learner, path, rounds=1)[-1].rows.squeeze(-1)
-    [chosen] = algorithm.participants(path.peers, round=0).nonzero().flatten().tolist()
+    [chosen] = algorithm.average.participants(path.peers, round=0).nonzero().flatten().tolist()
     near = torch.tensor([abs(number - chosen) <= 1 for number in range(6)])
     assert (after[near] != 0).all()
     assert (after[~near] == 0).all()
@@ -113,8 +113,8 @@ def test_a_peer_that_hears_of_no_participant_keeps_its_row():
 def test_everybody_draws_the_same_participants_of_a_round_and_others_in_the_next():
     names = tuple(f"peer{number:02}" for number in range(20))
     algorithm = fedavg(names, fraction=0.25)
-    together = algorithm.participants(names, round=1)
-    alone = torch.cat([algorithm.participants((name,), round=1) for name in names])
+    together = algorithm.average.participants(names, round=1)
+    alone = torch.cat([algorithm.average.participants((name,), round=1) for name in names])
     assert torch.equal(together, alone)
     assert together.sum() == 5
-    assert not torch.equal(together, algorithm.participants(names, round=2))
+    assert not torch.equal(together, algorithm.average.participants(names, round=2))

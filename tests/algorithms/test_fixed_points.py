@@ -9,7 +9,7 @@ import torch
 from stacks import SEED, play, quadratics
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, FedAvg, Gossip
+from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip
 
 A, B = np.array([2.0, 0.5, 1.0, 3.0]), np.array([4.0, -3.0, 1.0, -6.0])
 RATE = 0.05
@@ -27,7 +27,7 @@ def ends(algorithm, *, steps, graph=RING, rounds=1000):
 
 
 def fedavg(steps=1):
-    return FedAvg(RING.peers, SEED, Gossip(steps), weighted=False)
+    return FedAvg(Averaging(RING.peers, SEED, Gossip(steps), weighted=False))
 
 
 @pytest.mark.parametrize(("graph", "exchanges"), [(topology.complete(4), 1), (RING, 60)], ids=["complete", "ring"])

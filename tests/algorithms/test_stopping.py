@@ -5,11 +5,11 @@ import torch
 from stacks import SEED, play, quadratics, stack
 
 from p2pfl import topology
-from p2pfl.algorithms import FedAvg, Gossip, Stop, change, maximum
+from p2pfl.algorithms import Averaging, FedAvg, Gossip, Stop, change, maximum
 from p2pfl.neighbourhood import settled
 
 PATH = topology.path(4)
-ALGORITHM = FedAvg(PATH.peers, SEED, Gossip(), weighted=False)
+ALGORITHM = FedAvg(Averaging(PATH.peers, SEED, Gossip(), weighted=False))
 LEARNER = quadratics([2.0, 0.5, 1.0, 3.0], [4.0, -3.0, 1.0, -6.0], rate=0.05, steps=5)
 THRESHOLD = 0.01
 

@@ -1,0 +1,82 @@
+"""The weighted mean of those who take part in a round, by gossip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.algorithms.algorithm import AsyncLearner
+from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Rows, draw
+
+
+@dataclass(frozen=True)
+class Averaging:
+    r"""What takes the place of a server that averages its clients.
+
+    .. math:: \bar x = \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k}
+
+    over the set S of peers that take part in the round. Weights are homogeneous coordinates: what
+    is mixed is :math:`[m_k x_k, m_k]` with the public mass :math:`m_k = n_k / \bar n` (zero outside
+    S), and the division comes last. Where nobody knows all sizes, the largest is flooded and takes
+    the place of their mean. On the complete graph one exchange gives the server's average;
+    elsewhere it is as exact as the gossip.
+
+    Parameters
+    ----------
+    peers
+        All peers, from whom each round's participants are drawn.
+    seed
+        Of that draw.
+    gossip
+        How the mean is approached.
+    weighted
+        Whether peers count by their samples, or all alike.
+    mean_samples
+        :math:`\bar n`, the same for all peers; ``None`` where it is not known.
+    diameter
+        Exchanges in which the largest size reaches everybody.
+    fraction
+        C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
+
+    References
+    ----------
+    McMahan et al., Communication-efficient learning of deep networks from decentralized data,
+    AISTATS 2017, Algorithm 1.
+    """
+
+    peers: tuple[str, ...]
+    seed: int
+    gossip: Gossip
+    weighted: bool = True
+    mean_samples: float | None = None
+    diameter: int = 1
+    fraction: float = 1.0
+
+    async def __call__(
+        self, net: Neighbourhood, rows: Rows, *, since: Rows, masses: torch.Tensor | None, own: Rows
+    ) -> Rows:
+        """Release ``[R, P]`` rows and return their mean; ``own`` where nobody near takes part."""
+        released = await net.release(rows, since=since, masses=masses)
+        return (await self.gossip(net, released)).average(own=own)
+
+    def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
+        """Which of ``peers`` take part in a round, ``[R]`` bool; every peer knows it of all."""
+        count = max(1, int(self.fraction * len(self.peers) + 0.5))
+        if count >= len(self.peers):
+            return torch.ones(len(peers), dtype=torch.bool)
+        chosen = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
+        names = {self.peers[index] for index in chosen}
+        return torch.tensor([peer in names for peer in peers])
+
+    async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
+        """Public masses ``[R, 1]``, or ``None`` where everybody counts alike."""
+        taking_part = active.to(torch.float64).unsqueeze(-1)  # [R, 1]
+        if not self.weighted:
+            return None if self.fraction == 1.0 else taking_part
+        samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
+        if self.mean_samples is not None:
+            return samples / self.mean_samples * taking_part
+        return samples / await maximum(net, samples, steps=self.diameter) * taking_part
