@@ -29,8 +29,8 @@ class Layout:
     Examples
     --------
     >>> layout = Layout(("weight", "bias"), ((2, 3), (2,)))
-    >>> layout.size
-    8
+    >>> layout.size, layout.sizes
+    (8, (6, 2))
     >>> layout.split(torch.arange(16.0).view(2, 8))["bias"]
     tensor([[ 6.,  7.],
             [14., 15.]])
@@ -40,16 +40,20 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers of a row belong to each tensor."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
     def size(self) -> int:
         """P, the length of a row."""
-        return sum(math.prod(shape) for shape in self.shapes)
+        return sum(self.sizes)
 
     def split(self, rows: Rows) -> dict[str, torch.Tensor]:
         """Views of ``[R, P]`` as ``{name: [R, *shape]}``; nothing is copied."""
         parts: dict[str, torch.Tensor] = {}
         start = 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            length = math.prod(shape)
+        for name, shape, length in zip(self.names, self.shapes, self.sizes, strict=True):
             parts[name] = rows[..., start : start + length].view((*rows.shape[:-1], *shape))  # [R, *shape]
             start += length
         return parts

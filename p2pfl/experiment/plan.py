@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.learners import algorithm, learner
+from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.sums import refuse_live, summed
 from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
@@ -179,17 +182,26 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         mean_samples = float(everybody.samples(names).double().mean())
     topology = _topology(experiment) if loaded is None else loaded
     graphs.check_connected(topology)
-    weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
+    weights = mixing(experiment, topology)
     trained = learner(experiment, federation)
     _check_hiding(experiment)
+    averaging = partial(_algorithm, experiment, topology, weights, trained, mean_samples=mean_samples)
+    sums = None
+    if experiment.privacy.mode == "secagg":
+        if only is not None:
+            refuse_live()
+        steps, rho = _steps(experiment, topology, weights)  # no masks stay in the rows
+        sums = summed(experiment, weights, averaging(gossip=Gossip(steps, rho)), trained, exchanges=steps)
     hidden = protection(
         experiment.privacy,
         topology,
         weights,
         size=trained.layout.size,
+        layers=trained.layout.sizes,
         rounds=experiment.rounds,
         seed=experiment.seed,
         steps=1 if stepwise and gossip.steps is None else gossip.steps,
+        sums=sums,
     )
     steps, rho = _steps(experiment, topology, weights, hidden)
     return Plan(
@@ -198,7 +210,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         weights,
         federation,
         trained,
-        _algorithm(experiment, topology, weights, trained, mean_samples=mean_samples, gossip=Gossip(steps, rho)),
+        averaging(gossip=Gossip(steps, rho)),
         hidden,
         steps,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
@@ -231,22 +243,12 @@ def _topology(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
         rewire=settings.rewire,
         probability=settings.probability,
         rows=settings.rows,
+        branching=settings.branching,
+        clusters=settings.clusters,
+        inside=settings.inside,
+        every=settings.every,
+        period=settings.period,
     )
-
-
-def _weights(experiment: Experiment, topology: graphs.Topology) -> graphs.Weights:
-    kind = experiment.gossip.weights
-    if kind == "metropolis":
-        return graphs.metropolis(topology)
-    if kind == "max_degree":
-        return graphs.max_degree(topology)
-    try:
-        matrix = np.load(kind) if kind.endswith(".npy") else np.loadtxt(kind, ndmin=2)
-    except (OSError, ValueError) as error:
-        raise ExperimentError(
-            f'gossip.weights: expected "metropolis", "max_degree" or a file with a matrix, got "{kind}": {error}'
-        ) from None
-    return graphs.given(topology, matrix)
 
 
 def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None) -> Federation:
@@ -272,7 +274,7 @@ def _steps(
     experiment: Experiment,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
-    hidden: Protection,
+    hidden: Protection | None = None,
 ) -> tuple[int, float | None]:
     """Exchanges a round, and rho where they are accelerated."""
     gossip = experiment.gossip
@@ -288,7 +290,7 @@ def _steps(
             'use acceleration = "none", or gossip.weights = "metropolis"'
         )
     rho = graphs.contraction(weights[:1]) if accelerated else None
-    share = experiment.learning.fraction * hidden.settings.participation
+    share = experiment.learning.fraction * (1.0 if hidden is None else hidden.settings.participation)
     if gossip.steps is not None:
         if rho is not None and experiment.learning.fraction < 1:
             _check_masses(gossip.steps, rho, share=experiment.learning.fraction, peers=len(topology.peers))
@@ -296,7 +298,7 @@ def _steps(
     if known(experiment.learning.algorithm).everybody:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
-    tolerance = gossip.tolerance / max(1.0, hidden.scale / share)
+    tolerance = gossip.tolerance / max(1.0, 0.0 if hidden is None else hidden.scale / share)
     if rho is not None:
         return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None
@@ -360,13 +362,13 @@ def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
     """Exchanges after which everybody has heard from everybody, from whichever phase they begin."""
     if isinstance(topology, graphs.Topology):
         return graphs.diameter(topology)
-    hears = [topology.at(phase).adjacency.toarray() > 0 for phase in range(topology.period)]
+    hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
     longest = 0
     for first in range(topology.period):
         told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
         steps = 0
         while not told.all():
-            told |= hears[(first + steps) % topology.period].astype(np.float32) @ told.astype(np.float32) > 0
+            told |= hears[(first + steps) % topology.period] @ told.astype(np.float32) > 0
             steps += 1
         longest = max(longest, steps)
     return longest

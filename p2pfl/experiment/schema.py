@@ -37,8 +37,18 @@ class Topology(Section, frozen=True):
     file
         any graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a
         list of them over the same peers: a schedule, one graph for each exchange, over and over.
-    degree, rewire, probability, rows
-        Of small worlds and random regular graphs; of small worlds; of Erdős-Rényi; of grids and tori.
+    degree
+        Neighbours of a peer in small worlds, random regular graphs, circulants and epidemic schedules;
+        k of the Base-(k+1) graph.
+    rewire, probability, rows
+        Of small worlds; of Erdős-Rényi; of grids and tori.
+    branching
+        Children of a peer in a tree.
+    clusters, inside, every
+        Of the hierarchical schedule: how many there are, what each is, and in which exchanges the bridges
+        between them are used.
+    period
+        Exchanges after which the draws of an epidemic schedule repeat.
     """
 
     kind: str = "ring"
@@ -48,6 +58,11 @@ class Topology(Section, frozen=True):
     rewire: Share = 0.1
     probability: Share = 0.3
     rows: Number | None = None
+    branching: Number = 2
+    clusters: Number = 4
+    inside: Literal["complete", "ring"] = "complete"
+    every: Number = 4
+    period: Number = 64
 
 
 class Data(Section, frozen=True):
@@ -159,14 +174,16 @@ class Gossip(Section, frozen=True):
         times what it was (masks included: what is left of them in a number is below it). D-PSGD
         makes one.
     weights
-        ``metropolis``, ``max_degree``, or a file with a doubly stochastic matrix (``.npy`` or text).
+        ``metropolis``, ``max_degree``, a file with a doubly stochastic matrix (``.npy`` or text), or
+        ``push`` for directed graphs of any shape: sums that are divided by masses. By default those that
+        come with the kind of graph, else ``metropolis``.
     acceleration
         ``chebyshev`` needs about the square root of as many steps.
     """
 
     steps: Number | None = None
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
-    weights: str = "metropolis"
+    weights: Reference | None = None
     acceleration: Literal["none", "chebyshev"] = "none"
 
 
@@ -176,9 +193,13 @@ class Privacy(Section, frozen=True):
     Attributes
     ----------
     mode
-        ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel.
+        ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
+        peer is given the exact sum of its neighbours' rows and none of them (simulated so far).
     clip
         Bound of the norm of an update.
+    clipping
+        ``flat``: the update as a whole; ``layer``: each of the m tensors of the model by itself, to
+        clip / sqrt(m), so that the whole is bounded all the same.
     noise
         Standard deviation of the private noise in each number.
     mask
@@ -204,8 +225,9 @@ class Privacy(Section, frozen=True):
         them. For data in a file it lies beside that by default.
     """
 
-    mode: Literal["none", "independent", "pairwise"] = "none"
+    mode: Literal["none", "independent", "pairwise", "secagg"] = "none"
     clip: Endless = math.inf
+    clipping: Literal["flat", "layer"] = "flat"
     noise: NotNegative = 0.0
     mask: NotNegative = 1.0
     bits: Annotated[int, Meta(ge=1, le=40)] = 20

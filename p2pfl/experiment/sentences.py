@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +23,7 @@ def mismatch(message: str, table: Mapping[str, Any]) -> str:
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
     'rounds: expected a whole number >= 1, got 0'
     >>> mismatch("Invalid enum value 'pair' - at `$.privacy.mode`", {"privacy": {"mode": "pairwize"}})
-    'privacy.mode: expected "independent", "none" or "pairwise", got "pairwize": did you mean "pairwise"?'
+    'privacy.mode: expected "independent", "none", "pairwise" or "secagg", got "pairwize": did you mean "pairwise"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -90,8 +91,12 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
             del why["delta"]  # of the guarantee for samples
     elif privacy.mode == "independent":
         why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
+    elif privacy.mode == "secagg":
+        why = dict.fromkeys(masks, 'privacy.mode is "secagg", whose masks are uniform, one for each two neighbours')
     elif privacy.mask_graph in {"same", "complete"}:
         why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
+    if privacy.mode != "none" and math.isinf(privacy.clip) and privacy.epsilon is None:
+        why["clipping"] = "there is no privacy.clip"
     if known(experiment.learning.algorithm).everybody:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}

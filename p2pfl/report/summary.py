@@ -14,6 +14,7 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
+from p2pfl.privacy import Settings
 from p2pfl.report.run import Record
 from p2pfl.rows import Rows
 
@@ -141,7 +142,7 @@ def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> d
     """
     protection, wanted = plan.protection, plan.experiment.privacy
     settings = protection.settings
-    mode = "none" if settings.neutral else wanted.mode
+    mode = _hides(wanted.mode, settings)
     said: dict[str, Any] = {
         "mode": mode,
         "clip": settings.clip if settings.clip != float("inf") else None,
@@ -178,11 +179,23 @@ def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> d
     )
 
 
+def _hides(mode: str, settings: Settings) -> str:
+    """What is left of a mode whose noises are zero."""
+    if mode == "pairwise" and not settings.mask:
+        mode = "independent"
+    return "none" if mode == "independent" and not settings.noise else mode
+
+
 def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
     left = "masks of a round in which a peer vanishes do not cancel yet"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
+    if mode == "secagg":
+        left = "what hardly changes from round to round shows in many sums"
+        hides = "each peer is given the exact sum of its neighbours' rows and none of them"
     if mode == "none":
         return "rows are sealed against the broker, and every neighbour can read them"
+    if claimed and mode == "secagg":
+        return f"{hides}; private noise stays in the models"
     if claimed:
         return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
     no = f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"

@@ -109,7 +109,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
         topology=complete,
         weights=(graphs.metropolis(complete),),
         algorithm=_averaging(plan.algorithm),
-        protection=replace(protection, settings=replace(given, noise=noise, mask=0.0), graph=complete),
+        protection=replace(protection, settings=replace(given, noise=noise, mask=0.0), graph=complete, sums=None),
         stop=None if plan.stop is None else replace(plan.stop, steps=1),
     )
     faults = Faults(absence=plan.experiment.simulation.absence)  # no links, so none is lossy

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
+from p2pfl.errors import BudgetError
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.identity import SeededSource, Source
 from p2pfl.learning import Correction, Fitted, Learner, Memory
@@ -20,6 +21,7 @@ from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import Rows
+from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 
@@ -160,7 +162,7 @@ def play(
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood], None] | None = None,
 ) -> tuple[State, float]:
-    """The rounds themselves; the last state, and the seconds spent training.
+    """The rounds themselves, until the budget is spent; the last state, and the seconds spent training.
 
     Parameters
     ----------
@@ -172,9 +174,15 @@ def play(
         ``charge(round, whole=...)`` is called before each release; whole if everybody is there.
     observe
         Called after each round.
+
+    Raises
+    ------
+    BudgetError
+        If the budget does not allow the first round.
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
+    sums = None if protection.sums is None else summing(resolved, faults=faults)
 
     def present(round: int) -> torch.Tensor:
         there = faults.present(names, seed=settings.seed, round=round)  # [N]
@@ -186,16 +194,23 @@ def play(
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
+        if sums is not None:
+            return sums(round)
         return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here)
-        paid = None if charge is None else partial(charge, round, whole=whole)
+        lossy = sums is not None and faults.loss > 0  # then sums show more than was looked at
+        paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
         return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
 
+    last: State | None = None
+
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
+        nonlocal last
+        last = state
         if observe is not None:
             observe(round, state, net)
 
@@ -209,7 +224,13 @@ def play(
         observe=after,
         stop=resolved.stop,
     )
-    return settled(coroutine), learner.seconds
+    try:
+        state = settled(coroutine)
+    except BudgetError:  # absent peers made rounds cost more; what has left of this one is counted
+        if last is None:
+            raise
+        state = last
+    return state, learner.seconds
 
 
 def _recorded(

@@ -198,6 +198,19 @@ def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, mon
     assert experiment.data.options["path"] == "none.csv"  # whoever opens it will say that it is missing
 
 
+def test_a_budget_that_is_still_to_be_made_is_the_same_from_wherever_a_run_starts(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    file = tmp_path / "mine.toml"
+    file.write_text('[privacy]\nmode = "pairwise"\nbudget = "cells.budget.jsonl"\n[trust]\nkeys = "keys"\n')
+    for folder in (tmp_path, tmp_path / "here"):
+        monkeypatch.chdir(folder)
+        for experiment in (read(file), read(file, changes=["rounds=3"])):
+            assert experiment.privacy.budget == str(tmp_path / "cells.budget.jsonl")
+            assert experiment.trust.keys == str(tmp_path / "keys")
+    said = read(file, changes=["privacy.budget=other.jsonl"])
+    assert said.privacy.budget == str(tmp_path / "here" / "other.jsonl")  # of the command line, so where that is
+
+
 def test_every_key_that_holds_a_path_exists():
     known = {f"{name}.{key}" for name, kind in SECTIONS.items() for key in kind.__struct_fields__}
     assert {path for path in PATHS if path != "data.options.path"} <= known

@@ -36,6 +36,13 @@ CASES = {
     "FedAvg, Adam": ["learning.optimizer=adam", "learning.rate=0.01"],
     "FedAvg, masks": ["privacy.mode=pairwise"],
     "FedAvg, masks, noise, clip": ["privacy.mode=pairwise", "privacy.noise=0.01", "privacy.clip=1.0"],
+    "FedAvg, masks, noise, clip by layer": [
+        "privacy.mode=pairwise",
+        "privacy.noise=0.01",
+        "privacy.clip=1.0",
+        "privacy.clipping=layer",
+    ],
+    "FedAvg, clip by layer": ["privacy.mode=independent", "privacy.clip=0.1", "privacy.clipping=layer"],
     "FedAvg, masks, half of the peers": ["privacy.mode=pairwise", "learning.fraction=0.5"],
     "FedAvg, private noise": ["privacy.mode=independent", "privacy.noise=0.01"],
     "FedAvg, masks on a denser graph": ["privacy.mode=pairwise", "privacy.mask_graph=complete", "topology.kind=ring"],

@@ -68,7 +68,15 @@ def test_no_budget_is_charged_for_a_comparison(tmp_path):
     assert not Budget.of(given.experiment).path.exists()
 
 
-@pytest.mark.parametrize("changes", [["learning.algorithm=dpsgd"], ["simulation.absence=0.3"], ["learning.stop=1e-9"]])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["learning.algorithm=dpsgd"],
+        ["simulation.absence=0.3"],
+        ["learning.stop=1e-9"],
+        ["privacy.clipping=layer"],
+    ],
+)
 def test_every_algorithm_and_absent_peers_can_be_compared(changes):
     assert curator(resolved(*changes))["accuracy"].shape == (6,)
 
