@@ -57,8 +57,10 @@ class Plan:
         What the peers at hand do.
     protection
         What hides their rows.
-    steps
-        Exchanges a round.
+    gossip
+        The exchanges of a round.
+    diameter
+        Exchanges in which a word of anybody reaches everybody.
     """
 
     experiment: Experiment
@@ -68,7 +70,8 @@ class Plan:
     learner: Learner
     algorithm: Algorithm
     protection: Protection
-    steps: int
+    gossip: Gossip
+    diameter: int
     stop: Stop | None
 
     @property
@@ -145,7 +148,7 @@ class Plan:
             "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
             "samples": str(getattr(getattr(self.algorithm, "average", None), "mean_samples", None)),
-            "steps": str(self.steps),
+            "steps": str(self.gossip.steps),
             "classes": str(self.federation.dataset.classes),
         }
 
@@ -191,17 +194,19 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         seed=experiment.seed,
         steps=1 if stepwise and gossip.steps is None else gossip.steps,
     )
-    steps, rho = _steps(experiment, topology, weights, hidden)
+    rounds = Gossip(*_steps(experiment, topology, weights, hidden))
+    diameter = _flood(topology)
     return Plan(
         experiment,
         topology,
         weights,
         federation,
         trained,
-        _algorithm(experiment, topology, weights, trained, mean_samples=mean_samples, gossip=Gossip(steps, rho)),
+        _algorithm(experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter, gossip=rounds),
         hidden,
-        steps,
-        None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
+        rounds,
+        diameter,
+        None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
     )
 
 
@@ -282,7 +287,7 @@ def _steps(
             "gossip.acceleration: expected a constant, undirected topology for chebyshev, got a schedule or a "
             'directed one: use acceleration = "none"'
         )
-    if accelerated and abs(weights[0].matrix - weights[0].matrix.T).max() > 1e-12:
+    if accelerated and not weights[0].symmetric:
         raise ExperimentError(
             "gossip.acceleration: expected symmetric weights for chebyshev, got others: "
             'use acceleration = "none", or gossip.weights = "metropolis"'
@@ -323,6 +328,7 @@ def _algorithm(
     learner: Learner,
     *,
     mean_samples: float | None,
+    diameter: int,
     gossip: Gossip,
 ) -> Algorithm:
     """What an algorithm may ask for by the names of its parameters."""
@@ -333,7 +339,7 @@ def _algorithm(
         gossip,
         weighted=learning.weighted,
         mean_samples=mean_samples,
-        diameter=_flood(topology),
+        diameter=diameter,
         fraction=learning.fraction,
     )
     given = {

@@ -91,6 +91,7 @@ class Mailbox:
     _said: dict[str, dict[tuple[int, int], Said]] = field(default_factory=dict)
     _waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
     _settled: set[str] = field(default_factory=set)
+    _given_up: set[str] = field(default_factory=set)
 
     def open(self, exchange: tuple[int, int], order: Sequence[str]) -> None:
         """Begin an exchange with the senders in ``order``, which is also whose turn comes first.
@@ -100,6 +101,7 @@ class Mailbox:
         self.exchange = exchange
         self.order = tuple(order)
         self._settled.clear()
+        self._given_up.clear()
         for queue in self._waiting.values():
             while queue and queue[0].exchange < exchange:
                 queue.popleft()
@@ -123,7 +125,7 @@ class Mailbox:
             self.proofs[sender] = proof
             del self._waiting[sender], self._said[sender]
             return "equivocation"
-        if delivery.exchange < self.exchange:
+        if delivery.exchange < self.exchange or (delivery.exchange == self.exchange and sender in self._given_up):
             return "late"
         settled = delivery.exchange == self.exchange and sender in self._settled
         if settled or any(other.exchange == delivery.exchange for other in queue):
@@ -152,6 +154,7 @@ class Mailbox:
     def give_up(self, sender: str) -> None:
         """Go on without the sender's row of this exchange."""
         self._settled.add(sender)
+        self._given_up.add(sender)
 
     def overtaken(self, sender: str) -> bool:
         """Whether a later row came in the stream of this exchange, so that the row of it will not come."""

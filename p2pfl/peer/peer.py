@@ -18,11 +18,13 @@ from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
+from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
@@ -79,10 +81,13 @@ class Unhurried:
     ----------
     net
         Whose ``release`` waits for nobody.
+    prepare
+        Called before each release, outside of the thread.
     """
 
-    def __init__(self, net: Neighbourhood) -> None:
+    def __init__(self, net: Neighbourhood, *, prepare: Callable[[], object]) -> None:
         self.net = net
+        self.prepare = prepare
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -91,6 +96,7 @@ class Unhurried:
 
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
+        self.prepare()
         return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))
 
     async def mix(self, released: Released) -> Released:
@@ -239,6 +245,7 @@ class Peer:
                 chunk=settings.chunk,
                 patience=settings.patience,
             )
+            self._link.books = self._books()
         except BaseException:
             await self._stack.aclose()
             raise
@@ -296,19 +303,50 @@ class Peer:
             if self.notice is not None:
                 self.notice(Notice(self.name, sentence))
 
+    def _books(self) -> Books:
+        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held."""
+        plan = self.plan
+        fair = not self.mailbox.large and all(weights.symmetric for weights in plan.weights)
+        return Books(
+            self.name,
+            gossip=plan.topology.neighbours(self.name) if fair else None,
+            masks=plan.protection.graph.neighbours(self.name) if plan.masked else (),
+            heaviest=heaviest(len(plan.topology.peers)),
+        )
+
     async def _rounds(self) -> State:
         plan = self.plan
-        masks = self._masks() if plan.masked else None
-        return await learn(
+        cover = Cover(self._masks(), self.link.books.masks) if plan.masked else None
+        state = await learn(
             plan.algorithm,
             self._training,
             start(plan.learner, (self.name,)),
             rounds=self.meter.rounds,
             neighbourhood=self._neighbourhood,
-            private=lambda net, round: self._private(net, masks, round=round),
+            private=lambda net, round: self._private(net, cover, round=round),
             observe=self._after,
             stop=plan.stop,
         )
+        return await self._settle(state, cover)
+
+    async def _settle(self, state: State, cover: Cover | None) -> State:
+        """Pay what is owed, masks first, for that takes exchanges; say what cannot be."""
+        link, books = self.link, self.link.books
+        if cover is not None:
+            await exchanged(link, books.masks)
+            round = self.mailbox.exchange[0] + 1
+            state = await paid(
+                state, cover, plan=self.plan, source=self.source, round=round, neighbourhood=self._neighbourhood
+            )
+            self._uncovered(cover)
+        if books.conserving:
+            await exchanged(link, books.flows)
+            state = shifted(state, books.remainder(), mass=books.mass)
+        if self.notice is not None:
+            peers = len(self.plan.topology.peers)
+            for sentence in left(books, deviation=self.plan.protection.settings.mask, peers=peers):
+                self.notice(Notice(self.name, sentence))
+        return state
 
     def _neighbourhood(self, round: int) -> LiveNeighbourhood:
         self._training.seconds = 0.0
@@ -318,6 +356,7 @@ class Peer:
             turns=self.turns,
             round=round,
             patience=self.plan.experiment.transport.patience,
+            omegas=self.plan.gossip.omegas,
         )
 
     def _masks(self) -> Masks:
@@ -327,22 +366,26 @@ class Peer:
         settings = self.plan.protection.settings
         return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 
-    def _private(self, net: LiveNeighbourhood, masks: Masks | None, *, round: int) -> Neighbourhood:
-        """Hide rows behind masks shared with the neighbours that are there now."""
-        whole = True
-        if masks is not None and self.membership.neighbours:
-            partners = {peer for edge in masks.secrets for peer in edge}
-            masks = masks.among({self.name, *self.membership.present & partners})
-            whole = masks.topology.neighbours(self.name) == self.plan.protection.graph.neighbours(self.name)
-        hidden = private(
-            net,
-            settings=self.plan.protection.settings,
-            masks=masks,
-            source=self.source,
-            round=round,
-            charge=lambda: self.meter.charge(round, whole=whole),
-        )
-        return net if hidden is net else Unhurried(hidden)
+    def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int) -> Neighbourhood:
+        """Hide rows behind masks shared with the neighbours that are there when they leave."""
+
+        def charge() -> None:
+            if cover is not None:
+                self._uncovered(cover)
+            self.meter.charge(round, whole=cover is None or cover.whole)
+
+        def prepare() -> None:
+            if cover is not None:
+                cover.decide(round, present=self.membership.present)
+
+        settings = self.plan.protection.settings
+        hidden = private(net, settings=settings, masks=cover, source=self.source, round=round, charge=charge)
+        return net if hidden is net else Unhurried(hidden, prepare=prepare)
+
+    def _uncovered(self, cover: Cover) -> None:
+        """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
+        for slot in cover.uncovered(self.link.books.halves):
+            self.meter.charge(slot.round, whole=False)
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
