@@ -7,14 +7,23 @@ any number of exchanges is the mean of what was released, which the simulation k
 import asyncio
 from functools import cache
 
+import msgspec
+import numpy as np
 import pytest
 import torch
 from swarms import SMALL, live
 
+from p2pfl.errors import DecodeError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
+from p2pfl.peer import Peer
+from p2pfl.peer.books import Books
+from p2pfl.peer.settling import Cover
+from p2pfl.privacy.ledger import Mask, Slot
+from p2pfl.report.budget import Meter
 from p2pfl.transport import MemoryTransport
 from p2pfl.wire.envelope import SEALED
+from p2pfl.wire.messages import Account, Masked, Moved
 
 LOSSY = ["rounds=1", "gossip.steps=6", "transport.patience=0.4", "topology.kind=ring", "topology.peers=4"]
 ROUNDING = 1e-12
@@ -64,3 +73,108 @@ def test_masks_cancel_although_a_neighbour_did_not_hear_us():
     assert "peer0" in records["peer1"][0].missed
     assert torch.allclose(rows.mean(0), released(), rtol=0, atol=1e-5)  # rounding to the grid, of 2 ** -20
     assert all(not peer.link.books.masks.uncancelled() for peer in peers.values())
+
+
+def blind(monkeypatch, *, peer, to, rounds):
+    """Make a peer overlook a partner when it decides its masks."""
+    decide = Cover.decide
+
+    def overlook(cover, round, *, present):
+        overlooked = cover.ledger.peer == peer and round in rounds
+        decide(cover, round, present=present - {to} if overlooked else present)
+
+    monkeypatch.setattr(Cover, "decide", overlook)
+
+
+@pytest.mark.parametrize(("peer", "to"), [("peer1", "peer0"), ("peer0", "peer1")], ids=["follower", "leader"])
+def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, peer, to):
+    blind(monkeypatch, peer=peer, to=to, rounds=[0])
+    rows, peers, _ = played(["learning.weighted=false", *MASKS, "gossip.steps=40"], until=(0, 0))
+    assert torch.allclose(rows, released().expand(4, -1), rtol=0, atol=1e-4)
+    assert all(not each.link.books.masks.uncancelled() for each in peers.values())
+
+
+def test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded(monkeypatch):
+    blind(monkeypatch, peer="peer1", to="peer0", rounds=[0])
+    charged = []
+    monkeypatch.setattr(Meter, "charge", lambda meter, round, *, whole: charged.append((meter._peers, round, whole)))
+    played(["learning.weighted=false", *MASKS, "privacy.noise=0.1", "privacy.clip=1.0"], until=(0, 0))
+    assert (("peer1",), 0, False) in charged
+    assert sorted(each for each in charged if each[0] == ("peer0",)) == [(("peer0",), 0, False), (("peer0",), 0, True)]
+    assert [each for each in charged if each[0] == ("peer2",)] == [(("peer2",), 0, True)]
+
+
+def test_what_a_peer_that_died_leaves_uncancelled_is_said():
+    experiment = read(SMALL, changes=[*LOSSY, *MASKS, "rounds=3", "transport.patience=20"])
+    notices, alive = [], {}
+
+    class Dying:
+        """Dies in training, once both neighbours have released the round under a mask that it will not apply."""
+
+        def __init__(self, victim):
+            self.victim, self.training, self.learner = victim, victim._training, victim._training.learner
+            self.seconds = 0.0
+
+        async def fit(self, rows, *, round, **settings):
+            while round == 1 and min(alive[name].mailbox.exchange for name in ("peer0", "peer2")) < (1, 0):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if round == 1:
+                self.victim.link.line.channel.abort()
+            return await self.training.fit(rows, round=round, **settings)
+
+    async def main():
+        transport = MemoryTransport()
+        victim = Peer("peer3", plan(experiment, only=["peer3"]), transport=transport)
+        victim._training = Dying(victim)
+
+        async def dying():
+            async with victim:
+                with pytest.raises(TransportError):
+                    await victim.run()
+
+        names = ["peer0", "peer1", "peer2"]
+        await asyncio.gather(live(experiment, transport, names=names, alive=alive, notice=notices.append), dying())
+
+    asyncio.run(asyncio.wait_for(main(), 40))
+    told = {each.peer: each.sentence for each in notices if "may not have cancelled" in each.sentence}
+    assert set(told) == {"peer0", "peer2"}
+    assert all("masks shared with peer3" in sentence for sentence in told.values())
+    masks = alive["peer0"].link.books.masks.uncancelled()
+    assert masks == [Mask(("peer0", "peer3"), Slot(0, 1))]
+
+
+def test_an_account_that_another_neighbour_forged_changes_nothing():
+    experiment = read(SMALL, changes=[*LOSSY, "gossip.steps=3"])
+    alive = {}
+
+    async def main():
+        transport = MemoryTransport()
+        running = asyncio.create_task(live(experiment, transport, alive=alive))
+        while "peer1" not in alive or alive["peer1"].mailbox.exchange < (0, 1):  # noqa: ASYNC110 (nothing tells of this)
+            await asyncio.sleep(0)
+        link, forger = alive["peer1"].link, alive["peer2"].link
+        lie = Account(alive["peer0"].me.incarnation, 99, [(Moved((9,), (9,), (), (), (9,)), [])])
+        with pytest.raises(DecodeError, match="own words"):
+            link._told("peer0", lie.signed(forger.line.identity, swarm="test"))
+        with pytest.raises(DecodeError, match="own words"):
+            link._told("peer0", lie)
+        await running
+        return link
+
+    link = asyncio.run(asyncio.wait_for(main(), 40))
+    assert not link.books.flows.unsettled()
+
+
+def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
+    books = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
+    much = Masked((0, 0), (0, 2**40), ((0, 0, 2**40),), (0, 0), (0, 0))
+    with pytest.raises(DecodeError, match='expected an account of "bob"'):
+        books.hear("bob", Account(1, 1, [], {"ada": much}))
+    never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])])
+    books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
+    assert books.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
+    books.hear("bob", msgspec.structs.replace(never, number=1))
+    assert books.flows.unsettled() == [("bob", (0, 0))]
+    books.hear("bob", never)
+    assert books.flows.unsettled() == []
+    assert books.close(omega=1.0).tolist() == [-0.5, -0.5]
