@@ -583,7 +583,7 @@ def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept():
         assert end.records[-1].round == 3
         assert end.records[-1].missed == ["peer1"] * 3
         assert torch.isfinite(end.state.rows).all()
-        (accusation,) = [notice.sentence for notice in notices if notice.peer == name]
+        (accusation,) = [notice.sentence for notice in notices if notice.peer == name and "EXCLUDED" in notice.sentence]
         assert accusation.startswith(f'EXCLUDED: "peer1" with the key {IDENTITIES["peer1"].fingerprint}')
         assert "step 0 of round 1" in accusation
     assert not ended["peer3"].peer.mailbox.proofs
