@@ -16,8 +16,7 @@ from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import P2PFLError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
-from p2pfl.learning import Correction, Fitted, Learner, Memory
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
+from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
@@ -25,87 +24,16 @@ from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
+from p2pfl.peer.threads import Threaded, Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
-from p2pfl.rows import Rows
 from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Hello, encode
 from p2pfl.wire.rows import row_bytes
-
-
-class Threaded:
-    """A learner that trains in a thread, so that the event loop never misses a heartbeat."""
-
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
-        self.seconds = 0.0
-
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        """Train the rows."""
-        begun = time.perf_counter()
-        fitted = await asyncio.to_thread(
-            self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
-        )
-        self.seconds += time.perf_counter() - begun
-        return fitted
-
-    async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
-    ) -> Rows:
-        """Gradients of the rows."""
-        begun = time.perf_counter()
-        found = await asyncio.to_thread(
-            self.learner.gradient, rows, peers=peers, round=round, whole=whole, active=active
-        )
-        self.seconds += time.perf_counter() - begun
-        return found
-
-
-class Unhurried:
-    """A neighbourhood that hides rows in a thread: masks of large rows take a while.
-
-    Parameters
-    ----------
-    net
-        Whose ``release`` waits for nobody.
-    prepare
-        Called before each release, outside of the thread.
-    """
-
-    def __init__(self, net: Neighbourhood, *, prepare: Callable[[], object]) -> None:
-        self.net = net
-        self.prepare = prepare
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose rows these are."""
-        return self.net.peers
-
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
-        """Hide the rows."""
-        self.prepare()
-        return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))
-
-    async def mix(self, released: Released) -> Released:
-        """Mix with those heard."""
-        return await self.net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear the neighbours' rows."""
-        return await self.net.hear(released)
 
 
 @dataclass(frozen=True)
