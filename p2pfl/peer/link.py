@@ -248,7 +248,13 @@ class Link:
         if envelope.hear(sender, key):
             self._post(f"in/{sender}", envelope.handover(sender))
         if sender not in self.membership.proven:  # no earlier life could have wrapped it for us
-            self._join(sender)
+            try:
+                self._join(sender)
+            except PeerError:
+                if not self.membership.begun:
+                    raise
+                self._refuse(sender, "another experiment")  # too late to stop for
+                return
         self.news.tell()
 
     def _refuse(self, sender: str, why: str) -> None:

@@ -19,7 +19,7 @@ AHEAD = 4
 
 
 WINDOW = 8
-"""Exchanges of one neighbour, the latest it has spoken of, for which it is remembered what it signed."""
+"""Exchanges of one neighbour, those next to the present one, for which it is remembered what it signed."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,9 @@ class Mailbox:
         """What the sender said before of this exchange and now otherwise."""
         heard = self._said.setdefault(sender, {})
         first = heard.setdefault(exchange, said)
-        if len(heard) > WINDOW:
-            del heard[min(heard)]
+        if len(heard) > WINDOW:  # what is past goes first, then what is farthest, lest far rows hide the present one
+            oldest = min(heard)
+            del heard[oldest if oldest < self.exchange else max(heard)]
         return Proof(first, said) if first.statement != said.statement else None
 
     def take(self, sender: str) -> Delivery | None:
