@@ -28,12 +28,15 @@ class Released:
         Fraction bits of fixed-point rows; ``None`` for floats.
     dtype
         What fixed-point rows become when they are read as numbers.
+    chain
+        Which release of the round they come from; a live neighbourhood's own note.
     """
 
     rows: Rows
     masses: torch.Tensor | None = None
     grid: int | None = None
     dtype: torch.dtype = torch.float32
+    chain: int | None = None
 
     @property
     def values(self) -> Rows:
@@ -56,7 +59,7 @@ class Released:
         masses = None
         if self.masses is not None and other.masses is not None:
             masses = a * self.masses + b * other.masses
-        return Released(a * self.values + b * other.values, masses)
+        return Released(a * self.values + b * other.values, masses, chain=self.chain)
 
 
 def bare(rows: Rows, masses: torch.Tensor | None) -> Released:

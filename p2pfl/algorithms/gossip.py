@@ -39,18 +39,22 @@ class Gossip:
 
     async def __call__(self, net: Neighbourhood, released: Released) -> Released:
         """Mix ``released`` over the neighbourhood."""
-        if self.rho is None:
-            for _ in range(self.steps):
-                released = await net.mix(released)
-            return released
-        previous, omega = released, 1.0
-        for step in range(self.steps):
+        previous = released
+        for omega in self.omegas:
             mixed = await net.mix(released)
-            if step:
-                omega = 2 / (2 - self.rho**2) if step == 1 else 4 / (4 - self.rho**2 * omega)
+            if omega != 1:
                 mixed = mixed.combine(omega, 1 - omega, previous)
             previous, released = released, mixed
         return released
+
+    @property
+    def omegas(self) -> list[float]:
+        r""":math:`\omega_1, \dots`, one for each step; all are 1 where gossip is plain."""
+        omegas = [1.0] * self.steps
+        if self.rho is not None:
+            for step in range(1, self.steps):
+                omegas[step] = 2 / (2 - self.rho**2) if step == 1 else 4 / (4 - self.rho**2 * omegas[step - 1])
+        return omegas
 
 
 async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> torch.Tensor:

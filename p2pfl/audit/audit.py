@@ -213,7 +213,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
                 **where,
                 federation=plan.federation,
                 train=lambda federation: _learner(plan.experiment, federation),
-                steps=plan.steps,
+                steps=plan.gossip.steps,
                 rounds=min(effort.rounds, plan.experiment.rounds),
                 shadows=effort.shadows,
             )

@@ -83,7 +83,7 @@ def facts(resolved: Plan) -> dict[str, Any]:
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
-        "exchanges": resolved.steps,
+        "exchanges": resolved.gossip.steps,
         "size": protection.size,
         "observers": [_observer(protection, each) for each in against],
         "curve": _curve(protection, against) if protection.claimed else None,

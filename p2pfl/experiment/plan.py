@@ -60,8 +60,10 @@ class Plan:
         What the peers at hand do.
     protection
         What hides their rows.
-    steps
-        Exchanges a round.
+    gossip
+        The exchanges of a round.
+    diameter
+        Exchanges in which a word of anybody reaches everybody.
     """
 
     experiment: Experiment
@@ -71,7 +73,8 @@ class Plan:
     learner: Learner
     algorithm: Algorithm
     protection: Protection
-    steps: int
+    gossip: Gossip
+    diameter: int
     stop: Stop | None
 
     @property
@@ -148,7 +151,7 @@ class Plan:
             "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
             "samples": str(getattr(getattr(self.algorithm, "average", None), "mean_samples", None)),
-            "steps": str(self.steps),
+            "steps": str(self.gossip.steps),
             "classes": str(self.federation.dataset.classes),
         }
 
@@ -185,7 +188,10 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     weights = mixing(experiment, topology)
     trained = learner(experiment, federation)
     _check_hiding(experiment)
-    averaging = partial(_algorithm, experiment, topology, weights, trained, mean_samples=mean_samples)
+    diameter = _flood(topology)
+    averaging = partial(
+        _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter
+    )
     sums = None
     if experiment.privacy.mode == "secagg":
         if only is not None:
@@ -203,17 +209,18 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         steps=1 if stepwise and gossip.steps is None else gossip.steps,
         sums=sums,
     )
-    steps, rho = _steps(experiment, topology, weights, hidden)
+    rounds = Gossip(*_steps(experiment, topology, weights, hidden))
     return Plan(
         experiment,
         topology,
         weights,
         federation,
         trained,
-        averaging(gossip=Gossip(steps, rho)),
+        averaging(gossip=rounds),
         hidden,
-        steps,
-        None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
+        rounds,
+        diameter,
+        None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
     )
 
 
@@ -284,7 +291,7 @@ def _steps(
             "gossip.acceleration: expected a constant, undirected topology for chebyshev, got a schedule or a "
             'directed one: use acceleration = "none"'
         )
-    if accelerated and abs(weights[0].matrix - weights[0].matrix.T).max() > 1e-12:
+    if accelerated and not weights[0].symmetric:
         raise ExperimentError(
             "gossip.acceleration: expected symmetric weights for chebyshev, got others: "
             'use acceleration = "none", or gossip.weights = "metropolis"'
@@ -325,6 +332,7 @@ def _algorithm(
     learner: Learner,
     *,
     mean_samples: float | None,
+    diameter: int,
     gossip: Gossip,
 ) -> Algorithm:
     """What an algorithm may ask for by the names of its parameters."""
@@ -335,7 +343,7 @@ def _algorithm(
         gossip,
         weighted=learning.weighted,
         mean_samples=mean_samples,
-        diameter=_flood(topology),
+        diameter=diameter,
         fraction=learning.fraction,
     )
     given = {

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from p2pfl.neighbourhood import Heard, Released, bare
+from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.rows import Rows, distances, scaled
@@ -30,6 +31,8 @@ class LiveNeighbourhood:
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     patience
         Seconds without a sign of progress after which a neighbour's weight falls to the own row.
+    omegas
+        By which the exchanges after a release are combined, see :class:`p2pfl.algorithms.Gossip`.
     """
 
     def __init__(
@@ -40,8 +43,11 @@ class LiveNeighbourhood:
         turns: Sequence[dict[str, int]],
         round: int,
         patience: float,
+        omegas: Sequence[float] = (),
     ) -> None:
         self.link = link
+        self.omegas = omegas
+        self._positions: list[int] = []  # by chain: exchanges so far
         self.name = link.me.peer
         self.weights = weights
         self.turns = turns
@@ -65,26 +71,35 @@ class LiveNeighbourhood:
 
     async def mix(self, released: Released) -> Released:
         """Add up the rows one by one as they come in turn, so that few are held at a time."""
+        total = self._sum(released)
         weights, order = await self._publish(released)
-        values = released.values  # [1, P]
-        share = weights.pop(self.name, 0.0)
-        mixed = scaled(values, share)  # [1, P]
-        masses = None if released.masses is None else released.masses * share
         for sender in order:
-            delivery = await self._row(sender, length=values.shape[-1], weighted=masses is not None)
-            if delivery is None:
-                mixed.add_(values, alpha=weights[sender])
-                if masses is not None and released.masses is not None:
-                    masses = masses + weights[sender] * released.masses
-            else:
-                mixed.add_(_values(delivery, released).to(mixed), alpha=weights[sender])
-                if masses is not None and delivery.head.mass is not None:
-                    masses = masses + weights[sender] * delivery.head.mass
+            delivery = await self._row(sender, length=released.rows.shape[-1], weighted=released.masses is not None)
+            total.add(sender, weights[sender], delivery)
             del delivery
             self.link.grant()
         self._close()
-        self.distance = distances(mixed, values).squeeze(-1)  # [1]
-        return Released(mixed, masses)
+        mixed = total.close()
+        self.distance = distances(mixed.values, released.values).squeeze(-1)  # [1]
+        return mixed
+
+    def _sum(self, released: Released) -> Weighted | Conserved:
+        """What adds the rows of this exchange up."""
+        weights = self.weights[(self.round + self.step) % len(self.weights)].row(self.name)
+        share = weights.pop(self.name, 0.0)
+        books = self.link.books
+        if not books.conserving:
+            return Weighted(released, share)
+        chain = released.chain
+        if chain is None:  # the first exchange after a release
+            chain = len(self._positions)
+            self._positions.append(0)
+        position = self._positions[chain]
+        self._positions[chain] += 1
+        omega = self.omegas[position] if position < len(self.omegas) else 1.0
+        total = Conserved(released, books, exchange=(self.round, self.step), chain=chain, omega=omega)
+        books.open((self.round, self.step), total.own, weights=weights, chain=chain)
+        return total
 
     async def hear(self, released: Released) -> Heard:
         """The rows of those heard; what did not come has no edge, its weight is one's own."""
@@ -117,6 +132,8 @@ class LiveNeighbourhood:
         self.link.open((self.round, self.step), senders)
         row = narrowed(released.rows[0])
         mass = None if released.masses is None else float(released.masses[0, 0])
+        if self.link.books.news(released=released.grid is not None):
+            await self.link.tell()
         parts = encode_row(row, round=self.round, step=self.step, grid=released.grid, mass=mass)
         await self.link.send(parts, phase=phase)
         return weights, senders
@@ -130,20 +147,17 @@ class LiveNeighbourhood:
         """The sender's row of this exchange, or None once it is gone or patience has run out."""
         link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
         start = loop.time()
-        chain = start + self.patience * len(self.turns[0])
         link.waiting = True
         try:
             while True:
                 delivery = mailbox.take(sender)
                 if delivery is not None:
                     break
-                # A neighbour that waits itself is not slow: whoever it waits for is.
-                patient = min(chain, link.patient.get(sender, start))
-                deadline = max(start, patient, link.progress.get(sender, start)) + self.patience
+                deadline = link.deadline(sender, since=start)
                 gone = sender not in link.membership.present
                 if gone or mailbox.overtaken(sender) or loop.time() >= deadline:
                     mailbox.give_up(sender)
-                    self.missed.append(sender)
+                    self._miss(sender)
                     return None
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -156,18 +170,96 @@ class LiveNeighbourhood:
         fault = self._fault(delivery, length=length, weighted=weighted)
         if fault:
             link.refused[f"{sender}: {fault}"] += 1
-            self.missed.append(sender)
+            self._miss(sender)
             return None
         self.heard += 1
         return delivery
+
+    def _miss(self, sender: str) -> None:
+        self.missed.append(sender)
+        self.link.books.missed()
 
     def _fault(self, delivery: Delivery, *, length: int, weighted: bool) -> str:
         """What is wrong with a row that came, empty if nothing is."""
         mass = delivery.head.mass
         if delivery.row.shape[0] != length or (mass is not None) != weighted:
             return "shape"
-        # All masses together are at most the number of peers, and mixing brings none far beyond that.
-        return "mass" if mass is not None and abs(mass) > 2 * len(self.weights[0].peers) else ""
+        return "mass" if mass is not None and abs(mass) > heaviest(len(self.weights[0].peers)) else ""
+
+
+class Weighted:
+    """The sum W y of one peer: what does not come falls to the own row.
+
+    Parameters
+    ----------
+    released
+        Our own.
+    share
+        Its weight.
+    """
+
+    def __init__(self, released: Released, share: float) -> None:
+        self.released = released
+        self.values = released.values  # [1, P]
+        self.mixed = scaled(self.values, share)  # [1, P]
+        self.masses = None if released.masses is None else released.masses * share
+
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
+        """Add a row; one's own where none came."""
+        del sender
+        own = self.released
+        mass: torch.Tensor | float | None = own.masses if delivery is None else delivery.head.mass
+        row = self.values if delivery is None else _values(delivery, own).to(self.mixed)
+        self.mixed.add_(row, alpha=weight)
+        if self.masses is not None and mass is not None:
+            self.masses = self.masses + weight * mass
+
+    def close(self) -> Released:
+        """The sum."""
+        return Released(self.mixed, self.masses)
+
+
+class Conserved:
+    r"""The same sum as :math:`y + \sum_j F_j` of flows that the books note, so that what one end lacks is settled.
+
+    Parameters
+    ----------
+    released
+        Our own.
+    books
+        Say which flows count.
+    exchange, chain, omega
+        Which exchange, of which release, and how its result is combined with the rows before.
+    """
+
+    def __init__(
+        self, released: Released, books: Books, *, exchange: tuple[int, int], chain: int, omega: float
+    ) -> None:
+        self.released, self.books = released, books
+        self.exchange, self.chain, self.omega = exchange, chain, omega
+        self.own = vector(released)  # [P] or [P + 1]
+        self.total = self.own.copy()
+
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
+        """Add the flow of a row that came."""
+        del weight  # the books know it
+        if delivery is None:
+            return
+        moved = self.books.apply(sender, self.exchange, vector(delivery).astype(self.own.dtype, copy=False))
+        if moved is not None:
+            self.total += moved
+
+    def close(self) -> Released:
+        """The sum, with what was found late of former exchanges."""
+        due = self.books.close(omega=self.omega)
+        if due is not None:
+            self.total += due
+        rows = torch.from_numpy(self.total).unsqueeze(0)  # [1, P] or [1, P + 1]
+        if self.released.masses is None:
+            return Released(rows, chain=self.chain)
+        if self.chain == 0:
+            self.books.mass = float(rows[0, -1])
+        return Released(rows[:, :-1], rows[:, -1:].to(torch.float64), chain=self.chain)
 
 
 def _values(delivery: Delivery, like: Released) -> Rows:

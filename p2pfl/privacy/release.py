@@ -14,8 +14,9 @@ the estimator with a fixed denominator of McMahan et al. By default q = 1 and no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,9 +24,26 @@ import torch
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
-from p2pfl.privacy.masks import Masks
-from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Sampler, spans, to_grid
+from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, Sampler, spans, to_grid
 from p2pfl.rows import Rows
+
+
+class Cover(Protocol):
+    """What draws masks: :class:`p2pfl.privacy.masks.Masks`, or a ledger's payments."""
+
+    @property
+    def deviation(self) -> float:
+        """Of an edge's noise."""
+        ...
+
+    @property
+    def bits(self) -> int:
+        """Fraction bits of the grid."""
+        ...
+
+    def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
+        """Return the signed sum of each peer's masks, grid points ``[R, P]``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +126,7 @@ def private(
     net: Neighbourhood,
     *,
     settings: Settings,
-    masks: Masks | None,
+    masks: Cover | None,
     source: Source,
     round: int,
     charge: Callable[[], None] | None = None,
@@ -160,7 +178,7 @@ class PrivateNeighbourhood:
         net: Neighbourhood,
         *,
         settings: Settings,
-        masks: Masks | None,
+        masks: Cover | None,
         source: Source,
         round: int,
         charge: Callable[[], None] | None,

@@ -79,7 +79,7 @@ def summarise(
         "name": plan.experiment.name,
         "peers": len(peers),
         "rounds": rounds,
-        "steps": plan.steps,
+        "steps": plan.gossip.steps,
         "metric": metric if scored else None,
         "alone": None if single is None else _mean(list(single.values())),
         "together": _mean([value for value in score.values() if value is not None]) if scored else None,

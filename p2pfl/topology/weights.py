@@ -32,6 +32,11 @@ class Weights:
     peers: tuple[str, ...]
     matrix: scipy.sparse.csr_array
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether every edge weighs alike at both ends."""
+        return bool(abs(self.matrix - self.matrix.T).max() <= 1e-12)
+
     def row(self, peer: str) -> dict[str, float]:
         """Nonzero weights that ``peer`` gives, its own among them, in peer order.
 
