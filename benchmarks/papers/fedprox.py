@@ -1,10 +1,11 @@
 """Li et al.: Federated optimization in heterogeneous networks (MLSys 2020).
 
-Synthetic(alpha, beta) of 30 devices and its IID variant; multinomial logistic regression with weight decay .001, batches
-of 10, rate .01, 20 epochs, 10 devices a round, 200 rounds. Each round a share of the devices does 1 to 20 epochs at
-random: FedAvg drops what they did, FedProx keeps it. The paper prints curves (Figures 1 and 2) and one number: with 90 %
-of stragglers FedProx gains 22 % of absolute test accuracy, on average over its five heterogeneous data sets, of which the
-synthetic one is one. Its data have no seed, so ours are others of the same recipe, and what is compared is the order.
+Synthetic(alpha, beta) of 30 devices and its IID variant; multinomial logistic regression with weight decay .001,
+batches of 10, rate .01, 20 epochs, 10 devices a round, 200 rounds. Each round a share of the devices does 1 to 20
+epochs at random: FedAvg drops what they did, FedProx keeps it. The paper prints curves (Figures 1 and 2) and one
+number: with 90 % of stragglers FedProx gains 22 % of absolute test accuracy, on average over five heterogeneous data
+sets, of which Synthetic(1, 1) is one. Its data have no seed, so ours are others of the same recipe, and what is
+compared is the order.
 
     python -m benchmarks.papers.fedprox PICTURE
 
