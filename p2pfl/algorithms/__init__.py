@@ -5,7 +5,7 @@ from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.dpsgd import DPSGD
 from p2pfl.algorithms.fedavg import FedAvg
 from p2pfl.algorithms.fednova import FedNova
-from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedOpt, FedYogi
+from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
 from p2pfl.algorithms.fedprox import FedProx
 from p2pfl.algorithms.gossip import Gossip, maximum
 from p2pfl.algorithms.rounds import Stop, learn
@@ -20,6 +20,7 @@ __all__ = [
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
+    "FedAvgM",
     "FedNova",
     "FedOpt",
     "FedProx",

@@ -57,6 +57,36 @@ class FedOpt:
 
 
 @dataclass(frozen=True)
+class FedAvgM(FedOpt):
+    r"""Momentum: :math:`m \leftarrow \beta m + \Delta`, and the step is :math:`\eta m`.
+
+    With no momentum and rate 1 it is FedAvg, bit for bit.
+
+    Parameters
+    ----------
+    average
+        Over whom, by what weights and how exactly.
+    global_rate
+        :math:`\eta`.
+    momentum
+        :math:`\beta`.
+
+    References
+    ----------
+    Hsu, Qi, Brown, Measuring the effects of non-identical data distribution for federated visual classification,
+    2019, section 4.3.
+    """
+
+    global_rate: Positive = 1.0
+    momentum: Decay = 0.9
+
+    def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
+        """The step along the momentum."""
+        momentum = self.momentum * kept.get("momentum", torch.zeros_like(change)) + change
+        return self.global_rate * momentum, {"momentum": momentum}
+
+
+@dataclass(frozen=True)
 class Adaptive(FedOpt):
     r"""A step of another length for each number, by how much that has changed.
 

@@ -40,6 +40,7 @@ ALGORITHMS = {
     "fedprox": Known(".fedprox:FedProx"),
     "scaffold": Known(".scaffold:SCAFFOLD", plain=True, bare="releases a second row a round, its control variate"),
     "fednova": Known(".fednova:FedNova", plain=True),
+    "fedavgm": Known(".fedopt:FedAvgM"),
     "fedadam": Known(".fedopt:FedAdam"),
     "fedyogi": Known(".fedopt:FedYogi"),
     "fedadagrad": Known(".fedopt:FedAdagrad"),

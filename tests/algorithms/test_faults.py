@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, SCAFFOLD, Averaging, FedAdam, FedAvg, FedNova, FedProx, FedYogi, Gossip
+from p2pfl.algorithms import DPSGD, SCAFFOLD, Averaging, FedAdam, FedAvg, FedAvgM, FedNova, FedProx, FedYogi, Gossip
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
@@ -21,6 +21,7 @@ ALGORITHMS = {
     "SCAFFOLD": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "SCAFFOLD, option I": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False), "I"),
     "FedNova": FedNova(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedAvgM": FedAvgM(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAdam": FedAdam(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedYogi": FedYogi(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
 }

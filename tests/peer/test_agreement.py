@@ -55,6 +55,7 @@ CASES = {
     "SCAFFOLD, half of the peers": ["learning.algorithm=scaffold", "learning.fraction=0.5", "rounds=5"],
     "SCAFFOLD, option I": ["learning.algorithm=scaffold", 'learning.algorithm_options.option="I"'],
     "FedNova, masks": ["learning.algorithm=fednova", "privacy.mode=pairwise"],
+    "FedAvgM": ["learning.algorithm=fedavgm"],
     "FedAdam, masks": ["learning.algorithm=fedadam", "privacy.mode=pairwise"],
     "FedSGD": ["learning.algorithm=fedsgd"],
     "D-PSGD": ["learning.algorithm=dpsgd"],
