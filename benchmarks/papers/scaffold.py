@@ -1,8 +1,8 @@
 """Karimireddy et al.: SCAFFOLD: Stochastic controlled averaging for federated learning (ICML 2020).
 
 Table 3: logistic regression on EMNIST sorted by label (0 % similarity), 100 peers of whom 20 take part in a round,
-batches of a fifth of a peer's data; rounds to a test accuracy of .5 with E = 1, 5, 10 epochs a round. EMNIST is not to be
-had, so here it is MNIST sorted by label, and rounds to .8, at one rate for all. What must come out is the order:
+batches of a fifth of a peer's data; rounds to a test accuracy of .5 with E = 1, 5, 10 epochs a round. EMNIST is not
+to be had, so here it is MNIST sorted by label, and rounds to .8, at one rate for all. What must come out is the order:
 SCAFFOLD needs fewer rounds than FedAvg, and does not get worse with more local steps as FedAvg does.
 """
 

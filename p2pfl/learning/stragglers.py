@@ -23,7 +23,7 @@ def work(peer: str, *, seed: int, round: int, share: float, most: int) -> int:
     Examples
     --------
     >>> [work("ada", seed=7, round=round, share=0.5, most=20) for round in range(4)]
-    [20, 3, 20, 20]
+    [20, 20, 6, 5]
     """
     if not straggles(peer, seed=seed, round=round, share=share):
         return most
