@@ -4,15 +4,27 @@ from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, s
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.dpsgd import DPSGD
 from p2pfl.algorithms.fedavg import FedAvg
+from p2pfl.algorithms.fednova import FedNova
+from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
+from p2pfl.algorithms.fedprox import FedProx
 from p2pfl.algorithms.gossip import Gossip, maximum
 from p2pfl.algorithms.rounds import Stop, learn
+from p2pfl.algorithms.scaffold import SCAFFOLD
 
 __all__ = [
     "DPSGD",
+    "SCAFFOLD",
     "Algorithm",
     "AsyncLearner",
     "Averaging",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedNova",
+    "FedOpt",
+    "FedProx",
+    "FedYogi",
     "Gossip",
     "State",
     "Stop",

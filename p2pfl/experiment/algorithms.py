@@ -20,6 +20,8 @@ class Known:
         Local steps a round where the experiment names none; ``None`` for epochs.
     everybody
         Whether all peers take part in each round and count alike.
+    plain
+        Whether its formula takes local steps to be those of plain gradient descent.
     bare
         Why its rows cannot be hidden, empty where they can.
     """
@@ -27,6 +29,7 @@ class Known:
     place: str
     steps: int | None = None
     everybody: bool = False
+    plain: bool = False
     bare: str = ""
 
 
@@ -34,6 +37,13 @@ ALGORITHMS = {
     "fedavg": Known(".fedavg:FedAvg"),
     "fedsgd": Known(".fedavg:FedAvg"),
     "dpsgd": Known(".dpsgd:DPSGD", steps=1, everybody=True),
+    "fedprox": Known(".fedprox:FedProx"),
+    "scaffold": Known(".scaffold:SCAFFOLD", plain=True, bare="releases a second row a round, its control variate"),
+    "fednova": Known(".fednova:FedNova", plain=True),
+    "fedavgm": Known(".fedopt:FedAvgM"),
+    "fedadam": Known(".fedopt:FedAdam"),
+    "fedyogi": Known(".fedopt:FedYogi"),
+    "fedadagrad": Known(".fedopt:FedAdagrad"),
 }
 
 

@@ -297,10 +297,10 @@ def _steps(
             'use acceleration = "none", or gossip.weights = "metropolis"'
         )
     rho = graphs.contraction(weights[:1]) if accelerated else None
-    share = experiment.learning.fraction * (1.0 if hidden is None else hidden.settings.participation)
+    share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
     if gossip.steps is not None:
-        if rho is not None and experiment.learning.fraction < 1:
-            _check_masses(gossip.steps, rho, share=experiment.learning.fraction, peers=len(topology.peers))
+        if rho is not None and (part := _taking_part(experiment)) < 1:
+            _check_masses(gossip.steps, rho, share=part, peers=len(topology.peers))
         return gossip.steps, rho
     if known(experiment.learning.algorithm).everybody:
         return 1, rho
@@ -309,6 +309,17 @@ def _steps(
     if rho is not None:
         return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None
+
+
+def _taking_part(experiment: Experiment) -> float:
+    """Share of the peers that take part in a round, on average."""
+    learning = experiment.learning
+    if learning.drop_stragglers and learning.stragglers == 1:
+        raise ExperimentError(
+            "learning.stragglers: expected less than 1 with learning.drop_stragglers, got 1, so that nobody ever takes "
+            "part: lower it, or keep them"
+        )
+    return learning.fraction * (1 - learning.stragglers if learning.drop_stragglers else 1.0)
 
 
 def _check_masses(steps: int, rho: float, *, share: float, peers: int) -> None:
@@ -320,7 +331,7 @@ def _check_masses(steps: int, rho: float, *, share: float, peers: int) -> None:
     fewest = graphs.chebyshev_steps(rho, tolerance=math.sqrt(share / peers) / 2)
     if steps < fewest:
         raise ExperimentError(
-            f"gossip.steps: expected at least {fewest} with chebyshev where learning.fraction = {share:g} of the peers "
+            f"gossip.steps: expected at least {fewest} with chebyshev where a share of {share:g} of the peers "
             f"take part, got {steps}: raise it, leave it out, or set gossip.acceleration to none"
         )
 
@@ -345,6 +356,7 @@ def _algorithm(
         mean_samples=mean_samples,
         diameter=diameter,
         fraction=learning.fraction,
+        dropped=learning.stragglers if learning.drop_stragglers else 0.0,
     )
     given = {
         "average": average,

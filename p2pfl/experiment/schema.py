@@ -125,10 +125,13 @@ class Learning(Section, frozen=True):
         Any elementwise optimiser of torch.optim, and a scheduler that is stepped once a round.
     batch, epochs, steps
         Samples a step; passes over the data a round, or steps a round instead.
+    stragglers, drop_stragglers
+        Share of the peers that, each round, do only a random number of the epochs (or steps), from 1 to all of
+        them; and whether these are left out of the round instead of counting with what they did.
     fraction
-        Share of the peers that take part in a round (FedAvg).
+        Share of the peers that take part in a round (all but D-PSGD).
     weighted
-        Whether peers count by their number of samples (FedAvg).
+        Whether peers count by their number of samples (all but D-PSGD).
     stop
         End when no peer's released row moves by more than this in a round.
     loss, metrics
@@ -151,6 +154,8 @@ class Learning(Section, frozen=True):
     batch: Number | Literal["all"] = 32
     epochs: Number = 1
     steps: Number | None = None
+    stragglers: Share = 0.0
+    drop_stragglers: bool = False
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     weighted: bool = True
     stop: Positive | None = None

@@ -49,24 +49,8 @@ def idle(experiment: Experiment) -> dict[str, str]:
     >>> idle(Experiment(learning=Learning(algorithm="dpsgd", epochs=3)))
     {'learning.epochs': 'dpsgd makes learning.steps steps a round, 1 by default'}
     """
-    learning, model = experiment.learning, experiment.model
-    why: dict[str, str] = {}
-    name, found_by = learning.algorithm, known(learning.algorithm)
-    if found_by.everybody:
-        everybody = f"all peers take part in each round of {name} and count alike"
-        why |= {"fraction": everybody, "weighted": everybody}
-    if found_by.steps is not None:
-        why["epochs"] = f"{name} makes learning.steps steps a round, {found_by.steps} by default"
-    elif learning.algorithm == "fedsgd":
-        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
-    elif learning.steps is not None:
-        why["epochs"] = "learning.steps takes its place"
-    if learning.schedule is None:
-        why["schedule_options"] = "there is no learning.schedule"
-    if not learning.example_noise:
-        why["example_clip"] = "there is no learning.example_noise"
-    found = {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
-    topology = experiment.topology
+    model, topology = experiment.model, experiment.topology
+    found = _unlearned(experiment)
     if topology.file is not None:
         drawn = "topology.file says who hears whom"
         keys = (key for key in Topology.__struct_fields__ if key != "file")
@@ -78,6 +62,40 @@ def idle(experiment: Experiment) -> dict[str, str]:
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
     return found | _unhidden(experiment)
+
+
+def _unlearned(experiment: Experiment) -> dict[str, str]:
+    """The keys of ``[learning]`` that change nothing."""
+    learning = experiment.learning
+    why: dict[str, str] = {}
+    name, found_by = learning.algorithm, known(learning.algorithm)
+    if found_by.everybody:
+        everybody = f"all peers take part in each round of {name} and count alike"
+        why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
+    if found_by.steps is not None:
+        why["epochs"] = f"{name} makes learning.steps steps a round, {found_by.steps} by default"
+    elif learning.algorithm == "fedsgd":
+        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
+    elif learning.steps is not None:
+        why["epochs"] = "learning.steps takes its place"
+    if not learning.stragglers:
+        why["drop_stragglers"] = "there are no learning.stragglers"
+    if learning.example_noise:
+        why["stragglers"] = "with learning.example_noise each peer makes all its steps"
+    elif _most(experiment) == 1 and not learning.drop_stragglers:
+        why["stragglers"] = "nobody can do less than one epoch or step a round"
+    if learning.schedule is None:
+        why["schedule_options"] = "there is no learning.schedule"
+    if not learning.example_noise:
+        why["example_clip"] = "there is no learning.example_noise"
+    return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
+
+
+def _most(experiment: Experiment) -> int:
+    """Epochs, or steps, that a peer is asked to make a round."""
+    learning = experiment.learning
+    steps = learning.steps or known(learning.algorithm).steps
+    return 1 if learning.algorithm == "fedsgd" else steps or learning.epochs
 
 
 def _unhidden(experiment: Experiment) -> dict[str, str]:

@@ -116,7 +116,8 @@ def _baselines(
         return single, None
     union = plan.federation.pooled()
     experiment, count = plan.experiment, len(peers)
-    learning = experiment.learning
+    learning = msgspec.structs.replace(experiment.learning, stragglers=0.0)  # one model has nobody to wait for
+    experiment = msgspec.structs.replace(experiment, learning=learning)
     size = int(union.samples(union.peers)[0])
     batch = size if learning.batch == "all" else learning.batch
     steps = learning.epochs * math.ceil(size / batch) if learning.steps is None else learning.steps * count

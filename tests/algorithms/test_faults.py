@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip
+from p2pfl.algorithms import DPSGD, SCAFFOLD, Averaging, FedAdam, FedAvg, FedAvgM, FedNova, FedProx, FedYogi, Gossip
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
@@ -17,6 +17,13 @@ ALGORITHMS = {
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
     "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
     "D-PSGD": DPSGD(),
+    "FedProx": FedProx(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "SCAFFOLD": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "SCAFFOLD, option I": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False), "I"),
+    "FedNova": FedNova(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedAvgM": FedAvgM(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedAdam": FedAdam(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedYogi": FedYogi(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
 }
 
 

@@ -145,6 +145,15 @@ WRONG = {
     "a batch of FedSGD": ({"learning": {"algorithm": "fedsgd", "batch": 8}}, "fedsgd makes one step on all data"),
     "steps of FedSGD": ({"learning": {"algorithm": "fedsgd", "steps": 8}}, "fedsgd makes one step on all data"),
     "epochs beside steps": ({"learning": {"epochs": 2, "steps": 8}}, "learning.steps takes its place"),
+    "stragglers of one epoch": (
+        {"learning": {"stragglers": 0.5}},
+        "learning.stragglers: expected a key that has an effect, got 0.5, but nobody can do less than one epoch",
+    ),
+    "dropping no stragglers": ({"learning": {"drop_stragglers": True}}, "there are no learning.stragglers"),
+    "stragglers among secret batches": (
+        {"learning": {"stragglers": 0.5, "epochs": 3, "example_noise": 1.0}},
+        "with learning.example_noise each peer makes all its steps",
+    ),
     "widths of a model of one's own": ({"model": {"name": "my:Net", "hidden": [8]}}, "takes its widths from model.opt"),
     "a name that no topic can have": (
         {"name": "a/b"},

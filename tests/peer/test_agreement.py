@@ -53,6 +53,17 @@ CASES = {
         "privacy.participation=0.5",
     ],
     "FedAvg, masks and noise for an epsilon": ["privacy.mode=pairwise", "privacy.epsilon=8.0"],
+    "FedAvg, stragglers left out": [
+        *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
+    ],
+    "FedProx, stragglers, masks": [
+        *("learning.algorithm=fedprox", "learning.epochs=3", "learning.stragglers=0.5", "privacy.mode=pairwise"),
+    ],
+    "SCAFFOLD, half of the peers": ["learning.algorithm=scaffold", "learning.fraction=0.5", "rounds=5"],
+    "SCAFFOLD, option I": ["learning.algorithm=scaffold", 'learning.algorithm_options.option="I"'],
+    "FedNova, masks": ["learning.algorithm=fednova", "privacy.mode=pairwise"],
+    "FedAvgM": ["learning.algorithm=fedavgm"],
+    "FedAdam, masks": ["learning.algorithm=fedadam", "privacy.mode=pairwise"],
     "FedSGD": ["learning.algorithm=fedsgd"],
     "D-PSGD": ["learning.algorithm=dpsgd"],
     "D-PSGD, momentum": ["learning.algorithm=dpsgd", "learning.options={momentum=0.9}"],
