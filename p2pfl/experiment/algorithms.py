@@ -41,9 +41,7 @@ ALGORITHMS = {
     "fedper": Known(".fedper:FedPer"),
     "fedrep": Known(".fedrep:FedRep"),
     "multitask": Known(".multitask:MultiTask", everybody=True, bare="compares the rows that it hears one by one"),
-    "propagation": Known(
-        ".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay"
-    ),
+    "propagation": Known(".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay"),
     "ifca": Known(".ifca:IFCA", bare="releases a row for each of its models"),
 }
 
