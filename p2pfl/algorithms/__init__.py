@@ -2,30 +2,50 @@
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
 from p2pfl.algorithms.fedavg import FedAvg
 from p2pfl.algorithms.fednova import FedNova
 from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
+from p2pfl.algorithms.fedper import FedPer
 from p2pfl.algorithms.fedprox import FedProx
+from p2pfl.algorithms.fedrep import FedRep
+from p2pfl.algorithms.fine_tuning import FineTuning
 from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.idle import Idle
+from p2pfl.algorithms.ifca import IFCA
+from p2pfl.algorithms.multitask import MultiTask
+from p2pfl.algorithms.per_fedavg import PerFedAvg
+from p2pfl.algorithms.pfedme import PFedMe
+from p2pfl.algorithms.propagation import Propagation
 from p2pfl.algorithms.rounds import Stop, learn
 from p2pfl.algorithms.scaffold import SCAFFOLD
 
 __all__ = [
     "DPSGD",
+    "IFCA",
     "SCAFFOLD",
     "Algorithm",
     "AsyncLearner",
     "Averaging",
+    "Ditto",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
     "FedNova",
     "FedOpt",
+    "FedPer",
     "FedProx",
+    "FedRep",
     "FedYogi",
+    "FineTuning",
     "Gossip",
+    "Idle",
+    "MultiTask",
+    "PFedMe",
+    "PerFedAvg",
+    "Propagation",
     "State",
     "Stop",
     "change",

@@ -87,7 +87,14 @@ class AsyncLearner(Protocol):
         ...
 
     async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
     ) -> Rows:
         """Gradients ``[R, P]`` as :meth:`p2pfl.learning.Learner.gradient` says."""
         ...

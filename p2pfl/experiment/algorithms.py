@@ -44,6 +44,15 @@ ALGORITHMS = {
     "fedadam": Known(".fedopt:FedAdam"),
     "fedyogi": Known(".fedopt:FedYogi"),
     "fedadagrad": Known(".fedopt:FedAdagrad"),
+    "fine_tuning": Known(".fine_tuning:FineTuning"),
+    "ditto": Known(".ditto:Ditto"),
+    "pfedme": Known(".pfedme:PFedMe"),
+    "per_fedavg": Known(".per_fedavg:PerFedAvg"),
+    "fedper": Known(".fedper:FedPer"),
+    "fedrep": Known(".fedrep:FedRep"),
+    "multitask": Known(".multitask:MultiTask", everybody=True, bare="compares the rows that it hears one by one"),
+    "propagation": Known(".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay"),
+    "ifca": Known(".ifca:IFCA", bare="releases a row for each of its models"),
 }
 
 

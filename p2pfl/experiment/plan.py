@@ -365,6 +365,7 @@ def _algorithm(
         "weights": weights,
         "layout": learner.layout,
         "seed": experiment.seed,
+        "rounds": experiment.rounds,
     }
     return algorithm(learning.algorithm, options=learning.algorithm_options, given=given)
 

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.algorithms import Algorithm, State
+from p2pfl.algorithms import Algorithm, Idle, State
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.schema import Experiment
-from p2pfl.learning import Correction, Fitted, Learner, Memory, Report
+from p2pfl.learning import Learner
 from p2pfl.privacy.ring import width
 from p2pfl.privacy.secagg import enough, fewest
 from p2pfl.privacy.secagg_net import senders
 from p2pfl.privacy.stream import REACH, Ints
 from p2pfl.privacy.sums import Sums, Watched, watch
-from p2pfl.rows import Rows
 from p2pfl.topology import Weights
 
 LINEAR = ("fedavg", "fedsgd", "dpsgd")
@@ -186,32 +184,6 @@ def _watched(weights: Sequence[Weights], algorithm: Algorithm, learner: Learner,
 
     async def act(net: Watched, round: int) -> None:
         nonlocal state
-        state = await algorithm.round(state, _Idle(learner), net, round)
+        state = await algorithm.round(state, Idle(learner), net, round)
 
     return watch(weights, act, rounds=rounds)
-
-
-@dataclass(frozen=True)
-class _Idle:
-    """A learner that leaves the rows alone."""
-
-    learner: Learner
-
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        del peers, round, active, correction
-        return Fitted(rows, memory or {}, Report(torch.zeros(len(rows)), torch.zeros(len(rows))))
-
-    async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
-    ) -> Rows:
-        del peers, round, whole, active
-        return torch.zeros_like(rows)

@@ -291,6 +291,7 @@ class TorchLearner:
         *,
         peers: Sequence[str],
         round: int,
+        step: int = 0,
         whole: bool = False,
         active: torch.Tensor | None = None,
     ) -> Rows:
@@ -302,22 +303,25 @@ class TorchLearner:
             As in :meth:`fit`.
         round
             Keys the batch and dropout.
+        step
+            Whose batch of the round :math:`\xi` is, counted from 0; after the last of an epoch the next begins.
         whole
-            Whether :math:`\xi` is the whole training part, or the first batch of the round.
+            Whether :math:`\xi` is the whole training part instead.
         """
         self._check_rows(rows, peers)
-        drawn = self._batches(peers, round, active)
+        drawn = self._batches(peers, round, active, steps=step + 1)
         parts = [self.federation.train[peer] for peer in peers]
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={},
             parts=parts,
             batches=[
-                [np.arange(len(part)) if whole else each[0]] if each else []
+                [np.arange(len(part)) if whole else each[step]] if each else []
                 for part, each in zip(parts, drawn, strict=True)
             ],
             peers=tuple(peers),
             round=round,
+            first=step,
         )
         self.model.train()
         with checks.blamed(self.model, doing=f"in round {round}"):
@@ -329,8 +333,10 @@ class TorchLearner:
         """The size of a step in a round."""
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 
-    def _batches(self, peers: Sequence[str], round: int, active: torch.Tensor | None) -> list[list[IntArray]]:
-        """Every peer's batches; none for the idle."""
+    def _batches(
+        self, peers: Sequence[str], round: int, active: torch.Tensor | None, *, steps: int | None = None
+    ) -> list[list[IntArray]]:
+        """Every peer's batches, the first ``steps`` or all of the round; none for the idle."""
         awake = [True] * len(peers) if active is None else active.tolist()
         most = self.epochs if self.steps is None else self.steps
         some = partial(share_of_work, seed=self.seed, round=round, share=self.stragglers, most=most)
@@ -343,7 +349,7 @@ class TorchLearner:
                 round=round,
                 batch=self.batch,
                 epochs=done[peer],
-                steps=None if self.steps is None else done[peer],
+                steps=steps if steps is not None else None if self.steps is None else done[peer],
             )
             if stirs and len(self.federation.train[peer])
             else []

@@ -12,11 +12,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from p2pfl.algorithms import State, learn, maximum
+from p2pfl.algorithms import Idle, State, learn, maximum
 from p2pfl.errors import CoverError, PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.learning import Correction, Fitted, Learner, Memory, Report
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.books import Books
 from p2pfl.peer.flows import FlowLedger, Row
@@ -24,7 +23,6 @@ from p2pfl.peer.link import PULSE, Link
 from p2pfl.privacy import Masks, private
 from p2pfl.privacy.ledger import MaskLedger, Payment, Slot, points, residual_variance
 from p2pfl.privacy.stream import Ints
-from p2pfl.rows import Rows
 
 
 class Cover:
@@ -99,41 +97,6 @@ class Cover:
         payment, self._payment = self._payment, None
         drawn = points(payment, masks=self.masks, size=size)  # [P]
         return drawn[np.newaxis]
-
-
-class Idle:
-    """A learner that leaves all rows as they are.
-
-    Parameters
-    ----------
-    learner
-        Whose rows they are.
-    """
-
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
-
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        """Return the rows."""
-        del peers, round, active, correction
-        none = torch.zeros(len(rows))
-        return Fitted(rows, dict(memory or {}), Report(none.double(), none.long()))
-
-    async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
-    ) -> Rows:
-        """Return no slope."""
-        del peers, round, whole, active
-        return torch.zeros_like(rows)
 
 
 async def exchanged(link: Link, ledger: MaskLedger | FlowLedger) -> None:

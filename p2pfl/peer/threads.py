@@ -39,12 +39,19 @@ class Threaded:
         return fitted
 
     async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
     ) -> Rows:
         """Gradients of the rows."""
         begun = time.perf_counter()
         found = await asyncio.to_thread(
-            self.learner.gradient, rows, peers=peers, round=round, whole=whole, active=active
+            self.learner.gradient, rows, peers=peers, round=round, step=step, whole=whole, active=active
         )
         self.seconds += time.perf_counter() - begun
         return found

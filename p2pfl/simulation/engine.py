@@ -58,12 +58,19 @@ class Inline:
         return fitted
 
     async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
     ) -> Rows:
         """Gradients of all rows but those of absent peers."""
         begun = self.clock()
         active = self._present(round, active)
-        found = self.learner.gradient(rows, peers=peers, round=round, whole=whole, active=active)
+        found = self.learner.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
         self.seconds += self.clock() - begun
         return found
 

@@ -8,10 +8,33 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, SCAFFOLD, Averaging, FedAdam, FedAvg, FedAvgM, FedNova, FedProx, FedYogi, Gossip
+from p2pfl.algorithms import (
+    DPSGD,
+    IFCA,
+    SCAFFOLD,
+    Averaging,
+    Ditto,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedNova,
+    FedPer,
+    FedProx,
+    FedRep,
+    FedYogi,
+    FineTuning,
+    Gossip,
+    MultiTask,
+    PerFedAvg,
+    PFedMe,
+    Propagation,
+)
+from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
+PLAIN = Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)
+LAYOUT = Layout(("1.weight", "1.bias"), ((3, 13), (3,)))  # of softmax regression on wine
 ALGORITHMS = {
     "FedAvg": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
@@ -24,6 +47,15 @@ ALGORITHMS = {
     "FedAvgM": FedAvgM(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAdam": FedAdam(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedYogi": FedYogi(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "fine-tuning": FineTuning(PLAIN, rounds=6, last=2),
+    "Ditto": Ditto(PLAIN),
+    "pFedMe": PFedMe(PLAIN, steps=2, inner=2),
+    "Per-FedAvg": PerFedAvg(PLAIN, steps=2, variant="hf"),
+    "FedPer": FedPer(PLAIN, LAYOUT, ("1.bias",)),
+    "FedRep": FedRep(PLAIN, LAYOUT, ("1.bias",)),
+    "multi-task": MultiTask(),
+    "propagation": Propagation(PLAIN, alone=3, smoothing=0.7),
+    "IFCA": IFCA(PLAIN, LAYOUT, SEED),
 }
 
 

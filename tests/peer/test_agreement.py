@@ -74,6 +74,21 @@ CASES = {
         "topology.kind=one_peer_exponential",
         "topology.peers=8",
     ],
+    "fine-tuning": ["learning.algorithm=fine_tuning"],
+    "Ditto": ["learning.algorithm=ditto"],
+    "Ditto, masks": ["learning.algorithm=ditto", "privacy.mode=pairwise"],
+    "pFedMe": ["learning.algorithm=pfedme", "learning.algorithm_options={steps=3, inner=2}"],
+    "Per-FedAvg": ["learning.algorithm=per_fedavg", 'learning.algorithm_options={steps=2, variant="hf"}'],
+    "FedPer": ["learning.algorithm=fedper"],
+    "FedPer, masks, half of the peers": [
+        "learning.algorithm=fedper",
+        "privacy.mode=pairwise",
+        "learning.fraction=0.5",
+    ],
+    "FedRep": ["learning.algorithm=fedrep", "learning.algorithm_options={head_steps=3, body_steps=2}"],
+    "multi-task": ["learning.algorithm=multitask"],
+    "propagation": ["learning.algorithm=propagation"],
+    "IFCA": ["learning.algorithm=ifca"],
 }
 
 
