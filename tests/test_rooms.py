@@ -33,7 +33,7 @@ PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhoo
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("wire/", "experiment/", "report/", "peer/"),
+    "msgspec": ("algorithms/", "wire/", "experiment/", "report/", "peer/"),
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/divergence.py",
     "opacus": ("privacy/examples.py", "learning/example_private.py"),

@@ -34,6 +34,17 @@ ALGORITHMS = {
     "fedavg": Known(".fedavg:FedAvg"),
     "fedsgd": Known(".fedavg:FedAvg"),
     "dpsgd": Known(".dpsgd:DPSGD", steps=1, everybody=True),
+    "gradient_tracking": Known(".tracking:GradientTracking", steps=1, everybody=True),
+    "d2": Known(".diffusion:D2", steps=1, everybody=True),
+    "exact_diffusion": Known(".diffusion:ExactDiffusion", steps=1, everybody=True),
+    "qg_dsgdm": Known(".quasi_global:QGDSGDm", steps=1, everybody=True),
+    "sgp": Known(".push:SGP", steps=1, everybody=True, bare="divides by masses that the graph alone makes unequal"),
+    "robust_sgp": Known(
+        ".running_sums:RobustSGP", steps=1, everybody=True, bare="sends running totals, in which masks do not cancel"
+    ),
+    "relay_sgd": Known(
+        ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
+    ),
 }
 
 

@@ -161,13 +161,14 @@ class Gossip(Section, frozen=True):
     weights
         ``metropolis``, ``max_degree``, or a file with a doubly stochastic matrix (``.npy`` or text).
     acceleration
-        ``chebyshev`` needs about the square root of as many steps.
+        ``chebyshev`` needs about the square root of as many steps; ``heavy_ball`` a few more than that,
+        all of them alike.
     """
 
     steps: Number | None = None
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     weights: str = "metropolis"
-    acceleration: Literal["none", "chebyshev"] = "none"
+    acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
 
 
 class Privacy(Section, frozen=True):

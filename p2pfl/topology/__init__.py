@@ -36,7 +36,7 @@ from p2pfl.topology.builders import (
 )
 from p2pfl.topology.files import load, save
 from p2pfl.topology.graph import Schedule, Topology, check_connected, diameter, turns
-from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, steps
+from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
 from p2pfl.topology.weights import Weights, given, max_degree, metropolis
 
 __all__ = [
@@ -56,8 +56,10 @@ __all__ = [
     "gap",
     "given",
     "grid",
+    "heavy_ball_steps",
     "hypercube",
     "load",
+    "lowest",
     "max_degree",
     "metropolis",
     "one_peer_exponential",

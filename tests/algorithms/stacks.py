@@ -7,7 +7,7 @@ from p2pfl.data import federate
 from p2pfl.learning import ExternalLearner, TorchLearner, build
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.engine import Attending, Inline
 from p2pfl.topology import Topology, metropolis
 
 SEED = 3
@@ -32,7 +32,7 @@ def play(algorithm, learner, topology, *, rounds, faults=None, stop=None):
         return faults.present(topology.peers, seed=SEED, round=round)
 
     coroutine = learn(
-        algorithm,
+        Attending(algorithm, present=present),
         Inline(learner, present=present, clock=lambda: 0.0),
         states[0],
         rounds=range(rounds),
