@@ -9,6 +9,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import Gossip
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,17 @@ class SGP:
         """One step of every peer, and a push."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         masses = state.extra.get("mass", torch.ones(len(net.peers), 1, dtype=torch.float64))  # [R, 1]
-        rows = state.rows + (fitted.rows - state.rows) / masses.to(state.rows)  # w z - gamma g, over w
+        rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
         pushed = await self.gossip(net, released)
         rows = pushed.average(own=rows)  # [R, P]
         extra = {} if pushed.masses is None else {"mass": pushed.masses}
         return State(rows, rows, fitted.memory, extra, fitted.report)
+
+
+def lengthened(before: Rows, after: Rows, *, masses: torch.Tensor) -> Rows:
+    r"""A step of the sums as one of their quotients, ``[R, P]``: :math:`z - \gamma g / w`.
+
+    Where all masses are one it is the step itself, bit for bit. The smaller the mass, the longer it is.
+    """
+    return after + (after - before) * (1.0 / masses - 1.0).to(after)

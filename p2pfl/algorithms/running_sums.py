@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.push import lengthened
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Neighbourhood, Released
@@ -64,9 +65,11 @@ class RobustSGP:
         """One step of every peer, and a push."""
         graph, extra, count = self.topology.at(0), state.extra, len(net.peers)
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
-        zeros = state.rows.new_zeros(count, width(graph), state.rows.shape[-1] + 1, dtype=torch.float64)  # [R, D, P + 1]
+        zeros = state.rows.new_zeros(
+            count, width(graph), state.rows.shape[-1] + 1, dtype=torch.float64
+        )  # [R, D, P + 1]
         masses = extra.get("mass", zeros[:, 0, :1] + 1.0)  # [R, 1]
-        rows = state.rows + (fitted.rows - state.rows) / masses.to(state.rows)  # w z - gamma g, over w
+        rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
         parts = masses.new_tensor([[1.0 + len(graph.heard_by(peer))] for peer in net.peers])  # [R, 1]
         share = torch.cat([released.values.to(torch.float64), masses], dim=-1) / parts  # [R, P + 1]

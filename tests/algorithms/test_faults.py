@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip
+from p2pfl.algorithms import (
+    D2,
+    DPSGD,
+    SGP,
+    Averaging,
+    ExactDiffusion,
+    FedAvg,
+    Gossip,
+    GradientTracking,
+    QGDSGDm,
+    RobustSGP,
+)
+from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
@@ -16,7 +28,16 @@ ALGORITHMS = {
     "FedAvg": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
     "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
+    "FedAvg, heavy ball": FedAvg(
+        Averaging(GRAPH.peers, SEED, Gossip(3, 0.6, heavy_ball=True), weighted=False),
+    ),
     "D-PSGD": DPSGD(),
+    "gradient tracking": GradientTracking(),
+    "D2": D2(),
+    "exact diffusion": ExactDiffusion(Gossip(2)),
+    "quasi-global momentum": QGDSGDm(),
+    "SGP": SGP(),
+    "running sums": RobustSGP(GRAPH, Layout(("row",), ((42,),))),
 }
 
 
