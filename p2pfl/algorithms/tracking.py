@@ -65,5 +65,5 @@ class GradientTracking:
 
 def slope(before: Rows, after: Rows, *, rate: float, report: Report) -> Rows:
     """The mean gradient along which rows moved, ``[R, P]``; zero for those that took no step."""
-    length = (rate * report.steps).to(before).unsqueeze(-1)  # [R, 1]
+    length = report.steps.to(before).unsqueeze(-1) * rate  # [R, 1]
     return torch.where(length > 0, (before - after) / torch.where(length > 0, length, 1.0), 0.0)

@@ -73,6 +73,8 @@ CASES = {
 
 
 def tolerance(experiment):
+    if experiment.learning.dtype == "float32":
+        return 1e-6
     return TOLERANCE if experiment.privacy.mode == "none" else GRID
 
 
