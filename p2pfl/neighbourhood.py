@@ -79,12 +79,15 @@ class Heard:
         ``[E]`` indices into the listener's R rows and into ``rows``, sorted by listener.
     weights
         ``[E]`` float64 mixing weights; those of one listener sum to one.
+    peers
+        S names: whose rows they are, for rules that remember what each neighbour said before.
     """
 
     rows: Rows
     listener: torch.Tensor
     sender: torch.Tensor
     weights: torch.Tensor
+    peers: tuple[str, ...] = ()
 
 
 class Neighbourhood(Protocol):

@@ -2,6 +2,7 @@
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.diffusion import D2, ExactDiffusion
 from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
 from p2pfl.algorithms.fedavg import FedAvg
@@ -18,17 +19,25 @@ from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.propagation import Propagation
+from p2pfl.algorithms.push import SGP
+from p2pfl.algorithms.quasi_global import QGDSGDm
+from p2pfl.algorithms.relay import RelaySGD
 from p2pfl.algorithms.rounds import Stop, learn
+from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
+from p2pfl.algorithms.tracking import GradientTracking
 
 __all__ = [
+    "D2",
     "DPSGD",
     "IFCA",
     "SCAFFOLD",
+    "SGP",
     "Algorithm",
     "AsyncLearner",
     "Averaging",
     "Ditto",
+    "ExactDiffusion",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
@@ -41,11 +50,15 @@ __all__ = [
     "FedYogi",
     "FineTuning",
     "Gossip",
+    "GradientTracking",
     "Idle",
     "MultiTask",
     "PFedMe",
     "PerFedAvg",
     "Propagation",
+    "QGDSGDm",
+    "RelaySGD",
+    "RobustSGP",
     "State",
     "Stop",
     "change",

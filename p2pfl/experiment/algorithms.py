@@ -53,6 +53,17 @@ ALGORITHMS = {
     "multitask": Known(".multitask:MultiTask", everybody=True, bare="compares the rows that it hears one by one"),
     "propagation": Known(".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay"),
     "ifca": Known(".ifca:IFCA", bare="releases a row for each of its models"),
+    "gradient_tracking": Known(".tracking:GradientTracking", steps=1, everybody=True),
+    "d2": Known(".diffusion:D2", steps=1, everybody=True),
+    "exact_diffusion": Known(".diffusion:ExactDiffusion", steps=1, everybody=True),
+    "qg_dsgdm": Known(".quasi_global:QGDSGDm", steps=1, everybody=True),
+    "sgp": Known(".push:SGP", steps=1, everybody=True, bare="divides by masses that the graph alone makes unequal"),
+    "robust_sgp": Known(
+        ".running_sums:RobustSGP", steps=1, everybody=True, bare="sends running totals, in which masks do not cancel"
+    ),
+    "relay_sgd": Known(
+        ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
+    ),
 }
 
 

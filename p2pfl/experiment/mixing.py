@@ -15,7 +15,7 @@ RULES = {
 }
 """``gossip.weights`` by name; by default those that come with the graph's edges, else Metropolis-Hastings'."""
 
-DIVIDING = {"fedavg", "fedsgd"}
+DIVIDING = {"fedavg", "fedsgd", "sgp", "robust_sgp"}
 """Algorithms that divide rows by masses that are mixed alike; one of the user's own is taken at its word."""
 
 

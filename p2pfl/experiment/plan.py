@@ -192,12 +192,15 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     averaging = partial(
         _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter
     )
+    heavy = gossip.acceleration == "heavy_ball"
     sums = None
     if experiment.privacy.mode == "secagg":
         if only is not None:
             refuse_live()
         steps, rho = _steps(experiment, topology, weights)  # no masks stay in the rows
-        sums = summed(experiment, weights, averaging(gossip=Gossip(steps, rho)), trained, exchanges=steps)
+        sums = summed(
+            experiment, weights, averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained, exchanges=steps
+        )
     hidden = protection(
         experiment.privacy,
         topology,
@@ -209,7 +212,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         steps=1 if stepwise and gossip.steps is None else gossip.steps,
         sums=sums,
     )
-    rounds = Gossip(*_steps(experiment, topology, weights, hidden))
+    rounds = Gossip(*_steps(experiment, topology, weights, hidden), heavy_ball=heavy)
     return Plan(
         experiment,
         topology,
@@ -285,29 +288,31 @@ def _steps(
 ) -> tuple[int, float | None]:
     """Exchanges a round, and rho where they are accelerated."""
     gossip = experiment.gossip
-    accelerated = gossip.acceleration == "chebyshev"
+    fewest = {"chebyshev": graphs.chebyshev_steps, "heavy_ball": graphs.heavy_ball_steps}.get(gossip.acceleration)
+    accelerated = fewest is not None
     if accelerated and (topology.period > 1 or topology.at(0).directed):
         raise ExperimentError(
-            "gossip.acceleration: expected a constant, undirected topology for chebyshev, got a schedule or a "
-            'directed one: use acceleration = "none"'
+            f"gossip.acceleration: expected a constant, undirected topology for {gossip.acceleration}, got a schedule "
+            'or a directed one: use acceleration = "none"'
         )
     if accelerated and not weights[0].symmetric:
         raise ExperimentError(
-            "gossip.acceleration: expected symmetric weights for chebyshev, got others: "
+            f"gossip.acceleration: expected symmetric weights for {gossip.acceleration}, got others: "
             'use acceleration = "none", or gossip.weights = "metropolis"'
         )
     rho = graphs.contraction(weights[:1]) if accelerated else None
     share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
     if gossip.steps is not None:
-        if rho is not None and (part := _taking_part(experiment)) < 1:
-            _check_masses(gossip.steps, rho, share=part, peers=len(topology.peers))
+        if fewest and rho is not None and (part := _taking_part(experiment)) < 1:
+            tolerance = _near_one(share=part, peers=len(topology.peers))
+            _check_masses(experiment, fewest=fewest(rho, tolerance=tolerance), share=part)
         return gossip.steps, rho
     if known(experiment.learning.algorithm).everybody:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
     tolerance = gossip.tolerance / max(1.0, 0.0 if hidden is None else hidden.scale / share)
-    if rho is not None:
-        return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
+    if fewest and rho is not None:
+        return fewest(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None
 
 
@@ -322,17 +327,22 @@ def _taking_part(experiment: Experiment) -> float:
     return learning.fraction * (1 - learning.stragglers if learning.drop_stragglers else 1.0)
 
 
-def _check_masses(steps: int, rho: float, *, share: float, peers: int) -> None:
-    """Chebyshev's weights may be negative: too few steps leave masses near zero, and rows are divided by them.
+def _near_one(*, share: float, peers: int) -> float:
+    """What disagreement leaves no mass near zero.
 
     Masses of 1 at a share C of N peers lie within C / 2 of their mean once their disagreement, of norm
     sqrt(C N), has shrunk to that.
     """
-    fewest = graphs.chebyshev_steps(rho, tolerance=math.sqrt(share / peers) / 2)
-    if steps < fewest:
+    return math.sqrt(share / peers) / 2
+
+
+def _check_masses(experiment: Experiment, *, fewest: int, share: float) -> None:
+    """Accelerated weights may be negative: too few steps leave masses near zero, and rows are divided by them."""
+    gossip = experiment.gossip
+    if gossip.steps is not None and gossip.steps < fewest:
         raise ExperimentError(
-            f"gossip.steps: expected at least {fewest} with chebyshev where a share of {share:g} of the peers "
-            f"take part, got {steps}: raise it, leave it out, or set gossip.acceleration to none"
+            f"gossip.steps: expected at least {fewest} with {gossip.acceleration} where a share of {share:g} of the "
+            f"peers take part, got {gossip.steps}: raise it, leave it out, or set gossip.acceleration to none"
         )
 
 

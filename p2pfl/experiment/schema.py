@@ -183,13 +183,14 @@ class Gossip(Section, frozen=True):
         ``push`` for directed graphs of any shape: sums that are divided by masses. By default those that
         come with the kind of graph, else ``metropolis``.
     acceleration
-        ``chebyshev`` needs about the square root of as many steps.
+        ``chebyshev`` needs about the square root of as many steps; ``heavy_ball`` a few more than that,
+        all of them alike.
     """
 
     steps: Number | None = None
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     weights: Reference | None = None
-    acceleration: Literal["none", "chebyshev"] = "none"
+    acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
 
 
 class Privacy(Section, frozen=True):

@@ -104,7 +104,7 @@ class LiveNeighbourhood:
     async def hear(self, released: Released) -> Heard:
         """The rows of those heard; what did not come has no edge, its weight is one's own."""
         weights, order = await self._publish(released)
-        rows = [released.values]
+        rows, peers = [released.values], [self.name]
         used = [weights.pop(self.name, 0.0)]
         for sender in order:
             delivery = await self._row(sender, length=rows[0].shape[-1], weighted=False)
@@ -112,6 +112,7 @@ class LiveNeighbourhood:
                 used[0] += weights[sender]
             else:
                 rows.append(_values(delivery, released).to(rows[0]).unsqueeze(0))
+                peers.append(sender)
                 used.append(weights[sender])
             self.link.grant()
         self._close()
@@ -121,6 +122,7 @@ class LiveNeighbourhood:
             torch.zeros(count, dtype=torch.int64),
             torch.arange(count),
             torch.tensor(used, dtype=torch.float64),
+            tuple(peers),
         )
 
     async def _publish(self, released: Released) -> tuple[dict[str, float], list[str]]:

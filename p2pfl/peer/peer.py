@@ -159,6 +159,7 @@ class Peer:
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
+        longest = self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0)
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -169,7 +170,7 @@ class Peer:
                 membership=self.membership,
                 mailbox=self.mailbox,
                 topology=self.plan.topology,
-                row_bytes=row_bytes(self.plan.learner.layout.size, dtype),
+                row_bytes=row_bytes(longest, dtype),
                 chunk=settings.chunk,
                 patience=settings.patience,
             )

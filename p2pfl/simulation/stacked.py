@@ -103,6 +103,7 @@ class StackedNeighbourhood:
             torch.from_numpy(listener).long(),
             torch.from_numpy(matrix.indices).long(),
             torch.from_numpy(matrix.data),
+            self.peers,
         )
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:

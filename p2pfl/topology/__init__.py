@@ -45,7 +45,7 @@ from p2pfl.topology.schedules import (
     hierarchical,
     one_peer_exponential,
 )
-from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, steps
+from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
 from p2pfl.topology.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
 
 __all__ = [
@@ -72,9 +72,11 @@ __all__ = [
     "gap",
     "given",
     "grid",
+    "heavy_ball_steps",
     "hierarchical",
     "hypercube",
     "load",
+    "lowest",
     "max_degree",
     "metropolis",
     "natural",

@@ -150,6 +150,58 @@ def chebyshev_steps(rho: float, tolerance: float) -> int:
     return _ceil(math.acosh(1 / tolerance) / math.acosh(1 / rho)) if rho > tolerance else 1
 
 
+def heavy_ball_steps(rho: float, tolerance: float) -> int:
+    r"""Return how many exchanges reach ``tolerance`` with the heavy ball.
+
+    The smallest s with :math:`r^s (1 + s \sqrt{1 - \rho^2}) \le \tau`, where
+    :math:`r = \rho / (1 + \sqrt{1 - \rho^2})` (Golub and Varga 1961): somewhat more than
+    :func:`chebyshev_steps`.
+
+    Parameters
+    ----------
+    rho
+        :func:`contraction` of one symmetric W.
+    tolerance
+        Between 0 and 1.
+
+    Raises
+    ------
+    TopologyError
+        The tolerance is out of range, or ``rho`` is not below one.
+
+    Examples
+    --------
+    >>> heavy_ball_steps(0.99, 1e-3)
+    65
+    """
+    _check_tolerance(tolerance)
+    _check_contracts(rho)
+    root = math.sqrt(1 - rho**2)
+
+    def reached(steps: int) -> bool:
+        return float((rho / (1 + root)) ** steps) * (1 + steps * root) <= tolerance * (1 + _SLACK)
+
+    enough = 1
+    while not reached(enough):
+        enough *= 2
+    return 1 + bisect_left(range(1, enough), True, key=reached)
+
+
+def lowest(weights: Weights) -> float:
+    """Return the smallest eigenvalue of one symmetric W.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> round(lowest(metropolis(ring(4))), 8)
+    -0.33333333
+    """
+    matrix, n = weights.matrix, len(weights.peers)
+    if n <= _DENSE:
+        return float(np.linalg.eigvalsh(matrix.toarray())[0])
+    return 1.0 - _largest(lambda vector: vector - matrix @ vector, n)  # I - W has no negative eigenvalue
+
+
 def _apply(matrices: list[scipy.sparse.csr_array], vectors: Floats) -> Floats:
     """``(W_k ... W_1 - J) v``; the mean goes first, where nothing is lost to cancellation."""
     vectors = _centred(vectors)

@@ -9,11 +9,14 @@ from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import (
+    D2,
     DPSGD,
     IFCA,
     SCAFFOLD,
+    SGP,
     Averaging,
     Ditto,
+    ExactDiffusion,
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -24,10 +27,13 @@ from p2pfl.algorithms import (
     FedYogi,
     FineTuning,
     Gossip,
+    GradientTracking,
     MultiTask,
     PerFedAvg,
     PFedMe,
     Propagation,
+    QGDSGDm,
+    RobustSGP,
 )
 from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
@@ -39,6 +45,9 @@ ALGORITHMS = {
     "FedAvg": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
     "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
+    "FedAvg, heavy ball": FedAvg(
+        Averaging(GRAPH.peers, SEED, Gossip(3, 0.6, heavy_ball=True), weighted=False),
+    ),
     "D-PSGD": DPSGD(),
     "FedProx": FedProx(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "SCAFFOLD": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
@@ -56,6 +65,12 @@ ALGORITHMS = {
     "multi-task": MultiTask(),
     "propagation": Propagation(PLAIN, alone=3, smoothing=0.7),
     "IFCA": IFCA(PLAIN, LAYOUT, SEED),
+    "gradient tracking": GradientTracking(),
+    "D2": D2(),
+    "exact diffusion": ExactDiffusion(Gossip(2)),
+    "quasi-global momentum": QGDSGDm(),
+    "SGP": SGP(),
+    "running sums": RobustSGP(GRAPH, Layout(("row",), ((42,),))),
 }
 
 

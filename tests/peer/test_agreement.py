@@ -29,6 +29,7 @@ CASES = {
     "FedAvg, all alike": ["learning.weighted=false"],
     "FedAvg, half of the peers": ["learning.fraction=0.5"],
     "FedAvg, Chebyshev": ["gossip.acceleration=chebyshev"],
+    "FedAvg, heavy ball": ["gossip.acceleration=heavy_ball"],
     "FedAvg, one-peer exponential": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "FedAvg, static exponential": ["topology.kind=exponential"],
     "FedAvg, star": ["topology.kind=star"],
@@ -68,6 +69,18 @@ CASES = {
     "D-PSGD": ["learning.algorithm=dpsgd"],
     "D-PSGD, momentum": ["learning.algorithm=dpsgd", "learning.options={momentum=0.9}"],
     "D-PSGD, masks": ["learning.algorithm=dpsgd", "privacy.mode=pairwise"],
+    "gradient tracking, two local steps": ["learning.algorithm=gradient_tracking", "learning.steps=2"],
+    "gradient tracking, masks": ["learning.algorithm=gradient_tracking", "privacy.mode=pairwise"],
+    "D2": ["learning.algorithm=d2"],
+    "D2, masks": ["learning.algorithm=d2", "privacy.mode=pairwise"],
+    "exact diffusion": ["learning.algorithm=exact_diffusion"],
+    "exact diffusion, masks": ["learning.algorithm=exact_diffusion", "privacy.mode=pairwise"],
+    "quasi-global momentum": ["learning.algorithm=qg_dsgdm"],
+    "quasi-global momentum, masks": ["learning.algorithm=qg_dsgdm", "privacy.mode=pairwise"],
+    "gradient push": ["learning.algorithm=sgp", "topology.kind=exponential"],
+    "running sums": ["learning.algorithm=robust_sgp", "topology.kind=exponential"],
+    "running sums, single precision": ["learning.algorithm=robust_sgp", "learning.dtype=float32"],
+    "RelaySGD": ["learning.algorithm=relay_sgd", "topology.kind=path"],
     "D-PSGD, one-peer exponential, masks": [
         "learning.algorithm=dpsgd",
         "privacy.mode=pairwise",
@@ -93,6 +106,8 @@ CASES = {
 
 
 def tolerance(experiment):
+    if experiment.learning.dtype == "float32":
+        return 1e-6
     return TOLERANCE if experiment.privacy.mode == "none" else GRID
 
 
