@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from p2pfl.rows import Rows
+from p2pfl.compression import Coded
+from p2pfl.rows import Rows, narrowed
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,15 @@ class Released:
         Fraction bits of fixed-point rows; ``None`` for floats.
     dtype
         What fixed-point rows become when they are read as numbers.
+    coded
+        The bytes as which the rows travel; ``None`` where they travel as they are.
     """
 
     rows: Rows
     masses: torch.Tensor | None = None
     grid: int | None = None
     dtype: torch.dtype = torch.float32
+    coded: Coded | None = None
 
     @property
     def values(self) -> Rows:
@@ -41,6 +45,10 @@ class Released:
         if self.grid is None:
             return self.rows
         return (self.rows.to(torch.float64) * 2.0**-self.grid).to(self.dtype)  # [R, P]
+
+    def row(self, index: int) -> torch.Tensor:
+        """One row as it travels: its codes, integers as narrow as they fit, or the numbers themselves."""
+        return narrowed(self.rows[index]) if self.coded is None else self.coded.data(index)
 
     def average(self, own: Rows) -> Rows:
         """Rows over masses, ``[R, P]``; where no positive mass was heard, ``own`` stays."""

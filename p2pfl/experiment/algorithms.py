@@ -22,18 +22,23 @@ class Known:
         Whether all peers take part in each round and count alike.
     bare
         Why its rows cannot be hidden, empty where they can.
+    whole
+        Why its rows cannot be compressed although they can be hidden, empty where they can.
     """
 
     place: str
     steps: int | None = None
     everybody: bool = False
     bare: str = ""
+    whole: str = ""
 
 
 ALGORITHMS = {
     "fedavg": Known(".fedavg:FedAvg"),
     "fedsgd": Known(".fedavg:FedAvg"),
     "dpsgd": Known(".dpsgd:DPSGD", steps=1, everybody=True),
+    "choco": Known(".choco:Choco", steps=1, everybody=True),
+    "partial": Known(".partial:PartialSharing", whole="shares another part of the row each round"),
 }
 
 

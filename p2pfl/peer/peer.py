@@ -300,7 +300,7 @@ class Peer:
         plan = self.plan
         masks = self._masks() if plan.masked else None
         return await learn(
-            plan.algorithm,
+            plan.played,
             self._training,
             start(plan.learner, (self.name,)),
             rounds=self.meter.rounds,
@@ -318,6 +318,7 @@ class Peer:
             turns=self.turns,
             round=round,
             patience=self.plan.experiment.transport.patience,
+            zstd=self.plan.zstd,
         )
 
     def _masks(self) -> Masks:

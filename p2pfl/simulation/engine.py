@@ -186,7 +186,9 @@ def play(
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
-        return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults)
+        return StackedNeighbourhood(
+            resolved.weights, round=round, seed=settings.seed, faults=faults, zstd=resolved.zstd
+        )
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
@@ -200,7 +202,7 @@ def play(
             observe(round, state, net)
 
     coroutine = learn(
-        Attending(resolved.algorithm, present=present),
+        Attending(resolved.played, present=present),
         learner,
         start(resolved.learner, names),
         rounds=rounds,

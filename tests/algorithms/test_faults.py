@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip
+from p2pfl.algorithms import DPSGD, Averaging, Choco, Compressed, FedAvg, Gossip, PartialSharing
+from p2pfl.compression import Half
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
@@ -17,6 +18,9 @@ ALGORITHMS = {
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
     "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
     "D-PSGD": DPSGD(),
+    "CHOCO-SGD": Choco(),
+    "FedAvg, float16": Compressed(FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)), Half()),
+    "partial sharing": PartialSharing(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0), SEED, 0.3),
 }
 
 
