@@ -31,6 +31,8 @@ class Released:
         What fixed-point rows become when they are read as numbers.
     coded
         The bytes as which the rows travel; ``None`` where they travel as they are.
+    apart
+        Where the rows are differences: how far, before them, the neighbours' average was from the own row, ``[R, P]``.
     """
 
     rows: Rows
@@ -38,6 +40,7 @@ class Released:
     grid: int | None = None
     dtype: torch.dtype = torch.float32
     coded: Coded | None = None
+    apart: Rows | None = None
 
     @property
     def values(self) -> Rows:
@@ -45,6 +48,11 @@ class Released:
         if self.grid is None:
             return self.rows
         return (self.rows.to(torch.float64) * 2.0**-self.grid).to(self.dtype)  # [R, P]
+
+    @property
+    def level(self) -> Rows:
+        """From what the result of mixing is as far as the own row is from its neighbours' average, ``[R, P]``."""
+        return self.values if self.apart is None else self.values - self.apart
 
     def row(self, index: int) -> torch.Tensor:
         """One row as it travels: its codes, integers as narrow as they fit, or the numbers themselves."""

@@ -114,7 +114,7 @@ class _Few:
             self.copies, self.sums = own, mixed.values
             return mixed
         left, short = coded(self._codec, own - self.copies, at=at)  # [R, P]
-        mixed = await self._net.mix(Released(left, masses, coded=short))
+        mixed = await self._net.mix(Released(left, masses, coded=short, apart=self.sums - self.copies))
         self.copies, self.sums = self.copies + left, self.sums + mixed.values
         if masses is not None and mixed.masses is not None:
             masses = masses + self._gamma * (mixed.masses - masses)

@@ -90,7 +90,7 @@ class LiveNeighbourhood:
             del delivery
             self.link.grant()
         self._close()
-        self.distance = distances(mixed, values).squeeze(-1)  # [1]
+        self.distance = distances(mixed, released.level).squeeze(-1)  # [1]
         return Released(mixed, masses)
 
     async def hear(self, released: Released) -> Heard:

@@ -103,7 +103,7 @@ class StackedNeighbourhood:
         values = released.values
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        self.distance = distances(mixed, values).squeeze(-1)  # [N]
+        self.distance = distances(mixed, released.level).squeeze(-1)  # [N]
         return Released(mixed, masses)
 
     async def hear(self, released: Released) -> Heard:

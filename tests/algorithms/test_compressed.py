@@ -223,6 +223,17 @@ def test_a_simulated_peer_is_charged_what_its_row_takes(codec):
     assert size < 8000
 
 
+def test_the_distance_to_the_neighbours_is_told_of_rows_not_of_differences():
+    rows = torch.randn(8, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    state, told = Gossiping(rows).state, []
+    for round in range(2):
+        told.append(stack(GRAPH, round=round))
+        state = settled(Compressed(averaging(), Quantise(8)).round(state, Gossiping(rows), told[-1], round))
+        copies = state.extra["copies"]
+        apart = (torch.from_numpy(W) @ copies - copies).norm(dim=-1)
+        assert torch.allclose(told[-1].distance, apart)
+
+
 def test_what_is_heard_travels_whole():
     class Hearing:
         async def round(self, state, learner, net, round):
