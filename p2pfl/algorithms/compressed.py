@@ -8,6 +8,7 @@ import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.compression import At, Codec, coded
+from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.rows import Rows
 
@@ -101,7 +102,13 @@ class _Few:
         return await self._net.hear(released)
 
     async def mix(self, released: Released) -> Released:
-        """Mix what is left of the rows."""
+        """Mix what is left of the rows.
+
+        Raises
+        ------
+        RunError
+            They are not those that have been tracked.
+        """
         at = At(self.peers, self._round, self._step)
         self._step += 1
         own, masses = released.values, released.masses
@@ -109,6 +116,11 @@ class _Few:
             left, short = coded(self._codec, own, at=at)  # [R, P]
             mixed = await self._net.mix(Released(left, masses, coded=short))
             return Released(mixed.values + (own - left), mixed.masses)
+        if own.shape != self.copies.shape:
+            raise RunError(
+                f"expected an algorithm that mixes rows of {self.copies.shape[-1]} numbers, got {own.shape[-1]}: only "
+                'whole rows can be compressed so, set compression.name = "none"'
+            )
         if self._whole and not at.step:
             mixed = await self._net.mix(released)
             self.copies, self.sums = own, mixed.values

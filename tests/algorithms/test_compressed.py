@@ -11,8 +11,9 @@ from stacks import RATE, SEED, classifier, play, quadratics, stack, wine
 from test_dpsgd import gradients
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, Choco, Compressed, FedAvg, Gossip, State, start
+from p2pfl.algorithms import DPSGD, Averaging, Choco, Compressed, FedAvg, Gossip, PartialSharing, State, start
 from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
+from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import Faults
 from p2pfl.simulation.engine import Attending, Inline
@@ -246,6 +247,13 @@ def test_what_is_heard_travels_whole():
     net = stack(GRAPH)
     settled(Compressed(Hearing(), TopK(0.1)).round(State(rows, rows), None, net, 0))
     assert net.bytes_out.tolist() == [4] * 8
+
+
+def test_an_algorithm_that_mixes_something_else_than_its_rows_is_told_so():
+    partial = PartialSharing(averaging().average, SEED, share=0.5)
+    learner, _ = classifier(wine(GRAPH.peers), batch=8)
+    with pytest.raises(RunError, match="expected an algorithm that mixes rows of 42 numbers, got 21"):
+        play(Compressed(partial, TopK(0.1)), learner, GRAPH, rounds=1)
 
 
 def test_peers_learn_over_a_tenth_of_the_numbers():
