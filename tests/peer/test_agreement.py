@@ -55,6 +55,7 @@ CASES = {
     "D-PSGD, momentum": ["learning.algorithm=dpsgd", "learning.options={momentum=0.9}"],
     "CHOCO-SGD, QSGD": ["learning.algorithm=choco", "compression.name=qsgd", "compression.levels=7"],
     "CHOCO-SGD, top 10 %": ["learning.algorithm=choco", "compression.name=top_k", "compression.share=0.1"],
+    "CHOCO-SGD, masks": ["learning.algorithm=choco", "privacy.mode=pairwise"],
     "FedAvg, random 20 %": ["compression.name=random_k", "compression.share=0.2", "compression.refresh=2"],
     "FedAvg, 4 bits, squeezed": ["compression.name=quantise", "compression.bits=4", "compression.zstd=true"],
     "FedAvg, bfloat16, a schedule": ["compression.name=bfloat16", *EXPONENTIAL],
