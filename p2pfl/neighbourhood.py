@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from p2pfl.rows import Rows
+from p2pfl.compression import Coded
+from p2pfl.rows import Rows, narrowed
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Released:
         What fixed-point rows become when they are read as numbers.
     chain
         Which release of the round they come from; a live neighbourhood's own note.
+    coded
+        The bytes as which the rows travel; ``None`` where they travel as they are.
+    apart
+        Where the rows are differences: how far, before them, the neighbours' average was from the own row, ``[R, P]``.
     """
 
     rows: Rows
@@ -37,6 +42,8 @@ class Released:
     grid: int | None = None
     dtype: torch.dtype = torch.float32
     chain: int | None = None
+    coded: Coded | None = None
+    apart: Rows | None = None
 
     @property
     def values(self) -> Rows:
@@ -44,6 +51,15 @@ class Released:
         if self.grid is None:
             return self.rows
         return (self.rows.to(torch.float64) * 2.0**-self.grid).to(self.dtype)  # [R, P]
+
+    @property
+    def level(self) -> Rows:
+        """From what the result of mixing is as far as the own row is from its neighbours' average, ``[R, P]``."""
+        return self.values if self.apart is None else self.values - self.apart
+
+    def row(self, index: int) -> torch.Tensor:
+        """One row as it travels: its codes, integers as narrow as they fit, or the numbers themselves."""
+        return narrowed(self.rows[index]) if self.coded is None else self.coded.data(index)
 
     def average(self, own: Rows) -> Rows:
         """Rows over masses, ``[R, P]``; where no positive mass was heard, ``own`` stays."""

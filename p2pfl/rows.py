@@ -100,6 +100,21 @@ def norms(rows: Rows) -> torch.Tensor:
     return lengths
 
 
+def narrowed(row: torch.Tensor) -> torch.Tensor:
+    """An int64 row as int32 where every number fits, else itself."""
+    if row.dtype != torch.int64 or row.numel() == 0:
+        return row
+    low, high = torch.aminmax(row)
+    bounds = torch.iinfo(torch.int32)
+    return row.to(torch.int32) if low >= bounds.min and high <= bounds.max else row
+
+
+def raw(row: torch.Tensor) -> memoryview:
+    """The bytes of a row ``[P]`` as they lie in memory; a view where it is on the CPU."""
+    row = row.detach().cpu().contiguous()
+    return memoryview(row.view(torch.uint8).numpy()) if row.numel() else memoryview(b"")  # type: ignore[arg-type]
+
+
 def scaled(rows: Rows, factor: float) -> Rows:
     """``factor * rows`` in memory that may be written to.
 

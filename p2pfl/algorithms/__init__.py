@@ -2,6 +2,8 @@
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.choco import Choco
+from p2pfl.algorithms.compressed import Compressed
 from p2pfl.algorithms.diffusion import D2, ExactDiffusion
 from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
@@ -16,6 +18,7 @@ from p2pfl.algorithms.gossip import Gossip, maximum
 from p2pfl.algorithms.idle import Idle
 from p2pfl.algorithms.ifca import IFCA
 from p2pfl.algorithms.multitask import MultiTask
+from p2pfl.algorithms.partial import PartialSharing
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.propagation import Propagation
@@ -36,6 +39,8 @@ __all__ = [
     "Algorithm",
     "AsyncLearner",
     "Averaging",
+    "Choco",
+    "Compressed",
     "Ditto",
     "ExactDiffusion",
     "FedAdagrad",
@@ -54,6 +59,7 @@ __all__ = [
     "Idle",
     "MultiTask",
     "PFedMe",
+    "PartialSharing",
     "PerFedAvg",
     "Propagation",
     "QGDSGDm",

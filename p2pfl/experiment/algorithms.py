@@ -24,6 +24,8 @@ class Known:
         Whether its formula takes local steps to be those of plain gradient descent.
     bare
         Why its rows cannot be hidden, empty where they can.
+    whole
+        Why its rows cannot be compressed although they can be hidden, empty where they can.
     """
 
     place: str
@@ -31,6 +33,7 @@ class Known:
     everybody: bool = False
     plain: bool = False
     bare: str = ""
+    whole: str = ""
 
 
 ALGORITHMS = {
@@ -64,6 +67,8 @@ ALGORITHMS = {
     "relay_sgd": Known(
         ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
     ),
+    "choco": Known(".choco:Choco", steps=1, everybody=True),
+    "partial": Known(".partial:PartialSharing", whole="shares another part of the row each round"),
 }
 
 

@@ -16,10 +16,12 @@ import numpy as np
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Averaging, FedAvg, Gossip, Stop
+from p2pfl.algorithms import Algorithm, Averaging, Compressed, FedAvg, Gossip, Stop
+from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.compression import codec
 from p2pfl.experiment.learners import algorithm, learner
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection
@@ -64,6 +66,8 @@ class Plan:
         The exchanges of a round.
     diameter
         Exchanges in which a word of anybody reaches everybody.
+    codec
+        What makes rows small; ``None`` where they travel whole.
     """
 
     experiment: Experiment
@@ -76,6 +80,20 @@ class Plan:
     gossip: Gossip
     diameter: int
     stop: Stop | None
+    codec: Codec | None = None
+
+    @property
+    def played(self) -> Algorithm:
+        """The algorithm, over compressed exchanges where those are asked for."""
+        if self.codec is None:
+            return self.algorithm
+        wanted = self.experiment.compression
+        return Compressed(self.algorithm, self.codec, wanted.gamma, wanted.refresh)
+
+    @property
+    def zstd(self) -> Zstd | None:
+        """What squeezes the bytes of a row; ``None`` where nothing does."""
+        return Zstd() if self.experiment.compression.zstd else None
 
     @property
     def masked(self) -> bool:
@@ -224,6 +242,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         rounds,
         diameter,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
+        codec(experiment, length=trained.layout.size, dtype=trained.dtype, period=topology.period),
     )
 
 

@@ -193,6 +193,38 @@ class Gossip(Section, frozen=True):
     acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
 
 
+class Compression(Section, frozen=True):
+    """How rows are made small; what is lost now is made up for later.
+
+    Attributes
+    ----------
+    name
+        ``none``; ``float16``, ``bfloat16``; or differences from what was sent before: the numbers of largest
+        magnitude (``top_k``), any (``random_k``), or all of them in few bits (``qsgd``, ``quantise``).
+    share
+        Of the numbers (top_k, random_k).
+    levels
+        Of a number's magnitude (qsgd): 7 take 4 bits, 127 take 8.
+    bits
+        Of a number (quantise).
+    gamma
+        How far a peer moves towards what its neighbours have sent; by default what no graph that was
+        tried diverges with: twice the share (top_k), half of it (random_k), 1 where little is lost.
+    refresh
+        Every so many rounds whole rows are sent, which repairs what lost messages have left.
+    zstd
+        Squeeze what is sent without loss; this goes with everything.
+    """
+
+    name: Literal["none", "float16", "bfloat16", "top_k", "random_k", "qsgd", "quantise"] = "none"
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.01
+    levels: Annotated[int, Meta(ge=1, lt=2**15)] = 127
+    bits: Annotated[int, Meta(ge=2, le=8)] = 8
+    gamma: Annotated[float, Meta(gt=0, le=1)] | None = None
+    refresh: Number | None = None
+    zstd: bool = False
+
+
 class Privacy(Section, frozen=True):
     """What hides a peer's update.
 
@@ -330,6 +362,7 @@ class Experiment(Section, frozen=True):
     model: Model = Model()
     learning: Learning = Learning()
     gossip: Gossip = Gossip()
+    compression: Compression = Compression()
     privacy: Privacy = Privacy()
     trust: Trust = Trust()
     transport: Transport = Transport()

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import inspect
 
 from p2pfl.experiment.algorithms import known
-from p2pfl.experiment.schema import LARGEST, Data, Experiment, Learning, Model, Privacy, Section, Topology
+from p2pfl.experiment.schema import LARGEST, Compression, Data, Experiment, Learning, Model, Privacy, Section, Topology
 
 
 def mismatch(message: str, table: Mapping[str, Any]) -> str:
@@ -61,7 +61,7 @@ def idle(experiment: Experiment) -> dict[str, str]:
         found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    return found | _unhidden(experiment)
+    return found | _uncompressed(experiment.compression) | _unhidden(experiment)
 
 
 def _unlearned(experiment: Experiment) -> dict[str, str]:
@@ -118,6 +118,18 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
     if known(experiment.learning.algorithm).everybody:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
+
+
+def _uncompressed(wanted: Compression) -> dict[str, str]:
+    """The keys of ``[compression]`` that change nothing."""
+    tracked = {"top_k", "random_k", "qsgd", "quantise"}
+    used = {"share": {"top_k", "random_k"}, "levels": {"qsgd"}, "bits": {"quantise"}}
+    used |= dict.fromkeys(["gamma", "refresh"], tracked)
+    return {
+        f"compression.{key}": f'compression.name is "{wanted.name}"'
+        for key, names in used.items()
+        if wanted.name not in names and _set(wanted, Compression(), key)
+    }
 
 
 def _set(section: Section, default: Section, key: str) -> bool:

@@ -156,8 +156,11 @@ class Books:
 
     def late(self, partner: str, delivery: Delivery) -> bool:
         """Apply a row that came after its turn; return whether it was early enough for that."""
-        own, row = self.flows.own(delivery.exchange), vector(delivery)
-        if own is None or own.shape != row.shape or abs(delivery.head.mass or 0) > self.heaviest:
+        own = self.flows.own(delivery.exchange)
+        if own is None or delivery.head.codec:  # codes that nobody has kept the key to
+            return False
+        row = vector(delivery)
+        if own.shape != row.shape or abs(delivery.head.mass or 0) > self.heaviest:
             return False
         moved = self.flows.deliver(partner, delivery.exchange, row.astype(own.dtype))
         if moved is not None:

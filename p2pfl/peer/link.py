@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
 from p2pfl.peer.books import Books
@@ -340,9 +341,10 @@ class Link:
         trailer = self.trailers[sender]
         try:
             if len(message) > SLOW:
-                head, row, said = await asyncio.to_thread(read_row, message, trailer=trailer)
+                read = partial(read_row, message, trailer=trailer, largest=self.row_bytes)
+                head, row, said = await asyncio.to_thread(read)
             else:
-                head, row, said = read_row(message, trailer=trailer)
+                head, row, said = read_row(message, trailer=trailer, largest=self.row_bytes)
         except DecodeError:
             self._refuse(sender, "not a row")
             return

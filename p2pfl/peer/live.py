@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from p2pfl.compression import Zstd
+from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Heard, Released, bare
 from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.rows import Rows, distances, scaled
 from p2pfl.topology import Weights
-from p2pfl.wire.rows import encode_row, narrowed
+from p2pfl.wire.rows import encode_row
 
 
 class LiveNeighbourhood:
@@ -33,6 +36,8 @@ class LiveNeighbourhood:
         Seconds without a sign of progress after which a neighbour's weight falls to the own row.
     omegas
         By which the exchanges after a release are combined, see :class:`p2pfl.algorithms.Gossip`.
+    zstd
+        What squeezes the bytes of a row.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class LiveNeighbourhood:
         round: int,
         patience: float,
         omegas: Sequence[float] = (),
+        zstd: Zstd | None = None,
     ) -> None:
         self.link = link
         self.omegas = omegas
@@ -53,6 +59,7 @@ class LiveNeighbourhood:
         self.turns = turns
         self.round = round
         self.patience = patience
+        self.zstd = zstd
         self.step = 0
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
@@ -74,13 +81,13 @@ class LiveNeighbourhood:
         total = self._sum(released)
         weights, order = await self._publish(released)
         for sender in order:
-            delivery = await self._row(sender, length=released.rows.shape[-1], weighted=released.masses is not None)
+            delivery = await self._row(sender, like=released, weighted=released.masses is not None)
             total.add(sender, weights[sender], delivery)
             del delivery
             self.link.grant()
         self._close()
         mixed = total.close()
-        self.distance = distances(mixed.values, released.values).squeeze(-1)  # [1]
+        self.distance = distances(mixed.values, released.level).squeeze(-1)  # [1]
         return mixed
 
     def _sum(self, released: Released) -> Weighted | Conserved:
@@ -107,7 +114,7 @@ class LiveNeighbourhood:
         rows, peers = [released.values], [self.name]
         used = [weights.pop(self.name, 0.0)]
         for sender in order:
-            delivery = await self._row(sender, length=rows[0].shape[-1], weighted=False)
+            delivery = await self._row(sender, like=released, weighted=False)
             if delivery is None:
                 used[0] += weights[sender]
             else:
@@ -132,11 +139,18 @@ class LiveNeighbourhood:
         order = sorted((self.turns[phase][peer], peer) for peer in weights if peer != self.name)
         senders = [peer for _, peer in order]
         self.link.open((self.round, self.step), senders)
-        row = narrowed(released.rows[0])
         mass = None if released.masses is None else float(released.masses[0, 0])
         if self.link.books.news(released=released.grid is not None):
             await self.link.tell()
-        parts = encode_row(row, round=self.round, step=self.step, grid=released.grid, mass=mass)
+        parts = encode_row(
+            released.row(0),
+            round=self.round,
+            step=self.step,
+            grid=released.grid,
+            mass=mass,
+            codec=0 if released.coded is None else released.coded.codec.number,
+            zstd=self.zstd,
+        )
         await self.link.send(parts, phase=phase)
         return weights, senders
 
@@ -145,8 +159,8 @@ class LiveNeighbourhood:
         self.link.grant()
         self.step += 1
 
-    async def _row(self, sender: str, *, length: int, weighted: bool) -> Delivery | None:
-        """The sender's row of this exchange, or None once it is gone or patience has run out."""
+    async def _row(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
+        """The sender's row of this exchange, unpacked; None once it is gone or patience has run out."""
         link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
         start = loop.time()
         link.waiting = True
@@ -169,7 +183,12 @@ class LiveNeighbourhood:
         finally:
             link.waiting = False
             self.seconds_waiting += loop.time() - start
-        fault = self._fault(delivery, length=length, weighted=weighted)
+        fault = self._fault(delivery, like=like, weighted=weighted)
+        if not fault and like.coded is not None:
+            try:
+                delivery = replace(delivery, row=like.coded.read(delivery.row, sender=sender))
+            except DecodeError:
+                fault = "codes"
         if fault:
             link.refused[f"{sender}: {fault}"] += 1
             self._miss(sender)
@@ -181,11 +200,14 @@ class LiveNeighbourhood:
         self.missed.append(sender)
         self.link.books.missed()
 
-    def _fault(self, delivery: Delivery, *, length: int, weighted: bool) -> str:
+    def _fault(self, delivery: Delivery, *, like: Released, weighted: bool) -> str:
         """What is wrong with a row that came, empty if nothing is."""
-        mass = delivery.head.mass
+        mass, coded = delivery.head.mass, like.coded
+        length, codec = (like.rows.shape[-1], 0) if coded is None else (coded.size, coded.codec.number)
         if delivery.row.shape[0] != length or (mass is not None) != weighted:
             return "shape"
+        if delivery.head.codec != codec or (delivery.row.dtype == torch.uint8) != (coded is not None):
+            return "codec"
         return "mass" if mass is not None and abs(mass) > heaviest(len(self.weights[0].peers)) else ""
 
 

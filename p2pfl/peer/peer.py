@@ -249,7 +249,7 @@ class Peer:
         self._state = start(plan.learner, (self.name,))
         try:
             self._state = await learn(
-                plan.algorithm,
+                plan.played,
                 self._training,
                 self._state,
                 rounds=self.meter.rounds,
@@ -285,7 +285,8 @@ class Peer:
             self._uncovered(cover)
         if books.conserving:
             await exchanged(link, books.flows)
-            state = shifted(state, books.remainder(), mass=books.mass)
+            if self.plan.codec is None:  # differences are not rows
+                state = shifted(state, books.remainder(), mass=books.mass)
         return state
 
     def _neighbourhood(self, round: int) -> LiveNeighbourhood:
@@ -297,6 +298,7 @@ class Peer:
             round=round,
             patience=self.plan.experiment.transport.patience,
             omegas=self.plan.gossip.omegas,
+            zstd=self.plan.zstd,
         )
 
     def _masks(self) -> Masks:

@@ -150,7 +150,7 @@ async def paid(
         """Nobody trained."""
 
     after = await learn(
-        plan.algorithm,
+        plan.played,
         Idle(plan.learner),
         replace(state, rows=state.public),
         rounds=range(round + 1, round + 2),

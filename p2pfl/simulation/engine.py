@@ -203,7 +203,9 @@ def play(
     def neighbourhood(round: int) -> StackedNeighbourhood:
         if sums is not None:
             return sums(round)
-        return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults)
+        return StackedNeighbourhood(
+            resolved.weights, round=round, seed=settings.seed, faults=faults, zstd=resolved.zstd
+        )
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
@@ -222,7 +224,7 @@ def play(
             observe(round, state, net)
 
     coroutine = learn(
-        Attending(resolved.algorithm, present=present),
+        Attending(resolved.played, present=present),
         learner,
         start(resolved.learner, names),
         rounds=rounds,

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.compression import Zstd
 from p2pfl.neighbourhood import Heard, Released, bare
-from p2pfl.rows import Rows, distances, draw
+from p2pfl.rows import Rows, distances, draw, raw
 from p2pfl.topology import Weights
 
 
@@ -63,13 +64,24 @@ class StackedNeighbourhood:
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     seed, faults
         What goes wrong, drawn by key.
+    zstd
+        What squeezes the bytes of a row, only to be counted here.
     """
 
-    def __init__(self, weights: Sequence[Weights], *, round: int, seed: int, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        weights: Sequence[Weights],
+        *,
+        round: int,
+        seed: int,
+        faults: Faults | None = None,
+        zstd: Zstd | None = None,
+    ) -> None:
         self.weights = weights
         self.round = round
         self.seed = seed
         self.faults = faults or Faults()
+        self.zstd = zstd
         self.step = 0
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
@@ -91,7 +103,7 @@ class StackedNeighbourhood:
         values = released.values
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        self.distance = distances(mixed, values).squeeze(-1)  # [N]
+        self.distance = distances(mixed, released.level).squeeze(-1)  # [N]
         return Released(mixed, masses)
 
     async def hear(self, released: Released) -> Heard:
@@ -111,19 +123,30 @@ class StackedNeighbourhood:
         weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
         matrix = self.faults.hears(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
-        self.bytes_out += _bytes(released)
+        self.bytes_out += _bytes(released, zstd=self.zstd)
         self.heard += torch.from_numpy(np.diff(matrix.indptr)) - 1
         return matrix
 
 
-def _bytes(released: Released) -> torch.Tensor:
+def _bytes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
     """What a peer's numbers take on the wire, ``[N]``: integers travel in four bytes where they fit."""
+    count = len(released.rows)
+    if zstd is not None:
+        return torch.tensor([_squeezed(released, index, zstd=zstd) for index in range(count)])
+    if released.coded is not None:
+        return torch.full((count,), released.coded.size)
     length = released.rows.shape[-1] * released.rows.element_size()
     if released.grid is None:
-        return torch.full((len(released.rows),), length)
+        return torch.full((count,), length)
     low, high = released.rows.amin(-1), released.rows.amax(-1)  # [N]
     bounds = torch.iinfo(torch.int32)
     return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length)
+
+
+def _squeezed(released: Released, index: int, *, zstd: Zstd) -> int:
+    """What one row takes once it is squeezed; it travels as it is where that is no less."""
+    data = raw(released.row(index))
+    return min(len(data), len(zstd.squeeze(data)))
 
 
 def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:

@@ -15,6 +15,8 @@ from p2pfl.algorithms import (
     SCAFFOLD,
     SGP,
     Averaging,
+    Choco,
+    Compressed,
     Ditto,
     ExactDiffusion,
     FedAdam,
@@ -29,12 +31,14 @@ from p2pfl.algorithms import (
     Gossip,
     GradientTracking,
     MultiTask,
+    PartialSharing,
     PerFedAvg,
     PFedMe,
     Propagation,
     QGDSGDm,
     RobustSGP,
 )
+from p2pfl.compression import Half
 from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
 
@@ -71,6 +75,9 @@ ALGORITHMS = {
     "quasi-global momentum": QGDSGDm(),
     "SGP": SGP(),
     "running sums": RobustSGP(GRAPH, Layout(("row",), ((42,),))),
+    "CHOCO-SGD": Choco(),
+    "FedAvg, float16": Compressed(FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)), Half()),
+    "partial sharing": PartialSharing(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0), SEED, 0.3),
 }
 
 
