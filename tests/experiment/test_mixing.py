@@ -64,7 +64,7 @@ def test_weights_are_those_of_the_graph_unless_others_are_named():
     assert found.facts["weights"] != own.facts["weights"]
     product = np.linalg.multi_dot([each.matrix.toarray() for each in reversed(own.weights)])
     assert abs(product - 1 / 5).max() < 1e-15
-    assert own.steps == 5
+    assert own.gossip.steps == 5
 
 
 def test_pushed_sums_over_their_masses_are_the_mean_of_all(one_way, tmp_path):

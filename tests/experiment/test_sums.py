@@ -213,7 +213,7 @@ def test_the_ring_is_small_where_the_settings_bound_every_row(changes, given, bi
 
 def test_a_tolerance_asks_for_as_many_exchanges_as_without_masks():
     table = {key: value for key, value in TABLE.items() if key != "gossip"}
-    assert plan(read(table, changes=[COMPLETE])).steps == 1
+    assert plan(read(table, changes=[COMPLETE])).gossip.steps == 1
     plain = plan(read(table, changes=["privacy.mode=none", "privacy.noise=0", "privacy.clip=inf"]))
-    with pytest.raises(ExperimentError, match=f"the {plain.steps} exchanges of a round"):
+    with pytest.raises(ExperimentError, match=f"the {plain.gossip.steps} exchanges of a round"):
         plan(read(table))

@@ -354,3 +354,13 @@ def test_rows_of_another_model_are_refused():
     learner = learner_of(mlp())
     with pytest.raises(ModelError, match="rows"):
         learner.fit(torch.zeros(2, 3), peers=PEERS[:2], round=0)
+
+
+def test_equal_rows_on_one_test_set_score_as_each_of_them_alone():
+    learner = learner_of(mlp(), swarm(), rate=0.1)
+    rows = noisy(learner)[:1].repeat(len(PEERS), 1)
+    together = learner.evaluate(rows, peers=PEERS)
+    alone = learner.evaluate(rows[:1], peers=PEERS[:1])
+    assert set(together) == set(alone)
+    for name, scores in together.items():
+        assert torch.equal(scores, alone[name].repeat(len(PEERS)))
