@@ -143,5 +143,5 @@ class Line:
 def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"") -> Hello:
     """One's own hello with a status, signed where there is an identity."""
     facts = me.facts if status == "up" else {}
-    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers)
+    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers, rounds=me.rounds, attempt=me.attempt)
     return hello if identity is None else hello.signed(identity, swarm=swarm)

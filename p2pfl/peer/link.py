@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
 from p2pfl.peer.books import Books
+from p2pfl.peer.checkpoint import REACH
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
@@ -46,6 +47,10 @@ class News:
         await self._event.wait()
 
 
+async def _nothing() -> None:
+    """Nothing need be kept."""
+
+
 class Link:
     """The shell around one peer's streams.
 
@@ -69,6 +74,12 @@ class Link:
     ----------
     books
         What is applied of partners' rows and masks; they are told.
+    durable
+        Awaited before anything is said that must not be forgotten.
+    first
+        The first round that this life takes part in; ``None`` until it is known.
+    entered, places
+        By neighbour: the same of its present life, and where it is.
     """
 
     def __init__(
@@ -96,6 +107,7 @@ class Link:
         self.most_held = 0
         self.waiting = False
         self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
+        self._keys: dict[str, bytes] = {}  # by neighbour: of its last life
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         size = max(256, min(chunk, line.channel.limit) - HEAD)
         life, end = self.me.incarnation, line.trailer(self.me)
@@ -105,6 +117,11 @@ class Link:
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         mailbox.large = row_bytes > self.window * size
         mailbox.period = topology.period
+        self.durable: Callable[[], Awaitable[None]] = _nothing
+        self.first: int | None = None
+        self.entered: dict[str, int] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        self._recent: list[tuple[tuple[int, int], int, Sequence[bytes | memoryview]]] = []  # of the present round
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._echo = asyncio.Event()
@@ -156,16 +173,44 @@ class Link:
         """
         try:
             async with asyncio.timeout(within):
-                while self.membership.absent or not self._acquainted():
+                while not self._gathered():
                     await self.news.wait()
         except TimeoutError:
-            if not self.membership.complete(quorum=quorum):
+            if not self.running and not self.membership.complete(quorum=quorum):
                 why = "".join(f"; {sentence}" for sentence in self.membership.refused.values())
                 raise PeerError(
                     f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
                     f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
                 ) from None
+
+    @property
+    def running(self) -> bool:
+        """Whether a neighbour goes on without us, or did."""
+        return any(place > (self.entered[peer], 0) for peer, place in self.places.items())
+
+    def _gathered(self) -> bool:
+        """Whether all have come whom there is reason to wait for."""
+        membership = self.membership
+        if not self._acquainted() or membership.greeted > membership.present:
+            return False
+        told = {peer for peer, _ in self.inboxes} & membership.present <= self.places.keys()
+        if self.running:  # who is not there now comes late, too
+            return told
+        resumed = any(membership.up[peer].rounds for peer in membership.present)
+        return not membership.absent and (told or bool(self.me.rounds) or not resumed)
+
+    def begin(self, first: int) -> None:
+        """Take part from this round on."""
         self.membership.begun = True
+        self.first = first
+        self.mailbox.open((first, 0), ())
+        self._pulse()
+
+    def expects(self, peer: str, round: int) -> bool:
+        """Whether a neighbour's rows of a round will come."""
+        if peer in self.membership.returning:
+            return True  # until it says where it goes on
+        return peer in self.membership.present and self.entered.get(peer, round + 1) <= round
 
     def _acquainted(self) -> bool:
         """Whether all who are there can read us, and we them."""
@@ -193,7 +238,13 @@ class Link:
 
         A large row waits until the one before has arrived everywhere and its memory is free.
         """
-        outbox = self.outboxes[phase]
+        outbox, exchange = self.outboxes[phase], self.mailbox.exchange
+        await self.durable()
+        if not self.mailbox.large:
+            self._recent = [each for each in self._recent if each[0][0] == exchange[0]]
+            self._recent.append((exchange, phase, parts))
+            if len(self._recent) > REACH + 1:  # not all of the round can be said again
+                self._recent.clear()
         while outbox.unsent or (self.mailbox.large and not outbox.idle):
             await self.news.wait()
         outbox.put(parts)
@@ -267,6 +318,9 @@ class Link:
         if not self.membership.trusts(hello):
             self._refuse(hello.peer, "not trusted")
             return
+        if self._said and hello.peer == self.me.peer and hello.status == "dead":
+            self._mourned(hello)
+            return
         if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
             self._namesake = hello  # retained: alive, or what is left of an earlier life
             return
@@ -281,12 +335,32 @@ class Link:
             return
         if hello.peer not in self.membership.greeted:
             self._part(hello.peer)
-        elif self.line.envelope is None:
+        else:
+            self._greet(hello)
+        self.news.tell()
+
+    def _mourned(self, hello: Hello) -> None:
+        """Say that we live, where the broker noticed only now that an earlier life has ended."""
+        if hello.incarnation < self.me.incarnation and self._tasks is not None:
+            self._tasks.create_task(self.line.say("up"))
+
+    def _greet(self, hello: Hello) -> None:
+        """Begin with a neighbour that came, or came again."""
+        if hello.peer in self.trailers:
+            self._part(hello.peer)
+            self._renew(hello.peer)
+        if self.line.envelope is None:
             self._join(hello.peer)
         else:
             self.line.envelope.meet(hello)
             self._post(f"in/{hello.peer}", self.line.envelope.handover(hello.peer))
-        self.news.tell()
+
+    def _renew(self, peer: str) -> None:
+        """Make room for a neighbour's next life."""
+        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
+        self.mailbox.forget(peer)
+        for known in (self.trailers, self.entered, self.places, self.progress, self.patient):
+            known.pop(peer, None)
 
     def _part(self, peer: str) -> None:
         """Wait no longer for a neighbour that went."""
@@ -297,6 +371,7 @@ class Link:
     def _exclude(self, peer: str) -> None:
         """Have nothing to do any more with a neighbour that contradicts itself."""
         self.membership.gone.add(peer)
+        self.membership.excluded.add(peer)
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
         self._part(peer)
 
@@ -306,6 +381,11 @@ class Link:
         hello = self.membership.up[peer]
         self.trailers[hello.peer] = self.line.trailer(hello)
         self.mailbox.know(hello.peer)
+        anew = self._keys.get(hello.peer, hello.key) != hello.key
+        self._keys[hello.peer] = hello.key
+        self.books.begin(hello.peer, anew=anew)
+        if not self.membership.begun:
+            self.entered[hello.peer] = 0  # as far as is known
         self.progress[hello.peer] = asyncio.get_running_loop().time()
         for outbox in self.outboxes:
             topology = self.topology.at(outbox.phase)
@@ -314,7 +394,19 @@ class Link:
             if hello.peer in topology.hears(self.me.peer):
                 inbox = Inbox(hello.incarnation, self.window, self.row_bytes, phase=outbox.phase, widest=outbox.chunk)
                 self.inboxes[hello.peer, outbox.phase] = inbox
+        if not any(place[0] == peer for place in self.inboxes):
+            self.entered[peer] = 0  # no pulse of it will tell
         self.grant()
+        if self.membership.begun:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Say again what was said in this round, if it is not much, and where we are: somebody comes late."""
+        for outbox in self.outboxes:
+            if self._recent and not self._recent[0][0][1]:
+                outbox.again([parts for _, phase, parts in self._recent if phase == outbox.phase])
+                self._pump(outbox)
+        self._pulse()
 
     async def _chunk(self, sender: str, chunk: Chunk) -> None:
         inbox = self.inboxes[sender, chunk.phase]
@@ -359,7 +451,9 @@ class Link:
     async def tell(self) -> None:
         """Tell all partners what is applied of their rows and masks."""
         if self.books.kept:
-            await self.line.tell(self.books.account(self.me.incarnation))
+            account = self.books.account(self.me.incarnation)
+            await self.durable()
+            await self.line.tell(account)
 
     def _told(self, sender: str, account: Account) -> None:
         if not self.line.told(self.membership.up[sender], account):
@@ -383,6 +477,10 @@ class Link:
         inbox = self.inboxes[sender, pulse.phase]
         if pulse.incarnation != inbox.incarnation:
             return
+        if pulse.first is not None:
+            self.entered[sender] = pulse.first
+            self.places[sender] = max((pulse.round, pulse.step), self.places.get(sender, (0, 0)))
+            self.membership.returning.discard(sender)
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
             self.patient[sender] = asyncio.get_running_loop().time()
         given_up = inbox.next < pulse.tail  # the acknowledgement tells the sender that we live
@@ -448,6 +546,13 @@ class Link:
         for outbox in self.outboxes:
             if not outbox.idle or outbox.phase == current:
                 pulse = Pulse(
-                    self.me.incarnation, outbox.phase, outbox.tail, outbox.head, round, step, waiting=self.waiting
+                    self.me.incarnation,
+                    outbox.phase,
+                    outbox.tail,
+                    outbox.head,
+                    round,
+                    step,
+                    waiting=self.waiting,
+                    first=self.first,
                 )
                 self._post(f"pub/{outbox.phase}", pulse)

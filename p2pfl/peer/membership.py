@@ -26,6 +26,10 @@ class Membership:
     up, proven, gone
         The last hello of each neighbour; who of them has shown that it lives, as anybody can repeat
         the signed hello of an earlier life; who of them went, or was excluded.
+    returning
+        Who came again before anybody noticed that it was gone, and has not said yet where it goes on.
+    excluded
+        Who went because it contradicted itself, and may not come again.
     begun
         Whether learning has, after which nobody can come first any more.
     """
@@ -38,6 +42,8 @@ class Membership:
     up: dict[str, Hello] = field(default_factory=dict)
     proven: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+    returning: set[str] = field(default_factory=set)
+    excluded: set[str] = field(default_factory=set)
     begun: bool = False
 
     def hear(self, hello: Hello) -> bool:
@@ -60,6 +66,7 @@ class Membership:
         if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
             return False  # the will of an earlier life
         self.gone.add(hello.peer)
+        self.returning.discard(hello.peer)
         return True
 
     def _namesake(self, hello: Hello) -> bool:
@@ -73,11 +80,11 @@ class Membership:
 
     def _came(self, hello: Hello) -> bool:
         known = self.up.get(hello.peer)
-        if known is not None and known.incarnation >= hello.incarnation:
+        if hello.peer in self.excluded or (known is not None and known.incarnation >= hello.incarnation):
             return False
-        if hello.peer in self.proven:  # it restarted; this run goes on without it
-            self.gone.add(hello.peer)
-            return True
+        if hello.peer in self.present:
+            self.returning.add(hello.peer)
+        self.proven.discard(hello.peer)  # it is to show that it lives, in this life too
         self.up[hello.peer] = hello
         self.gone.discard(hello.peer)
         if self.trust is None:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
-from p2pfl.identity import KEY_BYTES, Identity
+from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
-from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, main
+from p2pfl.peer.checkpoint import common
+from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, earlier, main
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
@@ -38,11 +39,19 @@ class _Swarm:
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     pipes: dict[Connection, str] = field(default_factory=dict)
 
-    def start(self, experiment: Experiment, names: tuple[str, ...], *, url: str, folder: Path) -> None:
+    def start(
+        self,
+        experiment: Experiment,
+        names: tuple[str, ...],
+        *,
+        url: str,
+        folder: Path,
+        resume: tuple[int | None] | None,
+    ) -> None:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
         threads = max(1, (os.cpu_count() or 1) // len(names))
-        drawn = _keys(names) if experiment.trust == schema.Trust() else {}
+        roster = _roster(names, folder / "keys") if experiment.trust == schema.Trust() else None
         table = plain(experiment)
         for name in names:
             ours, theirs = context.Pipe()
@@ -51,7 +60,8 @@ class _Swarm:
                 "url": url,
                 "folder": str(folder),
                 "threads": threads,
-                "keys": drawn.get(name),
+                "roster": roster,
+                "resume": resume,
                 "pipe": theirs,
             }
             process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
@@ -99,11 +109,13 @@ class _Swarm:
         self.pipes.clear()
 
 
-def _keys(names: tuple[str, ...]) -> dict[str, tuple[bytes, dict[str, bytes]]]:
-    """A fresh identity for each peer of a run, and the roster of all."""
-    private = {name: secrets.token_bytes(KEY_BYTES) for name in names}
-    roster = {name: Identity(key).public for name, key in private.items()}
-    return {name: (key, roster) for name, key in private.items()}
+def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
+    """The public keys of all; each peer's own is made in the folder, unless it is there."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        if not (folder / f"{name}.pem").exists():
+            Identity.generate(SecretSource(), peer=name).save(folder / f"{name}.pem")
+    return {name: Identity.load(folder / f"{name}.pem").public for name in names}
 
 
 def run(
@@ -112,6 +124,7 @@ def run(
     folder: Path,
     resolved: Plan | None = None,
     observe: Callable[[Event], None] | None = None,
+    resume: bool = False,
 ) -> Run:
     """Spawn every peer of an experiment on this machine and wait for them.
 
@@ -125,6 +138,8 @@ def run(
         The experiment's plan, where it is at hand.
     observe
         Called with everything the peers say.
+    resume
+        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint.
 
     Raises
     ------
@@ -141,10 +156,16 @@ def run(
             url = stack.enter_context(embedded()).url
         else:
             asyncio.run(_reach(experiment, url=url))
-        result = stack.enter_context(Run(experiment, folder=folder))
+        names = resolved.topology.peers
+        tell = observe or (lambda _event: None)
+        left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
+        together = (common(each.rounds for each in left.values()),) if resume else None
+        begin = {name: max(each.at(*together).rounds) for name, each in left.items()} if together else {}
+        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder)
+        result = stack.enter_context(opened)
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, resolved.topology.peers, url=url, folder=folder)
+        swarm.start(resolved.pinned, names, url=url, folder=folder, resume=together)
         done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()

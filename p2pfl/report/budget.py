@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -113,6 +113,8 @@ class Meter:
         Whose releases are counted.
     run
         Names this run in the budget's file.
+    earlier
+        What earlier lives in this run have spent, for where there is no such file.
 
     Raises
     ------
@@ -120,11 +122,13 @@ class Meter:
         If nothing is left of the budget.
     """
 
-    def __init__(self, plan: Plan, peers: Sequence[str], *, run: str) -> None:
+    def __init__(
+        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[Cost, int] | None = None
+    ) -> None:
         self._peers = tuple(peers)
         self._run = run
         self._budget = Budget.of(plan.experiment) if plan.protection.claimed else None
-        self.protection = plan.protection
+        self.protection = plan.protection.after(Counter(earlier)) if earlier else plan.protection
         if self._budget is not None:
             before = self._budget.before(peers, delta=plan.experiment.privacy.delta)
             self.protection = plan.protection.after(before)
@@ -133,12 +137,23 @@ class Meter:
                     f"expected privacy.epsilon = {plan.experiment.privacy.epsilon} to allow one round more, got "
                     f"{self.protection.spent({}):.3g} spent already by {self._budget.path}: raise it, or stop here"
                 )
+        self._earlier = Counter(earlier or {})
         self._costs: Counter[Cost] = Counter()
 
     @property
     def rounds(self) -> range:
         """The rounds that the budget allows."""
-        return range(self.protection.affordable if self.protection.claimed else self.protection.rounds)
+        return self.since(0)
+
+    def since(self, first: int) -> range:
+        """Those that it allows from a round on."""
+        rounds = self.protection.rounds
+        return range(first, min(rounds, first + self.protection.affordable) if self.protection.claimed else rounds)
+
+    @property
+    def costs(self) -> Counter[Cost]:
+        """What all lives in this run have spent."""
+        return self._earlier + self._costs
 
     def charge(self, round: int, *, whole: bool) -> None:
         """Count a release before it is sent; ``whole`` unless somebody to share masks with is missing.

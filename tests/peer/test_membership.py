@@ -63,9 +63,27 @@ def test_a_stranger_is_ignored(membership):
     assert not membership.hear(hello("mallory"))
 
 
-def test_a_neighbour_that_restarts_is_gone_for_this_run(membership):
+def test_a_neighbour_that_restarts_before_it_was_missed_is_awaited_until_it_says_where_it_goes_on(membership):
     membership.hear(hello(incarnation=5))
     assert membership.hear(hello(incarnation=6))
+    assert membership.present == membership.returning == {"bob"}
+    assert membership.hear(hello(incarnation=6, status="dead"))
+    assert not membership.returning
+
+
+def test_a_neighbour_that_restarts_after_it_was_missed_is_not_awaited(membership):
+    membership.hear(hello(incarnation=5))
+    membership.hear(hello(incarnation=5, status="dead"))
+    assert membership.hear(hello(incarnation=6))
+    assert membership.present == {"bob"}
+    assert not membership.returning
+
+
+def test_one_that_was_excluded_may_not_come_again(membership):
+    membership.hear(hello(incarnation=5))
+    membership.gone.add("bob")
+    membership.excluded.add("bob")
+    assert not membership.hear(hello(incarnation=6))
     assert membership.present == frozenset()
 
 
