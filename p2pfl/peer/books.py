@@ -183,6 +183,11 @@ class Books:
         """Whether there is anything to tell."""
         return bool(self.flows.partners | self.masks.partners)
 
+    @property
+    def told(self) -> frozenset[str]:
+        """Partners whose account has come, in their present life."""
+        return frozenset(self._last)
+
     # ------------------------------------------------------------------ checkpoints
 
     def page(self) -> tuple[Page, Rows]:

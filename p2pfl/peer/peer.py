@@ -37,7 +37,7 @@ from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
+from p2pfl.peer.settling import Cover, compared, exchanged, left, paid, shifted
 from p2pfl.peer.threads import Threaded, Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
@@ -159,6 +159,7 @@ class Peer:
         self._training = Threaded(plan.learner)
         self._hidden = -1  # the last round of which something hidden may have left
         self._saving: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
         self._link: Link | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -252,8 +253,8 @@ class Peer:
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
-            if self._saving is not None:
-                await asyncio.gather(self._saving, return_exceptions=True)
+            writing = [task for task in (self._saving, self._noting) if task is not None]
+            await asyncio.gather(*writing, return_exceptions=True)  # a next life is to find them ended
         self.phase = "done"
         return state
 
@@ -308,6 +309,9 @@ class Peer:
         link.begin(first)
         if self.store is not None:
             await asyncio.to_thread(self.store.back, from_)
+        if not link.running and journal is not None:
+            resumed = frozenset(hello.peer for hello in there if hello.rounds)
+            await compared(link, resumed & link.books.masks.partners)
         if first > from_:
             self._say(f"the others are ahead: it comes back in round {first + 1}, from where they are then")
         return chosen, first
@@ -419,14 +423,15 @@ class Peer:
         """Wait until a later life could go on from here: nothing is said before."""
         if self.store is None:
             return
-        saving, self._saving = self._saving, None
-        if saving is not None:
-            await saving
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
+            self._saving = None
         masks, spent = self.link.books.masks.journal(), self.meter.costs
         now = self.journal.after(round=self._hidden, masks=masks, spent=spent)
         if now != self.journal and (self._hidden >= 0 or masks.notes):
             self.journal = now
-            await asyncio.to_thread(self.store.note, now)
+            self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
+            await asyncio.shield(self._noting)
 
     def _uncovered(self, cover: Cover) -> None:
         """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
