@@ -20,7 +20,17 @@ ROOMS = {
     "privacy": {"errors", "rows", "topology", "identity", "neighbourhood"},
     "wire": {"errors", "rows", "identity"},
     "transport": {"errors"},
-    "experiment": {"errors", "rows", "topology", "data", "identity", "learning", "algorithms", "privacy"},
+    "experiment": {
+        "errors",
+        "rows",
+        "topology",
+        "data",
+        "identity",
+        "learning",
+        "algorithms",
+        "privacy",
+        "neighbourhood",
+    },
     "report": {"errors", "files", "rows", "learning", "privacy", "experiment", "algorithms"},
 }
 BELOW = {*ROOMS}

@@ -66,7 +66,7 @@ def peer(options: argparse.Namespace) -> int:
             if isinstance(event, Record):
                 own.record([event])
             elif isinstance(event, Done):
-                summary["scores"] = event.scores
+                summary["scores"], summary["common"] = event.scores, event.common
             lines.observe(event)
 
         until_interrupted(live(resolved, options.name, url=url, folder=folder, owned=owned, tell=tell))

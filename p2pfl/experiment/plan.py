@@ -182,6 +182,8 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
     trained = learner(experiment, federation)
     _check_hiding(experiment)
+    if experiment.data.scale:
+        check_scale(experiment)
     hidden = protection(
         experiment.privacy,
         topology,
@@ -201,7 +203,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         _algorithm(experiment, topology, weights, trained, mean_samples=mean_samples, gossip=Gossip(steps, rho)),
         hidden,
         steps,
-        None if experiment.learning.stop is None else Stop(experiment.learning.stop, _flood(topology)),
+        None if experiment.learning.stop is None else Stop(experiment.learning.stop, flood(topology)),
     )
 
 
@@ -333,7 +335,7 @@ def _algorithm(
         gossip,
         weighted=learning.weighted,
         mean_samples=mean_samples,
-        diameter=_flood(topology),
+        diameter=flood(topology),
         fraction=learning.fraction,
     )
     given = {
@@ -356,7 +358,25 @@ def _check_hiding(experiment: Experiment) -> None:
         )
 
 
-def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
+def check_scale(experiment: Experiment) -> None:
+    """Exact statistics are covered by no guarantee, and by private noise alone they are not hidden."""
+    privacy = experiment.privacy
+    if claims(experiment) or privacy.mode == "independent":
+        key = "learning.example_noise" if experiment.learning.example_noise else f'privacy.mode = "{privacy.mode}"'
+        raise ExperimentError(
+            "data.scale: expected no private noise, whose guarantee does not cover the exact statistics of the "
+            f"features, got {key} with it: scale the features by known bounds instead, or leave the noise out"
+        )
+
+
+def claims(experiment: Experiment) -> bool:
+    """Whether differential privacy is asked for, of peers or of samples."""
+    privacy = experiment.privacy
+    noisy = privacy.mode != "none" and (privacy.noise > 0 or privacy.epsilon is not None)
+    return noisy or experiment.learning.example_noise > 0
+
+
+def flood(topology: graphs.Topology | graphs.Schedule) -> int:
     """Exchanges after which everybody has heard from everybody, from whichever phase they begin."""
     if isinstance(topology, graphs.Topology):
         return graphs.diameter(topology)

@@ -30,6 +30,8 @@ class LiveNeighbourhood:
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     patience
         Seconds without a sign of progress after which a neighbour's weight falls to the own row.
+    step
+        The round's exchanges so far.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class LiveNeighbourhood:
         turns: Sequence[dict[str, int]],
         round: int,
         patience: float,
+        step: int = 0,
     ) -> None:
         self.link = link
         self.name = link.me.peer
@@ -47,7 +50,7 @@ class LiveNeighbourhood:
         self.turns = turns
         self.round = round
         self.patience = patience
-        self.step = 0
+        self.step = step
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
         self.missed: list[str] = []

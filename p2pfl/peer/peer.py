@@ -12,9 +12,10 @@ from typing import Self
 
 import torch
 
-from p2pfl.algorithms import State, learn, start
+from p2pfl.algorithms import State, Statistics, learn, start
 from p2pfl.errors import P2PFLError, RunError
 from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
@@ -195,6 +196,10 @@ class Peer:
         self.mailbox = Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
+        self.statistics: Statistics | None = None
+        self.common: dict[str, float] | None = None
+        self._opening = Agreement(plan, self.source).opening
+        self._last = 0
         self._training = Threaded(plan.learner)
         self._stack = AsyncExitStack()
         self._link: Link | None = None
@@ -225,6 +230,11 @@ class Peer:
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
+        largest = row_bytes(self.plan.learner.layout.size, dtype)
+        if self._opening or self.plan.experiment.learning.consensus:
+            dataset = self.plan.federation.dataset
+            sums = 8 + (dataset.classes or 0) + dataset.features[0].numel() + len(self.plan.experiment.learning.metrics)
+            largest = max(largest, row_bytes(sums, torch.float64))
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -235,7 +245,7 @@ class Peer:
                 membership=self.membership,
                 mailbox=self.mailbox,
                 topology=self.plan.topology,
-                row_bytes=row_bytes(self.plan.learner.layout.size, dtype),
+                row_bytes=largest,
                 chunk=settings.chunk,
                 patience=settings.patience,
             )
@@ -297,9 +307,11 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     async def _rounds(self) -> State:
+        masks = self._masks() if self.plan.masked else None
+        if self._opening:
+            await self._open(masks)
         plan = self.plan
-        masks = self._masks() if plan.masked else None
-        return await learn(
+        state = await learn(
             plan.algorithm,
             self._training,
             start(plan.learner, (self.name,)),
@@ -309,15 +321,44 @@ class Peer:
             observe=self._after,
             stop=plan.stop,
         )
+        return await self._close(state, masks) if plan.experiment.learning.consensus else state
 
-    def _neighbourhood(self, round: int) -> LiveNeighbourhood:
+    async def _open(self, masks: Masks | None) -> None:
+        """Agree with all peers on the statistics of the features, and scale our own by them."""
+        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(0, step=0)
+        self.plan, self.statistics = await agreement.open(agreement.blind(net, self._among(masks), phase=OPENING))
+        if net.missed:
+            raise RunError(
+                "expected all neighbours to stay while everybody agrees on the statistics of the features, got nothing "
+                f"from {', '.join(sorted({*net.missed}))}: start the run again"
+            )
+        self._training.learner = self.plan.learner
+
+    async def _close(self, state: State, masks: Masks | None) -> State:
+        """Agree with all peers on one model, and on what it scores on everybody's test data."""
+        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(self._last + 1)
+        state = await agreement.settle(net, state)
+        scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
+        if scored and agreement.scored:
+            self.common = await agreement.score(agreement.blind(net, self._among(masks), phase=CLOSING), scored)
+        if net.missed:
+            self.common = None
+            if self.notice is not None:
+                gone = ", ".join(sorted({*net.missed}))
+                self.notice(Notice(self.name, f"no consensus: nothing came from {gone}, so models may differ"))
+        return state
+
+    def _neighbourhood(self, round: int, *, step: int | None = None) -> LiveNeighbourhood:
         self._training.seconds = 0.0
+        if step is None:
+            step = 0 if round else self._opening
         return LiveNeighbourhood(
             self.link,
             weights=self.plan.weights,
             turns=self.turns,
             round=round,
             patience=self.plan.experiment.transport.patience,
+            step=step,
         )
 
     def _masks(self) -> Masks:
@@ -330,9 +371,8 @@ class Peer:
     def _private(self, net: LiveNeighbourhood, masks: Masks | None, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there now."""
         whole = True
+        masks = self._among(masks)
         if masks is not None and self.membership.neighbours:
-            partners = {peer for edge in masks.secrets for peer in edge}
-            masks = masks.among({self.name, *self.membership.present & partners})
             whole = masks.topology.neighbours(self.name) == self.plan.protection.graph.neighbours(self.name)
         hidden = private(
             net,
@@ -344,7 +384,15 @@ class Peer:
         )
         return net if hidden is net else Unhurried(hidden)
 
+    def _among(self, masks: Masks | None) -> Masks | None:
+        """The masks shared with those that are there."""
+        if masks is None or not self.membership.neighbours:
+            return masks
+        partners = {peer for edge in masks.secrets for peer in edge}
+        return masks.among({self.name, *self.membership.present & partners})
+
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
+        self._last = round
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
         report = state.report
         record = Record(

@@ -47,6 +47,7 @@ def summarise(
     records: Sequence[Record],
     seconds: Durations,
     memory: int | None = None,
+    agreed: Mapping[str, Any] | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
     """The content of ``summary.json``, the same keys for ``run`` and ``simulate``.
@@ -63,6 +64,8 @@ def summarise(
         How long it took.
     memory
         Private memory of a peer in bytes, where each has its own process.
+    agreed
+        What all peers agreed on: ``statistics`` of the features, and what the ``common`` model scores.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
@@ -83,6 +86,7 @@ def summarise(
         "alone": None if single is None else _mean(list(single.values())),
         "together": _mean([value for value in score.values() if value is not None]) if scored else None,
         "pooled": pooled,
+        "common": (agreed or {}).get("common"),
         "per_peer": {
             peer: {"alone": None if single is None else single[peer], "together": score[peer]} for peer in peers
         },
@@ -93,6 +97,7 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
+        "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(
             plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds
         ),

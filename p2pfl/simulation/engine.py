@@ -12,6 +12,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.experiment import Experiment, Plan, plan, read
+from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
 from p2pfl.identity import SeededSource, Source
 from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Neighbourhood, settled
@@ -115,17 +116,27 @@ def simulate(
     resolved = resolved.drawing(source)
     run = Run(settings, folder=folder)
     first = time.perf_counter()
-    with run:
-        state, training = _recorded(resolved, run, source, observe)
-    last = time.perf_counter()
     names = resolved.topology.peers
+    sent = torch.zeros(len(names), dtype=torch.int64)
+    agreed: dict[str, Any] = {"statistics": None, "common": None}
+    with run:
+        if settings.data.scale:
+            resolved, agreed["statistics"] = _open(resolved, source, sent=sent)
+        state, training = _recorded(resolved, run, source, observe, sent=sent)
+        if settings.learning.consensus:
+            state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)
+    last = time.perf_counter()
+    found = agreed["statistics"] or {}
+    scale = {f"scale.{key}": torch.tensor(found[key]) for key in ("mean", "deviation") if key in found}
     for index, name in enumerate(names):
-        tensors = {key: value[index] for key, value in state.tensors().items()}
+        tensors = scale | {key: value[index] for key, value in state.tensors().items()}
         run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
     final = resolved.learner.evaluate(state.rows, peers=names)
     together = {name: scores(final, index) for index, name in enumerate(names)}
     seconds = Durations(start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=training)
-    run.finish(summarise(resolved, together=together, records=run.metrics, seconds=seconds, baselines=baselines))
+    run.finish(
+        summarise(resolved, together=together, records=run.metrics, seconds=seconds, agreed=agreed, baselines=baselines)
+    )
     return run
 
 
@@ -185,8 +196,11 @@ def play(
 
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
 
+    opening = Agreement(resolved, source).opening
+
     def neighbourhood(round: int) -> StackedNeighbourhood:
-        return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults)
+        step = 0 if round else opening
+        return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults, step=step)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
@@ -212,13 +226,39 @@ def play(
     return settled(coroutine), learner.seconds
 
 
+def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, dict[str, Any]]:
+    """What peers agree on before the first round; they wait for one another, so nothing goes wrong in it."""
+    agreement = Agreement(resolved, source)
+    net = StackedNeighbourhood(resolved.weights, round=0, seed=resolved.experiment.seed)
+    masks = _masks(resolved, source) if resolved.masked else None
+    scaled, found = settled(agreement.open(agreement.blind(net, masks, phase=OPENING)))
+    sent.add_(net.bytes_out)
+    return scaled, told(found)
+
+
+def _close(resolved: Plan, source: Source, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
+    """One model for all, and its score on everybody's test data, where that may be told."""
+    agreement = Agreement(resolved, source)
+    net = StackedNeighbourhood(resolved.weights, round=round, seed=resolved.experiment.seed)
+    masks = _masks(resolved, source) if resolved.masked else None
+    state = settled(agreement.settle(net, state))
+    scored = resolved.learner.evaluate(state.rows, peers=net.peers)
+    if not scored or not agreement.scored:
+        return state, None
+    return state, settled(agreement.score(agreement.blind(net, masks, phase=CLOSING), scored))
+
+
 def _recorded(
-    resolved: Plan, run: Run, source: Source, observe: Callable[[list[Record]], None] | None
+    resolved: Plan,
+    run: Run,
+    source: Source,
+    observe: Callable[[list[Record]], None] | None,
+    *,
+    sent: torch.Tensor,
 ) -> tuple[State, float]:
     """All rounds that the budget allows, recorded."""
     names = resolved.topology.peers
     meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
-    sent = torch.zeros(len(names), dtype=torch.int64)
 
     def record(round: int, state: State, net: StackedNeighbourhood) -> None:
         sent.add_(net.bytes_out)

@@ -63,14 +63,18 @@ class StackedNeighbourhood:
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     seed, faults
         What goes wrong, drawn by key.
+    step
+        The round's exchanges so far.
     """
 
-    def __init__(self, weights: Sequence[Weights], *, round: int, seed: int, faults: Faults | None = None) -> None:
+    def __init__(
+        self, weights: Sequence[Weights], *, round: int, seed: int, faults: Faults | None = None, step: int = 0
+    ) -> None:
         self.weights = weights
         self.round = round
         self.seed = seed
         self.faults = faults or Faults()
-        self.step = 0
+        self.step = step
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
         self.distance = torch.zeros(len(self.peers), dtype=torch.float64)
