@@ -28,7 +28,7 @@ from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, distances
 from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.envelope import Envelope
@@ -42,6 +42,7 @@ class Threaded:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self.seconds = 0.0
+        self.update: float | None = None  # how far the last training moved the row
 
     async def fit(
         self,
@@ -58,6 +59,7 @@ class Threaded:
         fitted = await asyncio.to_thread(
             self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
         )
+        self.update = float(distances(fitted.rows, rows)[0, 0])
         self.seconds += time.perf_counter() - begun
         return fitted
 
@@ -408,6 +410,7 @@ class Peer:
             heard=int(net.heard[0]),
             missed=net.missed,
             privacy_spent=await asyncio.to_thread(lambda: self.meter.spent),
+            update=self._training.update,
         )
         if self.observe is not None:
             self.observe(record, state)

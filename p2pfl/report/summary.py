@@ -14,6 +14,7 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
+from p2pfl.report.advice import advice
 from p2pfl.report.run import Record
 from p2pfl.rows import Rows
 
@@ -97,6 +98,7 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
+        "advice": advice(records, steps=plan.steps, noise=plan.protection.settings.noise),
         "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(
             plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds

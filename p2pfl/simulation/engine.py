@@ -20,7 +20,7 @@ from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, distances, norms
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 
@@ -31,6 +31,8 @@ class Inline:
     ----------
     seconds
         Spent training so far.
+    update, diversity
+        ``[N]``, how far the last training moved each row; and how differently it moved them.
     """
 
     def __init__(self, learner: Learner, *, present: Callable[[int], torch.Tensor], clock: Callable[[], float]) -> None:
@@ -38,6 +40,8 @@ class Inline:
         self.present = present
         self.clock = clock
         self.seconds = 0.0
+        self.update: torch.Tensor | None = None
+        self.diversity: float | None = None
 
     async def fit(
         self,
@@ -54,6 +58,8 @@ class Inline:
         begun = self.clock()
         fitted = self.learner.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
         self.seconds += self.clock() - begun
+        self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
+        self.diversity = _diversity(self.update, mean=fitted.rows.mean(0) - rows.mean(0))
         return fitted
 
     async def gradient(
@@ -169,7 +175,7 @@ def play(
     rounds: range,
     faults: Faults,
     charge: Callable[..., None] | None = None,
-    observe: Callable[[int, State, StackedNeighbourhood], None] | None = None,
+    observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
 ) -> tuple[State, float]:
     """The rounds themselves; the last state, and the seconds spent training.
 
@@ -211,7 +217,7 @@ def play(
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
         if observe is not None:
-            observe(round, state, net)
+            observe(round, state, net, learner)
 
     coroutine = learn(
         Attending(resolved.algorithm, present=present),
@@ -224,6 +230,16 @@ def play(
         stop=resolved.stop,
     )
     return settled(coroutine), learner.seconds
+
+
+def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:
+    r"""How differently those who trained were moved: :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`.
+
+    The gradient diversity of Yin et al. (AISTATS 2018), times N.
+    """
+    trained = int((update > 0).sum())
+    common = float(norms(mean)) ** 2 * (len(update) / max(trained, 1)) ** 2  # ``mean`` is over all, idle ones too
+    return float(update.square().sum()) / trained / common if common else None
 
 
 def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, dict[str, Any]]:
@@ -260,10 +276,10 @@ def _recorded(
     names = resolved.topology.peers
     meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
 
-    def record(round: int, state: State, net: StackedNeighbourhood) -> None:
+    def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         sent.add_(net.bytes_out)
         evaluated = assess(resolved, state.rows, names)
-        records = _records(round, state, net, evaluated=evaluated, sent=sent, spent=meter.spent)
+        records = _records(round, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
         if observe is not None:
             observe(records)
@@ -283,6 +299,7 @@ def _records(
     round: int,
     state: State,
     net: StackedNeighbourhood,
+    learner: Inline,
     *,
     evaluated: Mapping[str, torch.Tensor],
     sent: torch.Tensor,
@@ -290,6 +307,9 @@ def _records(
 ) -> list[Record]:
     report = state.report
     received = net.heard.tolist()
+    centre = state.public.mean(0, keepdim=True).expand_as(state.public)  # [N, P]
+    apart = distances(state.public, centre).squeeze(-1).tolist()  # [N]
+    moved = [None] * len(net.peers) if learner.update is None else learner.update.tolist()
     return [
         Record(
             peer=name,
@@ -303,6 +323,9 @@ def _records(
             seconds_waiting=0.0,
             heard=received[index],
             privacy_spent=spent,
+            update=moved[index],
+            disagreement=apart[index],
+            diversity=learner.diversity,
         )
         for index, name in enumerate(net.peers)
     ]
