@@ -128,6 +128,18 @@ def topology(options: argparse.Namespace) -> int:
     return 0
 
 
+def explain(options: argparse.Namespace) -> int:
+    """``p2pfl explain``."""
+    from p2pfl.cli import explain as explaining  # noqa: PLC0415
+
+    found = explaining.explained(plan(_experiment(options)))
+    if options.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        explaining.show(found)
+    return 0
+
+
 def privacy(options: argparse.Namespace) -> int:
     """``p2pfl privacy``."""
     from p2pfl.cli import privacy as guarantees  # noqa: PLC0415

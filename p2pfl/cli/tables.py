@@ -172,7 +172,7 @@ def _gains(result: Mapping[str, Any]) -> Table:
     if result["pooled"] is not None:
         table.add_row("one model on all data", "", _number(result["pooled"]))
     if result.get("common"):
-        table.add_row("the peers' one model on all test data", "", _number(result["common"].get(metric)))
+        table.add_row("one model of all peers", "", _number(result["common"].get(metric)))
     return table
 
 

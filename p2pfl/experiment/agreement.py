@@ -9,7 +9,7 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
 from p2pfl.data import scaling
-from p2pfl.errors import ExperimentError
+from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment.plan import Plan, claims, flood
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner
@@ -65,7 +65,9 @@ class Agreement:
     @property
     def scored(self) -> bool:
         """Whether exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
-        return not claims(self.plan.experiment) and self.plan.experiment.privacy.mode != "independent"
+        experiment = self.plan.experiment
+        hidden = claims(experiment) or experiment.privacy.mode == "independent"
+        return isinstance(self.plan.learner, TorchLearner) and not hidden
 
     def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Neighbourhood:
         """The neighbourhood with sums hidden behind masks of their own; as it is where there are none."""
@@ -80,16 +82,25 @@ class Agreement:
         ------
         ExperimentError
             A learner of one's own, whose features nobody knows.
+        PrivacyError
+            Features too large to be masked.
         """
         federation, peers = self.plan.federation, net.peers
-        found = await statistics(
-            net,
-            self.exact(),
-            totals=scaling.totals(federation, peers),
-            squares=lambda mean: scaling.squares(federation, peers, mean=mean),
-            features=federation.dataset.features[0].numel(),
-            resolution=2.0**-BITS if self.plan.masked else 0.0,
-        )
+        try:
+            found = await statistics(
+                net,
+                self.exact(),
+                totals=scaling.totals(federation, peers),
+                squares=lambda mean: scaling.squares(federation, peers, mean=mean),
+                features=federation.dataset.features[0].numel(),
+                resolution=2.0**-BITS if self.plan.masked else 0.0,
+            )
+        except PrivacyError as error:
+            said = error.args[0].partition("; ")[0]
+            raise PrivacyError(
+                f"data.scale: expected sums of features and of their squares that masks can hide: {said}; "
+                "give the features in larger units"
+            ) from None
         return scaled(self.plan, found), found
 
     async def settle(self, net: Neighbourhood, state: State) -> State:

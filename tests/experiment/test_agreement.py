@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from p2pfl.errors import ExperimentError
+from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.agreement import directly
 from p2pfl.simulation import simulate
@@ -86,3 +86,15 @@ def test_a_checkpoint_holds_the_scale_its_model_was_trained_on(tmp_path):
     ended = run("data.scale=true", folder=tmp_path / "run")
     state = load_file(tmp_path / "run" / "peers" / "peer0.state")
     assert state["scale.mean"].tolist() == ended.summary["statistics"]["mean"]
+
+
+def huge(*, peer, peers, seed):
+    del peer, peers, seed
+    return torch.full((4, 2), 3e9), torch.tensor([0, 1, 0, 1])
+
+
+def test_features_too_large_to_be_masked_are_refused_with_what_to_do():
+    changes = [f"data.name={__name__}:huge", "data.options={classes=2}", "data.scale=true", "data.test=0.5"]
+    with pytest.raises(PrivacyError, match=r"^data\.scale: expected .*; give the features in larger units$"):
+        run(*changes, "privacy.mode=pairwise")
+    assert run(*changes).summary["statistics"]["mean"] == [3e9, 3e9]
