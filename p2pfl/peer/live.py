@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Released, bare
+from p2pfl.neighbourhood import Heard, Released, bare, moved
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
-from p2pfl.rows import Rows, distances, scaled
+from p2pfl.rows import Rows, scaled
 from p2pfl.topology import Weights
 from p2pfl.wire.rows import encode_row, narrowed
 
@@ -86,8 +86,9 @@ class LiveNeighbourhood:
             del delivery
             self.link.grant()
         self._close()
-        self.distance = distances(mixed, values).squeeze(-1)  # [1]
-        return Released(mixed, masses)
+        after = Released(mixed, masses)
+        self.distance = moved(Released(values, released.masses), after)  # [1]
+        return after
 
     async def hear(self, released: Released) -> Heard:
         """The rows of those heard; what did not come has no edge, its weight is one's own."""

@@ -35,7 +35,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     training_loss
         Mean loss of the last local epoch; ``None`` where the peer sat out.
     distance
-        How far the last exchange moved the row (L2): zero at consensus.
+        How far the last exchange moved the model (L2): zero at consensus.
     update
         How far local training moved the row (L2), the ruler for both distances; 0 where it did not.
     disagreement

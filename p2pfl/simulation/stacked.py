@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.neighbourhood import Heard, Released, bare
-from p2pfl.rows import Rows, distances, draw
+from p2pfl.neighbourhood import Heard, Released, bare, moved
+from p2pfl.rows import Rows, draw
 from p2pfl.topology import Weights
 
 
@@ -95,8 +95,9 @@ class StackedNeighbourhood:
         values = released.values
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        self.distance = distances(mixed, values).squeeze(-1)  # [N]
-        return Released(mixed, masses)
+        after = Released(mixed, masses)
+        self.distance = moved(Released(values, released.masses), after)  # [N]
+        return after
 
     async def hear(self, released: Released) -> Heard:
         """Who heard whom, as edges."""

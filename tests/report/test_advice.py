@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from p2pfl.experiment import read
@@ -78,8 +79,8 @@ def test_models_far_apart_ask_for_more_exchanges_whatever_else_follows_from_it()
 
 
 def test_live_peers_know_only_how_far_they_are_from_those_they_heard():
-    (said,) = advice(made(GOOD, distance=3.0))
-    assert said.startswith("the last exchange of a round still moves the peers' models 3.0 times as far")
+    (said,) = advice(made(GOOD, distance=6.0))
+    assert said.startswith("the last exchange of a round still moves the peers' models 6.0 times as far")
 
 
 def test_peers_that_sat_out_do_not_count_as_moved_by_nothing():
@@ -109,7 +110,7 @@ REAL = {
     "rate a hundred times too high": (["learning.rate=10"], "lower learning.rate"),
     "rate a hundred times too low": (["learning.rate=0.001"], "raise learning.rate"),
     "one exchange on a ring of 32": (
-        ["topology.kind=ring", "topology.peers=32", "gossip.steps=1"],
+        ["topology.kind=ring", "topology.peers=32", "gossip.steps=1", "rounds=24"],
         "raise gossip.steps",
     ),
     "one exchange, under masks": (
@@ -125,6 +126,13 @@ def test_a_real_run_gone_wrong_is_told_what_to_change(changes, said):
     summary = simulate(read(DIGITS, changes=changes), baselines=False).summary
     (sentence,) = summary["advice"]
     assert said in sentence
+
+
+def test_one_exchange_on_the_complete_graph_is_enough_however_differently_much_peers_have():
+    changes = ["topology.kind=complete", "data.split=power_law", "gossip.steps=1", "rounds=30"]
+    run = simulate(read(DIGITS, changes=changes), baselines=False)
+    live = [msgspec.structs.replace(record, disagreement=None, diversity=None) for record in run.metrics]
+    assert advice(live) == advice(run.metrics) == []
 
 
 def test_of_a_real_run_that_went_well_nothing_is_said():
