@@ -38,8 +38,10 @@ from scipy.special import ndtri
 
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
+from p2pfl.privacy.ring import portion
+from p2pfl.privacy.secagg import Sender, Slot, Sum
 from p2pfl.privacy.stream import BLOCK, Sampler, spans, to_grid
-from p2pfl.topology import random_regular
+from p2pfl.topology import complete, random_regular
 
 SIZE = 1 << 20
 KEY = bytes(32)
@@ -85,6 +87,23 @@ def scipy_numbers() -> None:
         ndtri(((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
 
 
+def secagg(width: int, *, senders: int = 9) -> float:
+    """Milliseconds per million numbers for each mask of a share of a sum, all that making it costs shared out.
+
+    A share has a mask for each other sender and one of its own.
+    """
+    names = complete(senders).peers
+    secrets = swarm_secrets(complete(senders), source=SeededSource(7), run="benchmark")
+    which = Sum(Slot("receiver", 0, 0), names, size=SIZE, width=width)
+    points = np.random.default_rng(0).normal(scale=2.0**20, size=SIZE)
+
+    def share() -> None:
+        sender = Sender(which, peer=names[0], secrets=secrets, source=SeededSource(7))
+        sender.share(portion(points, weight=1 / (senders + 1)))
+
+    return best(share, repeats=7) * 1e9 / SIZE / senders
+
+
 def main() -> None:
     """Print the table."""
     for name, action in (
@@ -94,6 +113,8 @@ def main() -> None:
         ("scipy.special.ndtri, same words", scipy_numbers),
     ):
         print(f"{name:35}{best(action) * 1e9 / SIZE:6.1f} ms per million")
+    for width in (64, 32):
+        print(f"{f'secagg, each mask, ring of {width} bits':35}{secagg(width):6.2f} ms per million and edge")
     swarm = random_regular(2000, degree=8, seed=1)
     masks = Masks(swarm_secrets(swarm, source=SeededSource(7), run="benchmark"), deviation=10.0, topology=swarm)
     row = best(lambda: masks.sums(swarm.peers[:1], round=0, size=SIZE), repeats=5)

@@ -10,6 +10,8 @@
     └── RunError                  it happened while learning; exit status 1
         ├── LearningError         a loss that is not a number
         ├── PrivacyError          a released value left the range of the fixed-point grid
+        ├── CoverError            nobody is there to share a mask with
+        ├── BudgetError           a release would cost more than privacy.epsilon allows
         ├── DecodeError           bytes from the network that are not a message of ours
         ├── TransportError        the connection was lost, a publish did not get through
         ├── PeerError             a neighbour is missing, differs, or carries our name
@@ -61,6 +63,14 @@ class LearningError(RunError):
 
 class PrivacyError(RunError):
     """A released value left the range in which masks cancel exactly."""
+
+
+class CoverError(RunError):
+    """Nobody is there to share a mask with; nothing has been released."""
+
+
+class BudgetError(RunError):
+    """A release would cost more than is left of the privacy budget; it has not been made."""
 
 
 class DecodeError(RunError):

@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from p2pfl.rows import Rows, distances
+from p2pfl.compression import Coded
+from p2pfl.rows import Rows, distances, narrowed
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,21 @@ class Released:
         Fraction bits of fixed-point rows; ``None`` for floats.
     dtype
         What fixed-point rows become when they are read as numbers.
+    chain
+        Which release of the round they come from; a live neighbourhood's own note.
+    coded
+        The bytes as which the rows travel; ``None`` where they travel as they are.
+    apart
+        Where the rows are differences: how far, before them, the neighbours' average was from the own row, ``[R, P]``.
     """
 
     rows: Rows
     masses: torch.Tensor | None = None
     grid: int | None = None
     dtype: torch.dtype = torch.float32
+    chain: int | None = None
+    coded: Coded | None = None
+    apart: Rows | None = None
 
     @property
     def values(self) -> Rows:
@@ -41,6 +51,15 @@ class Released:
         if self.grid is None:
             return self.rows
         return (self.rows.to(torch.float64) * 2.0**-self.grid).to(self.dtype)  # [R, P]
+
+    @property
+    def level(self) -> Rows:
+        """From what the result of mixing is as far as the own row is from its neighbours' average, ``[R, P]``."""
+        return self.values if self.apart is None else self.values - self.apart
+
+    def row(self, index: int) -> torch.Tensor:
+        """One row as it travels: its codes, integers as narrow as they fit, or the numbers themselves."""
+        return narrowed(self.rows[index]) if self.coded is None else self.coded.data(index)
 
     def average(self, own: Rows) -> Rows:
         """Rows over masses, ``[R, P]``; where no positive mass was heard, ``own`` stays."""
@@ -56,7 +75,7 @@ class Released:
         masses = None
         if self.masses is not None and other.masses is not None:
             masses = a * self.masses + b * other.masses
-        return Released(a * self.values + b * other.values, masses)
+        return Released(a * self.values + b * other.values, masses, chain=self.chain)
 
 
 def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
@@ -86,12 +105,15 @@ class Heard:
         ``[E]`` indices into the listener's R rows and into ``rows``, sorted by listener.
     weights
         ``[E]`` float64 mixing weights; those of one listener sum to one.
+    peers
+        S names: whose rows they are, for rules that remember what each neighbour said before.
     """
 
     rows: Rows
     listener: torch.Tensor
     sender: torch.Tensor
     weights: torch.Tensor
+    peers: tuple[str, ...] = ()
 
 
 class Neighbourhood(Protocol):

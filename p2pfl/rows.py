@@ -29,8 +29,8 @@ class Layout:
     Examples
     --------
     >>> layout = Layout(("weight", "bias"), ((2, 3), (2,)))
-    >>> layout.size
-    8
+    >>> layout.size, layout.sizes
+    (8, (6, 2))
     >>> layout.split(torch.arange(16.0).view(2, 8))["bias"]
     tensor([[ 6.,  7.],
             [14., 15.]])
@@ -40,16 +40,20 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers of a row belong to each tensor."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
     def size(self) -> int:
         """P, the length of a row."""
-        return sum(math.prod(shape) for shape in self.shapes)
+        return sum(self.sizes)
 
     def split(self, rows: Rows) -> dict[str, torch.Tensor]:
         """Views of ``[R, P]`` as ``{name: [R, *shape]}``; nothing is copied."""
         parts: dict[str, torch.Tensor] = {}
         start = 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            length = math.prod(shape)
+        for name, shape, length in zip(self.names, self.shapes, self.sizes, strict=True):
             parts[name] = rows[..., start : start + length].view((*rows.shape[:-1], *shape))  # [R, *shape]
             start += length
         return parts
@@ -94,6 +98,21 @@ def norms(rows: Rows) -> torch.Tensor:
     """L2 norm of each row, ``[R, 1]``, summed in double precision."""
     lengths: torch.Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)  # [R, 1]
     return lengths
+
+
+def narrowed(row: torch.Tensor) -> torch.Tensor:
+    """An int64 row as int32 where every number fits, else itself."""
+    if row.dtype != torch.int64 or row.numel() == 0:
+        return row
+    low, high = torch.aminmax(row)
+    bounds = torch.iinfo(torch.int32)
+    return row.to(torch.int32) if low >= bounds.min and high <= bounds.max else row
+
+
+def raw(row: torch.Tensor) -> memoryview:
+    """The bytes of a row ``[P]`` as they lie in memory; a view where it is on the CPU."""
+    row = row.detach().cpu().contiguous()
+    return memoryview(row.view(torch.uint8).numpy()) if row.numel() else memoryview(b"")  # type: ignore[arg-type]
 
 
 def scaled(rows: Rows, factor: float) -> Rows:

@@ -1,12 +1,14 @@
 """Live peers of an experiment in one process, for tests."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, plan
 from p2pfl.identity import Source
 from p2pfl.peer import Peer
+from p2pfl.peer.peer import Notice
 from p2pfl.report import Record
 from p2pfl.transport import Transport
 
@@ -37,10 +39,17 @@ class Ended:
 
 
 async def live(
-    experiment: Experiment, transport: Transport, *, source: Source | None = None, names: list[str] | None = None
+    experiment: Experiment,
+    transport: Transport,
+    *,
+    source: Source | None = None,
+    names: list[str] | None = None,
+    alive: dict[str, Peer] | None = None,
+    notice: Callable[[Notice], None] | None = None,
 ) -> dict[str, Ended]:
-    """Run peers, all by default, over one transport."""
+    """Run peers, all by default, over one transport; those in ``alive`` run right now."""
     ended: dict[str, Ended] = {}
+    alive = {} if alive is None else alive
 
     async def one(name: str, life: int) -> None:
         records: list[Record] = []
@@ -51,7 +60,9 @@ async def live(
             source=source,
             incarnation=life,
             observe=lambda record, _: records.append(record),
+            notice=notice,
         )
+        alive[name] = peer
         async with peer:
             ended[name] = Ended(peer, await peer.run(), records)
 

@@ -11,18 +11,20 @@ ROOMS = {
     "errors": set(),
     "files": {"errors"},
     "rows": {"errors"},
+    "compression": {"errors", "rows"},
     "topology": {"errors", "rows"},
     "data": {"errors", "rows"},
     "identity": {"errors", "files"},
     "learning": {"errors", "rows", "data", "identity"},
-    "neighbourhood": {"errors", "rows", "topology"},
-    "algorithms": {"errors", "rows", "topology", "learning", "neighbourhood"},
+    "neighbourhood": {"errors", "rows", "compression", "topology"},
+    "algorithms": {"errors", "rows", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "rows", "topology", "identity", "neighbourhood"},
-    "wire": {"errors", "rows", "identity"},
+    "wire": {"errors", "rows", "compression", "identity"},
     "transport": {"errors"},
     "experiment": {
         "errors",
         "rows",
+        "compression",
         "topology",
         "data",
         "identity",
@@ -39,11 +41,12 @@ ROOMS["simulation"] = BELOW - {"wire", "transport"}
 ROOMS["audit"] = (BELOW - {"wire", "transport"}) | {"simulation"}
 ROOMS["cli"] = BELOW | {"peer", "simulation", "audit"}
 
-PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhood", "algorithms"}
+PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhood", "algorithms", "compression"}
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("wire/", "experiment/", "report/", "peer/"),
+    "msgspec": ("wire/", "experiment/", "report/", "peer/", "algorithms/"),
+    "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/divergence.py",
     "opacus": ("privacy/examples.py", "learning/example_private.py"),

@@ -89,27 +89,12 @@ def test_static_exponential_graph_has_the_published_gap(n, published):
     assert graphs.gap([graphs.metropolis(graphs.exponential(n))]) == pytest.approx(published, abs=5e-7)
 
 
-@pytest.mark.parametrize("t", range(7))
-def test_one_peer_exponential_averages_exactly_after_one_period(t):
-    n = 2**t
-    product = np.eye(n)
-    for weights in period(graphs.one_peer_exponential(n)):
-        product = dense(weights) @ product
-    assert (product == np.full((n, n), 1 / n)).all()
-
-
 def test_static_steps_follow_from_the_spectrum_even_where_the_power_is_exact():
     cube = [graphs.metropolis(graphs.hypercube(3))]  # rho = 1/2
     assert [graphs.steps(cube, tolerance=2.0**-s) for s in range(1, 30)] == list(range(1, 30))
     assert graphs.steps(cube, tolerance=2.0**-5 * 0.999) == 6
     assert graphs.steps([graphs.metropolis(graphs.complete(5))], tolerance=1e-12) == 1
     assert graphs.steps([graphs.metropolis(graphs.ring(1))], tolerance=1e-12) == 1
-
-
-def test_one_peer_exponential_reaches_any_tolerance_in_one_period():
-    weights = period(graphs.one_peer_exponential(16))
-    assert graphs.steps(weights, tolerance=1e-9) == 4
-    assert graphs.steps(lambda exchange: weights[exchange % 4], tolerance=1e-9) == 4
 
 
 def test_turns_of_known_graphs_are_as_few_as_possible():
@@ -141,6 +126,8 @@ def test_builders_number_peers_to_equal_width():
     [
         *((graphs.ring(9), nx.cycle_graph(9)), (graphs.path(9), nx.path_graph(9)), (graphs.star(9), nx.star_graph(8))),
         *((graphs.complete(6), nx.complete_graph(6)), (graphs.hypercube(4), nx.hypercube_graph(4))),
+        *((graphs.tree(15), nx.balanced_tree(2, 3)), (graphs.tree(14, branching=3), nx.full_rary_tree(3, 14))),
+        (graphs.tree(6, branching=1), nx.path_graph(6)),
         *((graphs.grid(3, 4), nx.grid_2d_graph(3, 4)), (graphs.torus(3, 5), nx.grid_2d_graph(3, 5, periodic=True))),
     ],
 )
@@ -219,16 +206,6 @@ def test_no_listener_hears_two_peers_of_one_turn_nor_while_it_sends(topology, di
     for listener in topology.peers:
         at_once = [turns[peer] for peer in (listener, *topology.hears(listener))]
         assert len(set(at_once)) == len(at_once)
-
-
-@holds_for(connected_graphs(), st.lists(st.booleans(), min_size=1, max_size=4))
-def test_a_schedule_knows_the_union_of_its_exchanges(topology, ways):
-    schedule = Schedule(tuple(Topology(topology.peers, topology.edges, directed=way) for way in ways))
-    for peer in topology.peers:
-        each = [schedule.at(exchange) for exchange in range(schedule.period)]
-        assert set(schedule.hears(peer)) == {other for t in each for other in t.hears(peer)}
-        assert set(schedule.heard_by(peer)) == {other for t in each for other in t.heard_by(peer)}
-        assert schedule.neighbours(peer) == topology.neighbours(peer)
 
 
 @holds_for(connected_graphs(most=8), connected_graphs(most=8), st.sampled_from([0.3, 1e-2, 1e-4]))

@@ -2,20 +2,71 @@
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.choco import Choco
+from p2pfl.algorithms.compressed import Compressed
+from p2pfl.algorithms.diffusion import D2, ExactDiffusion
+from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
 from p2pfl.algorithms.fedavg import FedAvg
+from p2pfl.algorithms.fednova import FedNova
+from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
+from p2pfl.algorithms.fedper import FedPer
+from p2pfl.algorithms.fedprox import FedProx
+from p2pfl.algorithms.fedrep import FedRep
+from p2pfl.algorithms.fine_tuning import FineTuning
 from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.idle import Idle
+from p2pfl.algorithms.ifca import IFCA
+from p2pfl.algorithms.multitask import MultiTask
+from p2pfl.algorithms.partial import PartialSharing
+from p2pfl.algorithms.per_fedavg import PerFedAvg
+from p2pfl.algorithms.pfedme import PFedMe
+from p2pfl.algorithms.propagation import Propagation
+from p2pfl.algorithms.push import SGP
+from p2pfl.algorithms.quasi_global import QGDSGDm
+from p2pfl.algorithms.relay import RelaySGD
 from p2pfl.algorithms.rounds import Stop, learn
+from p2pfl.algorithms.running_sums import RobustSGP
+from p2pfl.algorithms.scaffold import SCAFFOLD
 from p2pfl.algorithms.statistics import Accord, Statistics, pooled, statistics
+from p2pfl.algorithms.tracking import GradientTracking
 
 __all__ = [
+    "D2",
     "DPSGD",
+    "IFCA",
+    "SCAFFOLD",
+    "SGP",
     "Accord",
     "Algorithm",
     "AsyncLearner",
     "Averaging",
+    "Choco",
+    "Compressed",
+    "Ditto",
+    "ExactDiffusion",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedNova",
+    "FedOpt",
+    "FedPer",
+    "FedProx",
+    "FedRep",
+    "FedYogi",
+    "FineTuning",
     "Gossip",
+    "GradientTracking",
+    "Idle",
+    "MultiTask",
+    "PFedMe",
+    "PartialSharing",
+    "PerFedAvg",
+    "Propagation",
+    "QGDSGDm",
+    "RelaySGD",
+    "RobustSGP",
     "State",
     "Statistics",
     "Stop",

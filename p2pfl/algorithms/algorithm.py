@@ -87,18 +87,34 @@ class AsyncLearner(Protocol):
         ...
 
     async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
     ) -> Rows:
         """Gradients ``[R, P]`` as :meth:`p2pfl.learning.Learner.gradient` says."""
         ...
 
 
 class Algorithm(Protocol):
-    """How peers learn from each other, written once for one row and for all."""
+    """How peers learn from each other, written once for one row and for all.
+
+    One whose messages are longer than a row says so by an attribute ``beside``: how many numbers of
+    the rows' type it sends beside them, at most.
+    """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One turn; what it returns is all that is kept."""
         ...
+
+
+def always(terms: Rows) -> Correction:
+    """A correction that does not depend on where a row stands: ``terms``, ``[R, P]``."""
+    return lambda _, indices: terms[indices.to(terms.device)]
 
 
 def start(learner: Learner, peers: tuple[str, ...]) -> State:

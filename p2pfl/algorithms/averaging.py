@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner
 from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.learning import straggles
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import Rows, draw
 
@@ -40,6 +42,8 @@ class Averaging:
         Exchanges in which the largest size reaches everybody.
     fraction
         C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
+    dropped
+        Share of the peers that straggle, and are left out of the round for it.
 
     References
     ----------
@@ -54,6 +58,7 @@ class Averaging:
     mean_samples: float | None = None
     diameter: int = 1
     fraction: float = 1.0
+    dropped: float = 0.0
 
     async def __call__(
         self, net: Neighbourhood, rows: Rows, *, since: Rows, masses: torch.Tensor | None, own: Rows
@@ -65,17 +70,18 @@ class Averaging:
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Which of ``peers`` take part in a round, ``[R]`` bool; every peer knows it of all."""
         count = max(1, int(self.fraction * len(self.peers) + 0.5))
-        if count >= len(self.peers):
-            return torch.ones(len(peers), dtype=torch.bool)
-        chosen = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
-        names = {self.peers[index] for index in chosen}
-        return torch.tensor([peer in names for peer in peers])
+        names = set(self.peers)
+        if count < len(self.peers):
+            chosen = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
+            names = {self.peers[index] for index in chosen}
+        late = partial(straggles, seed=self.seed, round=round, share=self.dropped)
+        return torch.tensor([peer in names and not (self.dropped and late(peer)) for peer in peers])
 
     async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
         """Public masses ``[R, 1]``, or ``None`` where everybody counts alike."""
         taking_part = active.to(torch.float64).unsqueeze(-1)  # [R, 1]
         if not self.weighted:
-            return None if self.fraction == 1.0 else taking_part
+            return None if self.fraction == 1.0 and not self.dropped else taking_part
         samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
         if self.mean_samples is not None:
             return samples / self.mean_samples * taking_part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from p2pfl.neighbourhood import Neighbourhood, Released
 
 @dataclass(frozen=True)
 class Gossip:
-    r"""``steps`` exchanges of mixing, plain or Chebyshev-accelerated.
+    r"""``steps`` exchanges of mixing, plain or accelerated.
 
     Plain gossip is :math:`y_{k+1} = W y_k`, whose disagreement falls by :math:`\rho`, the second
     singular value of W, each step. Given ``rho``, the Chebyshev semi-iteration
@@ -20,7 +21,9 @@ class Gossip:
               \omega_1 = 1,\ \omega_2 = \frac{2}{2 - \rho^2},\ \omega_{k+1} = \frac{4}{4 - \rho^2 \omega_k}
 
     needs about the square root of as many steps, for a symmetric and constant W; every step keeps
-    the mean, as its coefficients sum to one. What is mixed is public, so more steps cost no privacy.
+    the mean, as its coefficients sum to one. The heavy ball takes the limit of these coefficients,
+    :math:`\omega = 2 / (1 + \sqrt{1 - \rho^2})`, from the second step on: a few steps more, and none
+    of them differs from the others. What is mixed is public, so more steps cost no privacy.
 
     Parameters
     ----------
@@ -28,29 +31,44 @@ class Gossip:
         Exchanges a round.
     rho
         ``None`` for plain gossip.
+    heavy_ball
+        Whether the coefficients stay the same.
 
     References
     ----------
-    Golub and Varga, Chebyshev semi-iterative methods, 1961.
+    Golub and Varga, Chebyshev semi-iterative methods, successive overrelaxation iterative methods, and
+    second order Richardson iterative methods, Numerische Mathematik 1961; Muthukrishnan, Ghosh and
+    Schultz, First- and second-order diffusive methods for rapid, coarse, distributed load balancing,
+    Theory of Computing Systems 1998.
     """
 
     steps: int = 1
     rho: float | None = None
+    heavy_ball: bool = False
 
     async def __call__(self, net: Neighbourhood, released: Released) -> Released:
         """Mix ``released`` over the neighbourhood."""
-        if self.rho is None:
-            for _ in range(self.steps):
-                released = await net.mix(released)
-            return released
-        previous, omega = released, 1.0
-        for step in range(self.steps):
+        previous = released
+        for omega in self.omegas:
             mixed = await net.mix(released)
-            if step:
-                omega = 2 / (2 - self.rho**2) if step == 1 else 4 / (4 - self.rho**2 * omega)
+            if omega != 1:
                 mixed = mixed.combine(omega, 1 - omega, previous)
             previous, released = released, mixed
         return released
+
+    @property
+    def omegas(self) -> list[float]:
+        r""":math:`\omega_1, \dots`, one for each step; all are 1 where gossip is plain."""
+        omegas = [1.0] * self.steps
+        for step in range(1, self.steps if self.rho is not None else 0):
+            omegas[step] = self._omega(self.rho or 0.0, step, omegas[step - 1])
+        return omegas
+
+    def _omega(self, rho: float, step: int, omega: float) -> float:
+        """The coefficient of a step from that of the one before."""
+        if self.heavy_ball:
+            return 2 / (1 + math.sqrt(1 - rho**2))
+        return 2 / (2 - rho**2) if step == 1 else 4 / (4 - rho**2 * omega)
 
 
 BLOCK = 256

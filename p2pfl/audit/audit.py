@@ -15,7 +15,7 @@ from p2pfl.audit.membership import ROUNDS, SHADOWS, Inference, infer
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Fresh
 from p2pfl.data import Federation
-from p2pfl.errors import ModelError
+from p2pfl.errors import InputError, ModelError
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.experiment.reading import check, plain
@@ -168,6 +168,11 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     seed
         Of coins, directions and samples.
 
+    Raises
+    ------
+    InputError
+        Others see sums and no rows.
+
     Examples
     --------
     >>> from p2pfl.experiment import plan, read
@@ -177,6 +182,11 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     >>> audit(resolved, fresh=SeededSource, effort=least).broken
     []
     """
+    if plan.protection.sums is not None:
+        raise InputError(
+            'expected rows that others see, which is what is attacked, got privacy.mode = "secagg", under which they '
+            'see sums: "p2pfl privacy" says what those promise'
+        )
     fresh, effort = fresh or _secret, effort or Effort()
     protection = plan.protection
     settings = replace(protection.settings, participation=1.0)  # what is promised to those who take part
@@ -203,7 +213,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
                 **where,
                 federation=plan.federation,
                 train=lambda federation: _learner(plan.experiment, federation),
-                steps=plan.steps,
+                steps=plan.gossip.steps,
                 rounds=min(effort.rounds, plan.experiment.rounds),
                 shadows=effort.shadows,
             )

@@ -126,7 +126,10 @@ def plant(
     for round in range(rounds):
         rng = draw(seed, "audit canaries", round=round)
         directions = rng.standard_normal((len(graph.peers), size))  # [N, P]
-        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        layers = settings.layers or (size,)
+        for part in np.split(directions, np.cumsum(layers)[:-1], axis=1):  # views, each as long as it may leave
+            length = np.linalg.norm(part, axis=1, keepdims=True) * math.sqrt(len(layers))
+            np.divide(part, length, out=part, where=length > 0)
         coins = rng.random(len(graph.peers)) < 0.5  # [N]
         net = pipeline.round(round)
         change = observers[0].length * (coins - (0.5 if observers[0].adjacency == "replace" else 0.0))  # [N]

@@ -79,12 +79,13 @@ def claims(
     [False, False, False, False]
     """
     found = []
+    flat = replace(settings, layers=())  # of rows of any length
     if settings.mask > 0:
-        found.append(cancelled(settings, graph=graph, weights=weights, seed=seed))
+        found.append(cancelled(flat, graph=graph, weights=weights, seed=seed))
     if not math.isinf(settings.clip):
         found.append(clipped(settings, graph=graph, weights=weights, seed=seed))
     if settings.hidden and settings.participation < 1:
-        found += secret(settings, graph=graph, weights=weights, seed=seed)
+        found += secret(flat, graph=graph, weights=weights, seed=seed)
     if settings.hidden:
         found += distinct(fresh, peers=graph.peers, count=keys)
     return found
@@ -104,14 +105,15 @@ def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], 
     """However large an update is, under the same keys it moves what is released by no more than the clip."""
     whole = replace(settings, participation=1.0)
     pipeline = Pipeline.keyed(whole, graph=graph, weights=weights, source=SeededSource(seed))
-    since, direction = draw(seed, "audit clip").standard_normal((2, 1, LONG))
+    size = sum(settings.layers) or LONG
+    since, direction = draw(seed, "audit clip").standard_normal((2, 1, size))
     masses = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight makes it longer
     still, moved = (
         _released(pipeline, graph.peers[0], since + length * direction, since=since, masses=masses)
         for length in (0.0, 1000.0 * settings.clip)
     )
     reach = float(np.linalg.norm(moved - still))
-    grid = 2.0**-settings.bits * math.sqrt(LONG) if settings.hidden else 1e-9 * float(np.abs(since).max())
+    grid = 2.0**-settings.bits * math.sqrt(size) if settings.hidden else 1e-9 * float(np.abs(since).max())
     return Claim(
         "updates are clipped",
         "However large an update is, it moves the released row by no more than the clip.",

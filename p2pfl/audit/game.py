@@ -113,7 +113,7 @@ def play(
     """
     size = max(2, math.ceil(trials / KEYS))
     # A coin in every coordinate, and whatever share of them is 1, nothing is clipped.
-    wide = replace(settings, clip=settings.clip * math.sqrt(size), participation=1.0)
+    wide = replace(settings, clip=settings.clip * math.sqrt(size), participation=1.0, layers=())
     runs = [Pipeline.keyed(wide, graph=graph, weights=weights, source=fresh(number)) for number in range(KEYS)]
     coins = [draw(seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
     truth = np.concatenate(coins)  # [T]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from torch import nn
 from torch.func import functional_call
 
 from p2pfl.audit.observers import Observer
-from p2pfl.audit.pipeline import Floats, Fresh, Pipeline
+from p2pfl.audit.pipeline import OPEN, Floats, Fresh, Pipeline, Train
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import mean
@@ -56,13 +56,8 @@ SMOOTH = 1e-3
 LARGEST = 200_000
 """Parameters of a model on which the optimisation is tried."""
 
-OPEN = "nothing hidden"
-"""The observer of rows that nothing hides."""
-
 BEST = 200.0
 """Decibels of a sample that came back to the last bit."""
-
-Train = Callable[[Federation], TorchLearner]
 
 
 @dataclass(frozen=True)
@@ -339,4 +334,4 @@ def _variation(x: torch.Tensor) -> torch.Tensor:
     return (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., :, 1:] - x[..., :, :-1]).abs().mean()
 
 
-__all__ = ["OPEN", "Inversion", "Inversions", "analytic", "invert", "optimised", "psnr", "ssim"]
+__all__ = ["Inversion", "Inversions", "analytic", "invert", "optimised", "psnr", "ssim"]

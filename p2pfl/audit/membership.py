@@ -21,7 +21,7 @@ N. Carlini et al., "Membership inference attacks from first principles", S&P 202
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ import torch
 from torch.func import functional_call
 
 from p2pfl.audit.observers import Observer
-from p2pfl.audit.pipeline import Floats, Fresh, Pipeline
+from p2pfl.audit.pipeline import OPEN, Floats, Fresh, Pipeline, Train
 from p2pfl.audit.separation import Bools, auc, auc_error
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
@@ -51,9 +51,6 @@ MOST = 16
 
 CERTAIN = 4.0
 """Standard errors by which an area has to exceed its ceiling: a false alarm in 30,000 areas."""
-
-Train = Callable[[Federation], TorchLearner]
-"""Makes the learner of an experiment on other data."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +83,6 @@ class Inference:
         """Whether more was seen than was promised."""
         return self.auc - CERTAIN * self.error > self.ceiling
 
-
-OPEN = "nothing hidden"
-"""The observer of rows that nothing hides."""
 
 MIXED = "mixed model"
 """The observer of rows when they have been mixed: everybody, and whoever gets the model."""
@@ -261,4 +255,4 @@ def _ceiling(name: str, observers: Sequence[Observer], *, rounds: int) -> float:
     return 1.0
 
 
-__all__ = ["MIXED", "OPEN", "Inference", "infer"]
+__all__ = ["MIXED", "Inference", "infer"]

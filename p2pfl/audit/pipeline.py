@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.data import Federation
 from p2pfl.identity import Source
+from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import Neighbourhood, Released, settled
 from p2pfl.privacy import Masks, Settings, private, swarm_secrets
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -19,6 +21,12 @@ Floats = npt.NDArray[np.float64]
 
 Fresh = Callable[[int], Source]
 """Makes the source of secrets of the run of that number: of nothing it gives may anything depend but chance."""
+
+Train = Callable[[Federation], TorchLearner]
+"""Makes the learner of an experiment on other data."""
+
+OPEN = "nothing hidden"
+"""The observer of rows that nothing hides."""
 
 RUN = "audit"
 """Name of the runs that are attacked."""

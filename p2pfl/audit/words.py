@@ -12,7 +12,8 @@ from p2pfl.audit.audit import Audit, Promise
 from p2pfl.audit.canaries import Canaries
 from p2pfl.audit.game import Game
 from p2pfl.audit.inversion import Inversion
-from p2pfl.audit.membership import MIXED, OPEN, Inference
+from p2pfl.audit.membership import MIXED, Inference
+from p2pfl.audit.pipeline import OPEN
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,15 @@ def parser() -> argparse.ArgumentParser:
     topology.add_argument("--peers", type=_count, default=16, metavar="N", help="default: %(default)s")
     topology.add_argument("--degree", type=_count, default=4, metavar="K", help="default: %(default)s")
     topology.add_argument("--seed", type=int, default=0, help="of random kinds (default: %(default)s)")
+    topology.add_argument(
+        "--clusters", type=_count, default=4, metavar="N", help="of hierarchical, default: %(default)s"
+    )
+    topology.add_argument(
+        "--every", type=_count, default=4, metavar="K", help="exchanges from bridge to bridge, default: %(default)s"
+    )
+    topology.add_argument(
+        "--period", type=_count, default=64, metavar="N", help="of epidemic schedules, default: %(default)s"
+    )
     topology.add_argument("--plot", metavar="FILE", help="draw it")
     topology.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 

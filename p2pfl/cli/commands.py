@@ -21,10 +21,13 @@ from p2pfl.experiment import read as read_experiment
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    from p2pfl.peer import swarm  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.experiment.sums import refuse_live  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.peer import swarm  # noqa: PLC0415
 
     experiment = _experiment(options, broker=options.broker)
     resolved = plan(experiment)
+    if resolved.protection.sums is not None:
+        refuse_live()
     folder = _folder(options, experiment)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:
         result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe)
@@ -117,7 +120,8 @@ def topology(options: argparse.Namespace) -> int:
     """``p2pfl topology``."""
     from p2pfl.cli import topologies  # noqa: PLC0415
 
-    found = topologies.find(options.topology, peers=options.peers, degree=options.degree, seed=options.seed)
+    given = {key: getattr(options, key) for key in ("peers", "degree", "seed", "clusters", "every", "period")}
+    found = topologies.find(options.topology, **given)
     facts = topologies.facts(found)
     if options.plot:
         topologies.draw(found, options.plot)

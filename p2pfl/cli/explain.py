@@ -80,7 +80,7 @@ def _topology(resolved: Plan) -> dict[str, Any]:
 
 def _left(resolved: Plan) -> float:
     """The share of the peers' disagreement that a round's exchanges leave, at worst."""
-    weights, steps = resolved.weights, resolved.steps
+    weights, steps = resolved.weights, resolved.gossip.steps
     rho = graphs.contraction(weights[:1])
     if resolved.experiment.gossip.acceleration == "chebyshev":
         return 1 / math.cosh(min(MOST_NATS, steps * math.acosh(1 / rho))) if rho > 0 else 0.0
@@ -98,14 +98,14 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     agreement = Agreement(resolved, SeededSource(0))
     closing = agreement.near().exchanges if experiment.learning.consensus else 0
     hears = sum(each.matrix.nnz - peers for each in resolved.weights) / (len(resolved.weights) * peers)
-    exchanges = rounds * resolved.steps + closing
+    exchanges = rounds * resolved.gossip.steps + closing
     return {
         "rounds": rounds,
-        "exchanges_per_round": resolved.steps,
+        "exchanges_per_round": resolved.gossip.steps,
         "exchanges_before": agreement.opening,
         "exchanges_after": closing,
         "row_bytes": row,
-        "bytes_per_peer_and_round": row * resolved.steps,
+        "bytes_per_peer_and_round": row * resolved.gossip.steps,
         "bytes_sent_per_peer": row * exchanges,
         "bytes_received_per_peer": row * exchanges * hears,
         "bytes_sent": row * exchanges * peers,

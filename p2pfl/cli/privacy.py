@@ -17,7 +17,7 @@ from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy import divergence
-from p2pfl.privacy.accountant import Guarantee, table
+from p2pfl.privacy.accountant import Guarantee
 from p2pfl.privacy.spending import Cost
 from p2pfl.report.budget import Budget
 from p2pfl.report.plots import spending
@@ -60,7 +60,7 @@ def facts(resolved: Plan) -> dict[str, Any]:
     graph, settings = protection.graph, protection.settings
     degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
     rounds = protection.affordable if protection.claimed else protection.rounds
-    budget, against = Budget.of(resolved.experiment), observers(protection)
+    budget, against = Budget.of(resolved.experiment), protection.observers()
     return {
         "name": resolved.experiment.name,
         "peers": len(graph.peers),
@@ -79,32 +79,15 @@ def facts(resolved: Plan) -> dict[str, Any]:
         "noise": settings.noise,
         "mask": settings.mask,
         "clip": _finite(settings.clip),
+        "clipping": wanted.clipping,
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
-        "exchanges": resolved.steps,
+        "exchanges": resolved.gossip.steps,
         "size": protection.size,
         "observers": [_observer(protection, each) for each in against],
         "curve": _curve(protection, against) if protection.claimed else None,
     }
-
-
-def observers(protection: Protection) -> list[Guarantee]:
-    """One round's guarantees as :meth:`Protection.observers` gives them, without a second search for the worst set."""
-    settings, wanted = protection.settings, protection.wanted
-    count = min(wanted.colluders, len(protection.graph.peers) - 1)
-    few = table(
-        protection.graph,
-        clip=settings.clip,
-        noise=settings.noise,
-        mask=settings.mask,
-        bits=settings.bits,
-        adjacency=wanted.adjacency,
-        colluders=min(1, count),
-        size=protection.size,
-    )
-    known = [len(each.colluders) for each in few]
-    return few if count in known else [*few[:-1], protection.guarantee, few[-1]]
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -138,7 +121,8 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
     if found["claimed"]:
         said["epsilon"] = f"at delta {found['delta']:g}, of the peer that is worst off"
     said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
-    said["noise"] = f"{found['noise']:.3g} private in each number, clip {_number(found['clip'])}"
+    each = ", layer by layer" if found["clipping"] == "layer" else ""
+    said["noise"] = f"{found['noise']:.3g} private in each number, clip {_number(found['clip'])}{each}"
     if found["mask"]:
         peers = {0: "nobody colludes", 1: "any one peer colludes"}
         who = peers.get(found["colluders"], f"any {found['colluders']} peers collude")
@@ -146,6 +130,8 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
         said["masks"] = f"{found['mask']:.3g} in each number on each of {found['mask_graph']['edges']} edges"
         said["mask graph"] = f"{kind}, {degree} mask neighbours a peer"
         said["blur of a number"] = f"{found['blur']:.3g} or more if {who}"
+    if found["mode"] == "secagg":
+        said["sums"] = "one for each peer and exchange, masked in a ring: nobody but who is given it can read it"
     if found["participation"] < 1:
         said["participation"] = f"{found['participation']:g}, in secret: counted in epsilon, not in mu and the attacks"
     allowed = "" if found["budget"] is None else f", of which epsilon {found['budget']:g} allows {found['affordable']}"

@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from p2pfl import topology as graphs
+from p2pfl.errors import TopologyError
 from p2pfl.report.plots import blank, keep
 
 TOLERANCES = (1e-3, 1e-6)
 """Shares of a disagreement that are left after the exchanges that are counted."""
 
 
-def find(source: str, *, peers: int, degree: int, seed: int) -> graphs.Topology | graphs.Schedule:
-    """Read a graph file, or build a kind."""
+MEMORIES = (0.9, 0.99)
+"""Decays for which effective neighbours are told: noise is forgotten within some ten or hundred exchanges."""
+
+LARGEST = 1024
+"""Peers up to which effective neighbours are worth their seconds."""
+
+
+def find(source: str, **options: Any) -> graphs.Topology | graphs.Schedule:
+    """Read a graph file, or build a kind with the options of :func:`p2pfl.topology.build`."""
     if Path(source).suffix or Path(source).is_file():
         return graphs.load(source)
-    return graphs.build(source, peers=peers, degree=degree, seed=seed)
+    return graphs.build(source, **options)
 
 
 def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
-    """Degrees, diameter, spectral gap and exchanges to consensus of a topology."""
+    """Degrees, diameter, spectral gap, effective neighbours and exchanges to consensus of a topology."""
     graphs.check_connected(topology)
-    weights = [graphs.metropolis(topology.at(phase)) for phase in range(topology.period)]
+    phases = [topology.at(phase) for phase in range(topology.period)]
+    rule, weights = _weights(phases)
     degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
+    heard = np.concatenate([np.diff(phase.adjacency.indptr) for phase in phases])  # [period N]
     rho = graphs.contraction(weights)
     constant = topology.period == 1 and not topology.at(0).directed and 0 < rho < 1
+    divided = not all(each.keeps_consensus for each in weights)
+    known = None if divided or len(topology.peers) > LARGEST else weights
     return {
         "peers": len(topology.peers),
         "edges": len(topology.union.edges),
         "period": topology.period,
+        "weights": rule,
+        "keeps_mean": all(each.keeps_mean for each in weights),
         "degree": [degrees[0], degrees[-1]],
+        "heard": [int(heard.min()), int(heard.max())],
         "diameter": graphs.diameter(topology),
         "spectral_gap": 1 - rho,
+        "remainder": None if divided else graphs.remainder(weights),
+        "effective_neighbours": {
+            f"{decay}": None if known is None else graphs.effective_neighbours(known, decay=decay) for decay in MEMORIES
+        },
         "steps": {
-            f"{tolerance:.0e}": graphs.steps(weights, tolerance=tolerance) if rho < 1 else None
+            f"{tolerance:.0e}": graphs.steps(weights, tolerance=tolerance) if _contracts(weights, rho) else None
             for tolerance in TOLERANCES
         },
         "chebyshev_steps": {
@@ -46,23 +67,49 @@ def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
     }
 
 
+def _weights(phases: Sequence[graphs.Topology]) -> tuple[str, list[graphs.Weights]]:
+    """What an experiment takes by default, and its name; sums where nothing else is possible."""
+    rule = "edges" if any(phase.weights for phase in phases) else "metropolis"
+    try:
+        return rule, [graphs.natural(phase) for phase in phases]
+    except TopologyError:
+        return "push", [graphs.push(phase) for phase in phases]
+
+
+def _contracts(weights: Sequence[graphs.Weights], rho: float) -> bool:
+    """Whether exchanges end: those that are not doubly stochastic may begin by parting."""
+    return rho < 1 or not all(each.keeps_mean and each.keeps_consensus for each in weights)
+
+
 def described(found: Mapping[str, Any]) -> dict[str, str]:
     """The facts for people."""
-    low, high = found["degree"]
-    said = {
-        "peers": f"{found['peers']}",
-        "edges": f"{found['edges']}",
-        "neighbours of a peer": f"{low}" if low == high else f"{low} to {high}",
-        "diameter": f"{found['diameter']}",
-        "spectral gap": f"{found['spectral_gap']:.4g}",
-    }
-    if found["period"] > 1:
+    turns = found["period"] > 1
+    said = {"peers": f"{found['peers']}", "edges": f"{found['edges']}", "neighbours of a peer": _span(found["degree"])}
+    if turns:
         said["graphs in turn"] = f"{found['period']}"
+        said["heard in an exchange"] = _span(found["heard"])
+    said["diameter"] = f"{found['diameter']}"
+    said["spectral gap of a period" if turns else "spectral gap"] = f"{found['spectral_gap']:.4g}"
+    if found["weights"] == "push":
+        said["weights"] = 'gossip.weights = "push": not every peer is heard by as many as it hears'
+    elif not found["keeps_mean"]:
+        said["weights"] = "rows agree, but not on their exact mean: no pairwise masks"
+    if found["remainder"] is not None:
+        said["an exchange leaves"] = f"{found['remainder']:.3g} of the squared deviation on average"
+    if None not in found["effective_neighbours"].values():
+        means = " and ".join(f"{value:.1f}" for value in found["effective_neighbours"].values())
+        windows = " and ".join(f"{1 / (1 - float(decay)):.0f}" for decay in found["effective_neighbours"])
+        said["effective neighbours"] = f"{means} for noise that is remembered over {windows} exchanges"
     for tolerance, steps in found["steps"].items():
         fewer = found["chebyshev_steps"][tolerance]
         accelerated = "" if fewer is None else f', or {fewer} with gossip.acceleration = "chebyshev"'
         said[f"exchanges to {tolerance}"] = "without end" if steps is None else f"{steps}{accelerated}"
     return said
+
+
+def _span(of: Sequence[int]) -> str:
+    low, high = of
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def draw(topology: graphs.Topology | graphs.Schedule, path: str) -> None:

@@ -209,7 +209,7 @@ def _heading(plan: Plan) -> Text:
     return Text.assemble(
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({experiment.data.split}), "
-        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.steps} exchanges\n"
+        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.gossip.steps} exchanges\n"
         f"privacy: {describe(plan, spent=None)['statement']}",
     )
 

@@ -11,6 +11,7 @@ import torch
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Federation
+from p2pfl.data.heart import fed_heart
 from p2pfl.data.imported import imported
 from p2pfl.data.pictures import fashion_mnist, mnist
 from p2pfl.data.sources import Central, Private, nearest
@@ -27,6 +28,7 @@ SOURCES: Mapping[str, Callable[..., Central | Private]] = {
     "diabetes": sources.diabetes,
     "mnist": mnist,
     "fashion_mnist": fashion_mnist,
+    "fed_heart": fed_heart,
     "csv": csv,
     "synthetic": synthetic,
 }
@@ -64,13 +66,13 @@ def federate(
         A key of :data:`~p2pfl.data.splits.SPLITS`, for data that are not the peers' own already.
     test
         Share held out, stratified by class: from all data, the same for everybody; or from each peer's
-        own if they own them. MNIST, Fashion-MNIST and synthetic come with a test part and ignore it.
+        own if they own them. MNIST, Fashion-MNIST, synthetic and fed_heart come with a test part and ignore it.
     validation
         Share of its own training part that each peer sets aside.
     alpha, shards_per_peer, exponent, column
         Of the splits ``dirichlet``, ``shards``, ``power_law`` and ``column``.
     data_dir
-        The folder with MNIST, Fashion-MNIST and CSV files.
+        The folder with MNIST, Fashion-MNIST, Fed-Heart and CSV files.
     options
         Keyword arguments of the loader or function.
     only
@@ -211,7 +213,11 @@ def _gathered(
         except DataError as error:
             raise DataError(f'data of peer "{peer}": {error}') from None
         own = np.arange(start, start + len(targets))
-        kept, tests[peer] = _set_aside(own, peer, "test", seed=seed, fraction=source.test or test)
+        if source.held is None:
+            kept, tests[peer] = _set_aside(own, peer, "test", seed=seed, fraction=source.test or test)
+        else:
+            tests[peer] = own[source.held(peer=peer, peers=names)]
+            kept = np.setdiff1d(own, tests[peer])
         if not len(tests[peer]):
             raise DataError(
                 f'expected at least 2 samples of peer "{peer}", for training and test, got {len(own)}; add data'

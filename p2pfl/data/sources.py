@@ -51,6 +51,13 @@ class Load(Protocol):
         """Load the data of ``peer``, one of ``peers``."""
 
 
+class Hold(Protocol):
+    """A function that says which of a peer's own samples its recipe holds out: positions ``[m]``, sorted."""
+
+    def __call__(self, *, peer: str, peers: tuple[str, ...]) -> IntArray:
+        """Positions among the samples that ``peer`` loads."""
+
+
 @dataclass(frozen=True, eq=False)
 class Private:
     """Data that peers own already; each is loaded on its own.
@@ -63,11 +70,14 @@ class Private:
         How many, if known; else ``None``, and the data of all peers have to show it.
     test
         Share of each peer's samples that the recipe holds out, if it says so.
+    held
+        Which samples it holds out, if it says that.
     """
 
     load: Load
     classes: int | None = None
     test: float | None = None
+    held: Hold | None = None
 
 
 def standardised(values: FloatArray, train: IntArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,11 +11,15 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
 from p2pfl.data import scaling
 from p2pfl.errors import ExperimentError, PrivacyError
-from p2pfl.experiment.plan import Plan, claims, flood
+from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.privacy import Masks, Settings, private
+
+if TYPE_CHECKING:  # plans are made of what is checked here
+    from p2pfl.experiment.plan import Plan
 
 TIGHT = 1e-13
 """Share of a disagreement that is left in an exact sum: that of rounding in double precision."""
@@ -53,6 +58,12 @@ class Agreement:
     def opening(self) -> int:
         """Exchanges before the first round."""
         return 2 * self.exact().exchanges if self.plan.experiment.data.scale else 0
+
+    @property
+    def longest(self) -> int:
+        """No sum has more numbers."""
+        dataset = self.plan.federation.dataset
+        return 8 + (dataset.classes or 0) + dataset.features[0].numel() + len(self.plan.experiment.learning.metrics)
 
     def exact(self) -> Accord:
         """To rounding."""
@@ -123,7 +134,7 @@ class Agreement:
             gossip = Gossip(graphs.chebyshev_steps(rho, tolerance=tolerance), rho)
         else:
             gossip = Gossip(graphs.steps(weights, tolerance=tolerance))
-        return Accord(gossip, flood(topology), len(topology.peers))
+        return Accord(gossip, self.plan.diameter, len(topology.peers))
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:
@@ -167,3 +178,41 @@ def told(found: Statistics) -> dict[str, object]:
         "mean": found.mean[0].tolist(),
         "deviation": found.deviation[0].tolist(),
     }
+
+
+def check_agreeing(experiment: Experiment) -> None:
+    """Refuse to agree on what must not be seen or what is nobody's.
+
+    Exact statistics are covered by no guarantee, and by private noise alone they are not hidden; under secagg
+    nobody is shown the rows and sums; and personal models have no mean that is of use.
+
+    Raises
+    ------
+    ExperimentError
+        With what to do.
+    """
+    learning, privacy = experiment.learning, experiment.privacy
+    if learning.consensus and known(learning.algorithm).personal:
+        raise ExperimentError(
+            f'learning.consensus: expected an algorithm that ends in one model, got "{learning.algorithm}", in which '
+            "each peer has its own: leave one of them out"
+        )
+    for key, asked in {"data.scale": experiment.data.scale, "learning.consensus": learning.consensus}.items():
+        if asked and privacy.mode == "secagg":
+            raise ExperimentError(
+                f'{key}: expected privacy.mode = "none" or "pairwise", got "secagg", under which nobody is shown what '
+                "this is agreed on by: leave one of them out"
+            )
+    if experiment.data.scale and (claims(experiment) or privacy.mode == "independent"):
+        key = "learning.example_noise" if learning.example_noise else f'privacy.mode = "{privacy.mode}"'
+        raise ExperimentError(
+            "data.scale: expected no private noise, whose guarantee does not cover the exact statistics of the "
+            f"features, got {key} with it: scale the features by known bounds instead, or leave the noise out"
+        )
+
+
+def claims(experiment: Experiment) -> bool:
+    """Whether differential privacy is asked for, of peers or of samples."""
+    privacy = experiment.privacy
+    noisy = privacy.mode != "none" and (privacy.noise > 0 or privacy.epsilon is not None)
+    return noisy or experiment.learning.example_noise > 0

@@ -45,6 +45,11 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             source=source or SecretSource(),
             normals=normals,
         )
+    if known(learning.algorithm).plain and (learning.optimizer != "sgd" or learning.options.get("momentum")):
+        raise ExperimentError(
+            f'learning.optimizer: expected "sgd" without momentum for {learning.algorithm}, which divides a change by '
+            f'the steps that made it, got "{learning.optimizer}" with {learning.options or "no options"}: change it'
+        )
     full = learning.algorithm == "fedsgd"
     steps = learning.steps
     if steps is None:
@@ -61,6 +66,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         batch=None if full or learning.batch == "all" else learning.batch,
         epochs=1 if full else learning.epochs,
         steps=None if full or steps is None else steps * peers,
+        stragglers=learning.stragglers,
         loss=None if learning.loss is None else _own(learning.loss),
         metrics={name: _own(reference) for name, reference in learning.metrics.items()} or None,
         pretrained=model.pretrained,

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ import numpy as np
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Averaging, FedAvg, Gossip, Stop
+from p2pfl.algorithms import Algorithm, Averaging, Compressed, FedAvg, Gossip, Stop
+from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
+from p2pfl.experiment.agreement import check_agreeing
 from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.compression import codec
 from p2pfl.experiment.learners import algorithm, learner
+from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.sums import refuse_live, summed
 from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
@@ -57,8 +63,12 @@ class Plan:
         What the peers at hand do.
     protection
         What hides their rows.
-    steps
-        Exchanges a round.
+    gossip
+        The exchanges of a round.
+    diameter
+        Exchanges in which a word of anybody reaches everybody.
+    codec
+        What makes rows small; ``None`` where they travel whole.
     """
 
     experiment: Experiment
@@ -68,8 +78,23 @@ class Plan:
     learner: Learner
     algorithm: Algorithm
     protection: Protection
-    steps: int
+    gossip: Gossip
+    diameter: int
     stop: Stop | None
+    codec: Codec | None = None
+
+    @property
+    def played(self) -> Algorithm:
+        """The algorithm, over compressed exchanges where those are asked for."""
+        if self.codec is None:
+            return self.algorithm
+        wanted = self.experiment.compression
+        return Compressed(self.algorithm, self.codec, wanted.gamma, wanted.refresh)
+
+    @property
+    def zstd(self) -> Zstd | None:
+        """What squeezes the bytes of a row; ``None`` where nothing does."""
+        return Zstd() if self.experiment.compression.zstd else None
 
     @property
     def masked(self) -> bool:
@@ -145,7 +170,7 @@ class Plan:
             "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
             "samples": str(getattr(getattr(self.algorithm, "average", None), "mean_samples", None)),
-            "steps": str(self.steps),
+            "steps": str(self.gossip.steps),
             "classes": str(self.federation.dataset.classes),
         }
 
@@ -179,31 +204,47 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         mean_samples = float(everybody.samples(names).double().mean())
     topology = _topology(experiment) if loaded is None else loaded
     graphs.check_connected(topology)
-    weights = tuple(_weights(experiment, topology.at(phase)) for phase in range(topology.period))
+    weights = mixing(experiment, topology)
     trained = learner(experiment, federation)
     _check_hiding(experiment)
-    if experiment.data.scale:
-        check_scale(experiment)
+    check_agreeing(experiment)
+    diameter = _flood(topology)
+    averaging = partial(
+        _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter
+    )
+    heavy = gossip.acceleration == "heavy_ball"
+    sums = None
+    if experiment.privacy.mode == "secagg":
+        if only is not None:
+            refuse_live()
+        steps, rho = _steps(experiment, topology, weights)  # no masks stay in the rows
+        sums = summed(
+            experiment, weights, averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained, exchanges=steps
+        )
     hidden = protection(
         experiment.privacy,
         topology,
         weights,
         size=trained.layout.size,
+        layers=trained.layout.sizes,
         rounds=experiment.rounds,
         seed=experiment.seed,
         steps=1 if stepwise and gossip.steps is None else gossip.steps,
+        sums=sums,
     )
-    steps, rho = _steps(experiment, topology, weights, hidden)
+    rounds = Gossip(*_steps(experiment, topology, weights, hidden), heavy_ball=heavy)
     return Plan(
         experiment,
         topology,
         weights,
         federation,
         trained,
-        _algorithm(experiment, topology, weights, trained, mean_samples=mean_samples, gossip=Gossip(steps, rho)),
+        averaging(gossip=rounds),
         hidden,
-        steps,
-        None if experiment.learning.stop is None else Stop(experiment.learning.stop, flood(topology)),
+        rounds,
+        diameter,
+        None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
+        codec(experiment, length=trained.layout.size, dtype=trained.dtype, period=topology.period),
     )
 
 
@@ -233,22 +274,12 @@ def _topology(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
         rewire=settings.rewire,
         probability=settings.probability,
         rows=settings.rows,
+        branching=settings.branching,
+        clusters=settings.clusters,
+        inside=settings.inside,
+        every=settings.every,
+        period=settings.period,
     )
-
-
-def _weights(experiment: Experiment, topology: graphs.Topology) -> graphs.Weights:
-    kind = experiment.gossip.weights
-    if kind == "metropolis":
-        return graphs.metropolis(topology)
-    if kind == "max_degree":
-        return graphs.max_degree(topology)
-    try:
-        matrix = np.load(kind) if kind.endswith(".npy") else np.loadtxt(kind, ndmin=2)
-    except (OSError, ValueError) as error:
-        raise ExperimentError(
-            f'gossip.weights: expected "metropolis", "max_degree" or a file with a matrix, got "{kind}": {error}'
-        ) from None
-    return graphs.given(topology, matrix)
 
 
 def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None) -> Federation:
@@ -274,47 +305,65 @@ def _steps(
     experiment: Experiment,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
-    hidden: Protection,
+    hidden: Protection | None = None,
 ) -> tuple[int, float | None]:
     """Exchanges a round, and rho where they are accelerated."""
     gossip = experiment.gossip
-    accelerated = gossip.acceleration == "chebyshev"
+    fewest = {"chebyshev": graphs.chebyshev_steps, "heavy_ball": graphs.heavy_ball_steps}.get(gossip.acceleration)
+    accelerated = fewest is not None
     if accelerated and (topology.period > 1 or topology.at(0).directed):
         raise ExperimentError(
-            "gossip.acceleration: expected a constant, undirected topology for chebyshev, got a schedule or a "
-            'directed one: use acceleration = "none"'
+            f"gossip.acceleration: expected a constant, undirected topology for {gossip.acceleration}, got a schedule "
+            'or a directed one: use acceleration = "none"'
         )
-    if accelerated and abs(weights[0].matrix - weights[0].matrix.T).max() > 1e-12:
+    if accelerated and not weights[0].symmetric:
         raise ExperimentError(
-            "gossip.acceleration: expected symmetric weights for chebyshev, got others: "
+            f"gossip.acceleration: expected symmetric weights for {gossip.acceleration}, got others: "
             'use acceleration = "none", or gossip.weights = "metropolis"'
         )
     rho = graphs.contraction(weights[:1]) if accelerated else None
-    share = experiment.learning.fraction * hidden.settings.participation
+    share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
     if gossip.steps is not None:
-        if rho is not None and experiment.learning.fraction < 1:
-            _check_masses(gossip.steps, rho, share=experiment.learning.fraction, peers=len(topology.peers))
+        if fewest and rho is not None and (part := _taking_part(experiment)) < 1:
+            tolerance = _near_one(share=part, peers=len(topology.peers))
+            _check_masses(experiment, fewest=fewest(rho, tolerance=tolerance), share=part)
         return gossip.steps, rho
     if known(experiment.learning.algorithm).everybody:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
-    tolerance = gossip.tolerance / max(1.0, hidden.scale / share)
-    if rho is not None:
-        return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
+    tolerance = gossip.tolerance / max(1.0, 0.0 if hidden is None else hidden.scale / share)
+    if fewest and rho is not None:
+        return fewest(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None
 
 
-def _check_masses(steps: int, rho: float, *, share: float, peers: int) -> None:
-    """Chebyshev's weights may be negative: too few steps leave masses near zero, and rows are divided by them.
+def _taking_part(experiment: Experiment) -> float:
+    """Share of the peers that take part in a round, on average."""
+    learning = experiment.learning
+    if learning.drop_stragglers and learning.stragglers == 1:
+        raise ExperimentError(
+            "learning.stragglers: expected less than 1 with learning.drop_stragglers, got 1, so that nobody ever takes "
+            "part: lower it, or keep them"
+        )
+    return learning.fraction * (1 - learning.stragglers if learning.drop_stragglers else 1.0)
+
+
+def _near_one(*, share: float, peers: int) -> float:
+    """What disagreement leaves no mass near zero.
 
     Masses of 1 at a share C of N peers lie within C / 2 of their mean once their disagreement, of norm
     sqrt(C N), has shrunk to that.
     """
-    fewest = graphs.chebyshev_steps(rho, tolerance=math.sqrt(share / peers) / 2)
-    if steps < fewest:
+    return math.sqrt(share / peers) / 2
+
+
+def _check_masses(experiment: Experiment, *, fewest: int, share: float) -> None:
+    """Accelerated weights may be negative: too few steps leave masses near zero, and rows are divided by them."""
+    gossip = experiment.gossip
+    if gossip.steps is not None and gossip.steps < fewest:
         raise ExperimentError(
-            f"gossip.steps: expected at least {fewest} with chebyshev where learning.fraction = {share:g} of the peers "
-            f"take part, got {steps}: raise it, leave it out, or set gossip.acceleration to none"
+            f"gossip.steps: expected at least {fewest} with {gossip.acceleration} where a share of {share:g} of the "
+            f"peers take part, got {gossip.steps}: raise it, leave it out, or set gossip.acceleration to none"
         )
 
 
@@ -325,6 +374,7 @@ def _algorithm(
     learner: Learner,
     *,
     mean_samples: float | None,
+    diameter: int,
     gossip: Gossip,
 ) -> Algorithm:
     """What an algorithm may ask for by the names of its parameters."""
@@ -335,8 +385,9 @@ def _algorithm(
         gossip,
         weighted=learning.weighted,
         mean_samples=mean_samples,
-        diameter=flood(topology),
+        diameter=diameter,
         fraction=learning.fraction,
+        dropped=learning.stragglers if learning.drop_stragglers else 0.0,
     )
     given = {
         "average": average,
@@ -345,6 +396,7 @@ def _algorithm(
         "weights": weights,
         "layout": learner.layout,
         "seed": experiment.seed,
+        "rounds": experiment.rounds,
     }
     return algorithm(learning.algorithm, options=learning.algorithm_options, given=given)
 
@@ -358,35 +410,17 @@ def _check_hiding(experiment: Experiment) -> None:
         )
 
 
-def check_scale(experiment: Experiment) -> None:
-    """Exact statistics are covered by no guarantee, and by private noise alone they are not hidden."""
-    privacy = experiment.privacy
-    if claims(experiment) or privacy.mode == "independent":
-        key = "learning.example_noise" if experiment.learning.example_noise else f'privacy.mode = "{privacy.mode}"'
-        raise ExperimentError(
-            "data.scale: expected no private noise, whose guarantee does not cover the exact statistics of the "
-            f"features, got {key} with it: scale the features by known bounds instead, or leave the noise out"
-        )
-
-
-def claims(experiment: Experiment) -> bool:
-    """Whether differential privacy is asked for, of peers or of samples."""
-    privacy = experiment.privacy
-    noisy = privacy.mode != "none" and (privacy.noise > 0 or privacy.epsilon is not None)
-    return noisy or experiment.learning.example_noise > 0
-
-
-def flood(topology: graphs.Topology | graphs.Schedule) -> int:
+def _flood(topology: graphs.Topology | graphs.Schedule) -> int:
     """Exchanges after which everybody has heard from everybody, from whichever phase they begin."""
     if isinstance(topology, graphs.Topology):
         return graphs.diameter(topology)
-    hears = [topology.at(phase).adjacency.toarray() > 0 for phase in range(topology.period)]
+    hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
     longest = 0
     for first in range(topology.period):
         told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
         steps = 0
         while not told.all():
-            told |= hears[(first + steps) % topology.period].astype(np.float32) @ told.astype(np.float32) > 0
+            told |= hears[(first + steps) % topology.period] @ told.astype(np.float32) > 0
             steps += 1
         longest = max(longest, steps)
     return longest

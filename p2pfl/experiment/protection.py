@@ -16,9 +16,13 @@ from p2pfl.privacy import Settings, divergence
 from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.calibration import calibrate
 from p2pfl.privacy.spending import Cost, affordable, per_round, spent
+from p2pfl.privacy.sums import Sums
 
 CLIP = 1.0
 """The bound of an update's norm where an epsilon is asked for and none is given."""
+
+SLACK = 1e-6
+"""Part of an epsilon by which it may be exceeded: calibrated noises meet it up to rounding."""
 
 ENOUGH = 10_000
 """Gossip steps that mix any masks away: what calibration assumes where the tolerance picks the steps."""
@@ -44,6 +48,8 @@ class Protection:
         What was spent on the same data before.
     found
         What calibration found of one round, which :attr:`guarantee` need not find again.
+    sums
+        What others see where they are given sums over neighbourhoods and no rows.
     """
 
     wanted: schema.Privacy
@@ -53,6 +59,7 @@ class Protection:
     rounds: int
     before: Mapping[Cost, int] | None = None
     found: Guarantee | None = None
+    sums: Sums | None = None
 
     @property
     def scale(self) -> float:
@@ -68,6 +75,8 @@ class Protection:
     @cached_property
     def guarantee(self) -> Guarantee:
         """Of one round, against the broker and the worst ``colluders`` peers."""
+        if self.sums is not None:
+            return self._summed(min(self.wanted.colluders, len(self.graph.peers) - 1))
         return self.found or account(
             self.graph, colluders=min(self.wanted.colluders, len(self.graph.peers) - 1), **self._numbers
         )
@@ -89,7 +98,7 @@ class Protection:
             return self.rounds
         return affordable(
             self.cost,
-            budget=self.wanted.epsilon * (1 + 1e-6),  # calibrated noises meet it up to rounding
+            budget=self.wanted.epsilon * (1 + SLACK),
             delta=self.wanted.delta,
             rounds=self.rounds,
             before=self.before,
@@ -99,13 +108,33 @@ class Protection:
         """Epsilon after rounds of these costs; ``None`` where none is claimed."""
         return self.total(Counter(self.before or {}) + Counter(costs)) if self.claimed else None
 
+    def allows(self, costs: Mapping[Cost, int]) -> bool:
+        """Whether rounds of these costs stay within the budget; all do where there is none."""
+        if self.wanted.epsilon is None or (costs.keys() == {self.cost} and costs[self.cost] <= self.affordable):
+            return True
+        spent = self.spent(costs)
+        return spent is None or spent <= self.wanted.epsilon * (1 + SLACK)
+
     def total(self, costs: Mapping[Cost, int]) -> float:
         """Epsilon of these costs alone."""
         return spent(costs, delta=self.wanted.delta)
 
     def observers(self) -> list[Guarantee]:
         """One round's guarantee against each observer, from the least that he knows to the most."""
-        return table(self.graph, colluders=min(self.wanted.colluders, len(self.graph.peers) - 1), **self._numbers)
+        if self.sums is not None:
+            most = len(self.graph.peers) - 1
+            return [self._summed(count) for count in sorted({0, 1, min(self.wanted.colluders, most), most})]
+        count = min(self.wanted.colluders, len(self.graph.peers) - 1)
+        few = table(self.graph, colluders=min(1, count), **self._numbers)
+        if count in {len(each.colluders) for each in few}:
+            return few
+        return [*few[:-1], self.guarantee, few[-1]]  # the worst set is not searched for again
+
+    def _summed(self, colluders: int) -> Guarantee:
+        """Of one round, against so many peers that are given sums."""
+        assert self.sums is not None  # noqa: S101 (asked by the caller)
+        numbers = {key: value for key, value in self._numbers.items() if key != "mask"}
+        return self.sums.guarantee(colluders=colluders, **numbers)
 
     def after(self, before: Mapping[Cost, int]) -> Protection:
         """The same on data on which that much was spent."""
@@ -133,6 +162,8 @@ def protection(
     rounds: int,
     seed: int,
     steps: int | None,
+    layers: tuple[int, ...] = (),
+    sums: Sums | None = None,
 ) -> Protection:
     """Resolve the section ``[privacy]``.
 
@@ -150,16 +181,25 @@ def protection(
         Of random mask graphs.
     steps
         Exchanges a round; ``None`` where they are chosen so that masks are mixed away.
+    layers
+        How many numbers of a row belong to each tensor of the model; only per-layer clipping asks for them.
+    sums
+        What others see in the mode ``secagg``.
 
     Raises
     ------
     ExperimentError
-        Keys that contradict each other.
+        Keys that contradict each other, or clipping by layer without layers.
     """
     if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip):
         raise ExperimentError(
             f"privacy.clip: expected a bound of an update's norm, without which noise {wanted.noise:g} promises "
             "nothing, got none: set privacy.clip"
+        )
+    if wanted.mode != "none" and wanted.clipping == "layer" and sum(layers) != size:
+        raise ExperimentError(
+            f"privacy.clipping: expected the layers of a row of {size} numbers to clip each by itself, got layers of "
+            f'{sum(layers)} in all: set privacy.clipping to "flat"'
         )
     graph = mask_graph(wanted, topology.union, seed=seed)
     fewest = min(len(graph.neighbours(peer)) for peer in graph.peers)
@@ -176,13 +216,16 @@ def protection(
         mask=wanted.mask if wanted.mode == "pairwise" else 0.0,
         bits=wanted.bits,
         participation=wanted.participation,
+        layers=layers if wanted.clipping == "layer" else (),
     )
     whole = None
     if wanted.mode == "none":
         settings = Settings()
+    elif sums is not None and wanted.epsilon is not None and not wanted.noise:
+        settings = _summed(wanted, settings, sums, size=size, rounds=rounds)
     elif wanted.epsilon is not None and not wanted.noise:
         settings, whole = _calibrated(wanted, settings, graph, weights, size=size, rounds=rounds, steps=steps)
-    found = Protection(wanted, settings, graph, size, rounds, found=whole)
+    found = Protection(wanted, settings, graph, size, rounds, found=whole, sums=sums)
     if wanted.epsilon is not None and not found.affordable:
         raise ExperimentError(
             f"privacy.epsilon: expected a budget for at least one round, got {wanted.epsilon:g}, of which one round "
@@ -210,6 +253,22 @@ def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) 
         degree = min(fewest, len(peers) - 1)
     name = "random_k_out" if kind == "random" else kind
     return graphs.build(name, peers=len(peers), degree=degree, seed=seed).union.named(peers)
+
+
+def _summed(wanted: schema.Privacy, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:
+    """The noise that keeps ``wanted.epsilon`` over all rounds: what sums show does not depend on it."""
+    assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
+    clip = CLIP if math.isinf(wanted.clip) else wanted.clip
+    mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds)
+    unit = sums.guarantee(
+        clip=clip,
+        noise=1.0,
+        bits=wanted.bits,
+        adjacency=wanted.adjacency,
+        colluders=min(wanted.colluders, len(sums.peers) - 1),
+        size=size,
+    )
+    return replace(settings, clip=clip, noise=unit.mu / mu)
 
 
 def _calibrated(

@@ -33,6 +33,9 @@ PATHS = (
 )
 """Keys that hold a path, relative to the experiment file."""
 
+MADE = ("privacy.budget", "trust.keys")
+"""Those of what is made when it is missing."""
+
 
 def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = ()) -> Experiment:
     """Read an experiment.
@@ -160,7 +163,11 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _resolve(table: dict[str, Any], folder: Path) -> None:
-    """Make paths absolute that are found in a folder: the file's own first, then where the command was started."""
+    """Make paths absolute that are found in a folder: the file's own first, then where the command was started.
+
+    What is missing and to be made belongs into the first, so that it is found again from wherever the next run starts:
+    a budget that is not would be spent twice.
+    """
     for dotted in PATHS:
         *parents, key = dotted.split(".")
         inner: Any = table
@@ -171,6 +178,8 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
         value = inner.get(key)
         if isinstance(value, str):
             inner[key] = _found(value, folder)
+            if dotted in MADE and not Path(inner[key]).exists():
+                inner[key] = str((folder / value).resolve())
         elif isinstance(value, list):
             inner[key] = [_found(each, folder) if isinstance(each, str) else each for each in value]
 

@@ -37,8 +37,18 @@ class Topology(Section, frozen=True):
     file
         any graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a
         list of them over the same peers: a schedule, one graph for each exchange, over and over.
-    degree, rewire, probability, rows
-        Of small worlds and random regular graphs; of small worlds; of Erdős-Rényi; of grids and tori.
+    degree
+        Neighbours of a peer in small worlds, random regular graphs, circulants and epidemic schedules;
+        k of the Base-(k+1) graph.
+    rewire, probability, rows
+        Of small worlds; of Erdős-Rényi; of grids and tori.
+    branching
+        Children of a peer in a tree.
+    clusters, inside, every
+        Of the hierarchical schedule: how many there are, what each is, and in which exchanges the bridges
+        between them are used.
+    period
+        Exchanges after which the draws of an epidemic schedule repeat.
     """
 
     kind: str = "ring"
@@ -48,6 +58,11 @@ class Topology(Section, frozen=True):
     rewire: Share = 0.1
     probability: Share = 0.3
     rows: Number | None = None
+    branching: Number = 2
+    clusters: Number = 4
+    inside: Literal["complete", "ring"] = "complete"
+    every: Number = 4
+    period: Number = 64
 
 
 class Data(Section, frozen=True):
@@ -114,10 +129,13 @@ class Learning(Section, frozen=True):
         Any elementwise optimiser of torch.optim, and a scheduler that is stepped once a round.
     batch, epochs, steps
         Samples a step; passes over the data a round, or steps a round instead.
+    stragglers, drop_stragglers
+        Share of the peers that, each round, do only a random number of the epochs (or steps), from 1 to all of
+        them; and whether these are left out of the round instead of counting with what they did.
     fraction
-        Share of the peers that take part in a round (FedAvg).
+        Share of the peers that take part in a round (all but D-PSGD).
     weighted
-        Whether peers count by their number of samples (FedAvg).
+        Whether peers count by their number of samples (all but D-PSGD).
     stop
         End when no peer's released row moves by more than this in a round.
     consensus
@@ -143,6 +161,8 @@ class Learning(Section, frozen=True):
     batch: Number | Literal["all"] = 32
     epochs: Number = 1
     steps: Number | None = None
+    stragglers: Share = 0.0
+    drop_stragglers: bool = False
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     weighted: bool = True
     stop: Positive | None = None
@@ -167,15 +187,50 @@ class Gossip(Section, frozen=True):
         times what it was (masks included: what is left of them in a number is below it). D-PSGD
         makes one.
     weights
-        ``metropolis``, ``max_degree``, or a file with a doubly stochastic matrix (``.npy`` or text).
+        ``metropolis``, ``max_degree``, a file with a doubly stochastic matrix (``.npy`` or text), or
+        ``push`` for directed graphs of any shape: sums that are divided by masses. By default those that
+        come with the kind of graph, else ``metropolis``.
     acceleration
-        ``chebyshev`` needs about the square root of as many steps.
+        ``chebyshev`` needs about the square root of as many steps; ``heavy_ball`` a few more than that,
+        all of them alike.
     """
 
     steps: Number | None = None
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
-    weights: str = "metropolis"
-    acceleration: Literal["none", "chebyshev"] = "none"
+    weights: Reference | None = None
+    acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
+
+
+class Compression(Section, frozen=True):
+    """How rows are made small; what is lost now is made up for later.
+
+    Attributes
+    ----------
+    name
+        ``none``; ``float16``, ``bfloat16``; or differences from what was sent before: the numbers of largest
+        magnitude (``top_k``), any (``random_k``), or all of them in few bits (``qsgd``, ``quantise``).
+    share
+        Of the numbers (top_k, random_k).
+    levels
+        Of a number's magnitude (qsgd): 7 take 4 bits, 127 take 8.
+    bits
+        Of a number (quantise).
+    gamma
+        How far a peer moves towards what its neighbours have sent; by default what no graph that was
+        tried diverges with: twice the share (top_k), half of it (random_k), 1 where little is lost.
+    refresh
+        Every so many rounds whole rows are sent, which repairs what lost messages have left.
+    zstd
+        Squeeze what is sent without loss; this goes with everything.
+    """
+
+    name: Literal["none", "float16", "bfloat16", "top_k", "random_k", "qsgd", "quantise"] = "none"
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.01
+    levels: Annotated[int, Meta(ge=1, lt=2**15)] = 127
+    bits: Annotated[int, Meta(ge=2, le=8)] = 8
+    gamma: Annotated[float, Meta(gt=0, le=1)] | None = None
+    refresh: Number | None = None
+    zstd: bool = False
 
 
 class Privacy(Section, frozen=True):
@@ -184,9 +239,13 @@ class Privacy(Section, frozen=True):
     Attributes
     ----------
     mode
-        ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel.
+        ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
+        peer is given the exact sum of its neighbours' rows and none of them (simulated so far).
     clip
         Bound of the norm of an update.
+    clipping
+        ``flat``: the update as a whole; ``layer``: each of the m tensors of the model by itself, to
+        clip / sqrt(m), so that the whole is bounded all the same.
     noise
         Standard deviation of the private noise in each number.
     mask
@@ -212,8 +271,9 @@ class Privacy(Section, frozen=True):
         them. For data in a file it lies beside that by default.
     """
 
-    mode: Literal["none", "independent", "pairwise"] = "none"
+    mode: Literal["none", "independent", "pairwise", "secagg"] = "none"
     clip: Endless = math.inf
+    clipping: Literal["flat", "layer"] = "flat"
     noise: NotNegative = 0.0
     mask: NotNegative = 1.0
     bits: Annotated[int, Meta(ge=1, le=40)] = 20
@@ -310,6 +370,7 @@ class Experiment(Section, frozen=True):
     model: Model = Model()
     learning: Learning = Learning()
     gossip: Gossip = Gossip()
+    compression: Compression = Compression()
     privacy: Privacy = Privacy()
     trust: Trust = Trust()
     transport: Transport = Transport()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from msgspec import inspect
 
 from p2pfl.experiment.algorithms import known
-from p2pfl.experiment.schema import LARGEST, Data, Experiment, Learning, Model, Privacy, Section, Topology
+from p2pfl.experiment.schema import LARGEST, Compression, Data, Experiment, Learning, Model, Privacy, Section, Topology
 
 
 def mismatch(message: str, table: Mapping[str, Any]) -> str:
@@ -22,7 +23,7 @@ def mismatch(message: str, table: Mapping[str, Any]) -> str:
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
     'rounds: expected a whole number >= 1, got 0'
     >>> mismatch("Invalid enum value 'pair' - at `$.privacy.mode`", {"privacy": {"mode": "pairwize"}})
-    'privacy.mode: expected "independent", "none" or "pairwise", got "pairwize": did you mean "pairwise"?'
+    'privacy.mode: expected "independent", "none", "pairwise" or "secagg", got "pairwize": did you mean "pairwise"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -48,24 +49,8 @@ def idle(experiment: Experiment) -> dict[str, str]:
     >>> idle(Experiment(learning=Learning(algorithm="dpsgd", epochs=3)))
     {'learning.epochs': 'dpsgd makes learning.steps steps a round, 1 by default'}
     """
-    learning, model = experiment.learning, experiment.model
-    why: dict[str, str] = {}
-    name, found_by = learning.algorithm, known(learning.algorithm)
-    if found_by.everybody:
-        everybody = f"all peers take part in each round of {name} and count alike"
-        why |= {"fraction": everybody, "weighted": everybody}
-    if found_by.steps is not None:
-        why["epochs"] = f"{name} makes learning.steps steps a round, {found_by.steps} by default"
-    elif learning.algorithm == "fedsgd":
-        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
-    elif learning.steps is not None:
-        why["epochs"] = "learning.steps takes its place"
-    if learning.schedule is None:
-        why["schedule_options"] = "there is no learning.schedule"
-    if not learning.example_noise:
-        why["example_clip"] = "there is no learning.example_noise"
-    found = {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
-    topology = experiment.topology
+    model, topology = experiment.model, experiment.topology
+    found = _unlearned(experiment)
     if topology.file is not None:
         drawn = "topology.file says who hears whom"
         keys = (key for key in Topology.__struct_fields__ if key != "file")
@@ -76,7 +61,41 @@ def idle(experiment: Experiment) -> dict[str, str]:
         found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    return found | _unhidden(experiment)
+    return found | _uncompressed(experiment.compression) | _unhidden(experiment)
+
+
+def _unlearned(experiment: Experiment) -> dict[str, str]:
+    """The keys of ``[learning]`` that change nothing."""
+    learning = experiment.learning
+    why: dict[str, str] = {}
+    name, found_by = learning.algorithm, known(learning.algorithm)
+    if found_by.everybody:
+        everybody = f"all peers take part in each round of {name} and count alike"
+        why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
+    if found_by.steps is not None:
+        why["epochs"] = f"{name} makes learning.steps steps a round, {found_by.steps} by default"
+    elif learning.algorithm == "fedsgd":
+        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
+    elif learning.steps is not None:
+        why["epochs"] = "learning.steps takes its place"
+    if not learning.stragglers:
+        why["drop_stragglers"] = "there are no learning.stragglers"
+    if learning.example_noise:
+        why["stragglers"] = "with learning.example_noise each peer makes all its steps"
+    elif _most(experiment) == 1 and not learning.drop_stragglers:
+        why["stragglers"] = "nobody can do less than one epoch or step a round"
+    if learning.schedule is None:
+        why["schedule_options"] = "there is no learning.schedule"
+    if not learning.example_noise:
+        why["example_clip"] = "there is no learning.example_noise"
+    return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
+
+
+def _most(experiment: Experiment) -> int:
+    """Epochs, or steps, that a peer is asked to make a round."""
+    learning = experiment.learning
+    steps = learning.steps or known(learning.algorithm).steps
+    return 1 if learning.algorithm == "fedsgd" else steps or learning.epochs
 
 
 def _unhidden(experiment: Experiment) -> dict[str, str]:
@@ -90,11 +109,27 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
             del why["delta"]  # of the guarantee for samples
     elif privacy.mode == "independent":
         why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
+    elif privacy.mode == "secagg":
+        why = dict.fromkeys(masks, 'privacy.mode is "secagg", whose masks are uniform, one for each two neighbours')
     elif privacy.mask_graph in {"same", "complete"}:
         why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
+    if privacy.mode != "none" and math.isinf(privacy.clip) and privacy.epsilon is None:
+        why["clipping"] = "there is no privacy.clip"
     if known(experiment.learning.algorithm).everybody:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
+
+
+def _uncompressed(wanted: Compression) -> dict[str, str]:
+    """The keys of ``[compression]`` that change nothing."""
+    tracked = {"top_k", "random_k", "qsgd", "quantise"}
+    used = {"share": {"top_k", "random_k"}, "levels": {"qsgd"}, "bits": {"quantise"}}
+    used |= dict.fromkeys(["gamma", "refresh"], tracked)
+    return {
+        f"compression.{key}": f'compression.name is "{wanted.name}"'
+        for key, names in used.items()
+        if wanted.name not in names and _set(wanted, Compression(), key)
+    }
 
 
 def _set(section: Section, default: Section, key: str) -> bool:

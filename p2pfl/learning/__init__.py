@@ -4,6 +4,7 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.external import ExternalLearner
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.models import build
+from p2pfl.learning.stragglers import straggles
 from p2pfl.learning.torch_learner import TorchLearner
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "Report",
     "TorchLearner",
     "build",
+    "straggles",
 ]

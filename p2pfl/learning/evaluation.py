@@ -38,14 +38,18 @@ class Scorable(Protocol):
 def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs) -> dict[str, torch.Tensor]:
     """Mean of the loss and of each metric over each row's samples, each ``[R]`` float64.
 
-    A part that all rows share, the same array, is gathered once and not once for each row.
+    A part that all rows share, the same array, is gathered once and not once for each row; and rows that are
+    all the same, as after an exact average, are scored once.
     """
+    shared = all(part is parts[0] for part in parts)
+    if shared and len(rows) > 1 and bool((rows == rows[0]).all()):
+        once = evaluate(learner, rows[:1], parts[:1], engine=engine)
+        return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
     functions = {"loss": learner.loss, **learner.metrics}
     if learner.r2:
         functions["r2"] = squared_error
     sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R]
     counts = torch.tensor([len(part) for part in parts], dtype=torch.float64, device=rows.device)  # [R]
-    shared = all(part is parts[0] for part in parts)
     order = np.argsort([-len(part) for part in parts], kind="stable")
     block = learner.footprint.rows(min(SAMPLES, max(1, int(counts.max()))))
     for low in range(0, len(rows), block):

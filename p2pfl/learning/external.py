@@ -124,6 +124,7 @@ class ExternalLearner:
         *,
         peers: Sequence[str],
         round: int,
+        step: int = 0,
         whole: bool = False,
         active: torch.Tensor | None = None,
     ) -> Rows:
@@ -134,7 +135,7 @@ class ExternalLearner:
         ModelError
             Always.
         """
-        del rows, peers, round, whole, active
+        del rows, peers, round, step, whole, active
         raise ModelError(
             "expected a torch model for an algorithm that asks for gradients, got a training loop of your own, which "
             "does not show its gradients; use FedAvg, or a torch model"

@@ -90,12 +90,13 @@ class Learner(Protocol):
         *,
         peers: Sequence[str],
         round: int,
+        step: int = 0,
         whole: bool = False,
         active: torch.Tensor | None = None,
     ) -> Rows:
         r"""Return :math:`\nabla F_k(x_k; \xi)` of each row, ``[R, P]``, zero where a row is not ``active``.
 
-        :math:`\xi` is the first batch of the round, or the ``whole`` training part.
+        :math:`\xi` is the batch of a ``step`` of the round, or the ``whole`` training part.
         """
         ...
 

@@ -25,6 +25,7 @@ from p2pfl.learning.models import weights
 from p2pfl.learning.optimisers import Recipe
 from p2pfl.learning.plain import Autocast, Plain
 from p2pfl.learning.stacked import Stacked
+from p2pfl.learning.stragglers import work as share_of_work
 from p2pfl.rows import Layout, Rows
 
 BLOCK = {"cpu": 12 * 2**20}
@@ -67,6 +68,8 @@ class TorchLearner:
         Passes over a peer's samples in a round.
     steps
         Steps in a round, instead of epochs.
+    stragglers
+        Share of the peers that do only a part of these in a round, see :mod:`p2pfl.learning.stragglers`.
     loss
         ``loss(outputs, targets) -> [B]``, one number for each sample; cross-entropy for classes and
         squared error for regression if ``None``.
@@ -103,6 +106,7 @@ class TorchLearner:
         batch: int | None = 32,
         epochs: int = 1,
         steps: int | None = None,
+        stragglers: float = 0.0,
         loss: PerSample | None = None,
         metrics: Mapping[str, PerSample] | None = None,
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
@@ -112,7 +116,7 @@ class TorchLearner:
         precision: Literal["full", "mixed"] = "full",
     ) -> None:
         self.federation, self.seed, self.dtype = federation, seed, dtype
-        self.batch, self.epochs, self.steps = batch, epochs, steps
+        self.batch, self.epochs, self.steps, self.stragglers = batch, epochs, steps, stragglers
         self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}))
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
@@ -297,6 +301,7 @@ class TorchLearner:
         *,
         peers: Sequence[str],
         round: int,
+        step: int = 0,
         whole: bool = False,
         active: torch.Tensor | None = None,
     ) -> Rows:
@@ -308,22 +313,25 @@ class TorchLearner:
             As in :meth:`fit`.
         round
             Keys the batch and dropout.
+        step
+            Whose batch of the round :math:`\xi` is, counted from 0; after the last of an epoch the next begins.
         whole
-            Whether :math:`\xi` is the whole training part, or the first batch of the round.
+            Whether :math:`\xi` is the whole training part instead.
         """
         self._check_rows(rows, peers)
-        drawn = self._batches(peers, round, active)
+        drawn = self._batches(peers, round, active, steps=step + 1)
         parts = [self.federation.train[peer] for peer in peers]
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={},
             parts=parts,
             batches=[
-                [np.arange(len(part)) if whole else each[0]] if each else []
+                [np.arange(len(part)) if whole else each[step]] if each else []
                 for part, each in zip(parts, drawn, strict=True)
             ],
             peers=tuple(peers),
             round=round,
+            first=step,
         )
         self.model.train()
         with checks.blamed(self.model, doing=f"in round {round}"):
@@ -335,9 +343,14 @@ class TorchLearner:
         """The size of a step in a round."""
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 
-    def _batches(self, peers: Sequence[str], round: int, active: torch.Tensor | None) -> list[list[IntArray]]:
-        """Every peer's batches; none for the idle."""
+    def _batches(
+        self, peers: Sequence[str], round: int, active: torch.Tensor | None, *, steps: int | None = None
+    ) -> list[list[IntArray]]:
+        """Every peer's batches, the first ``steps`` or all of the round; none for the idle."""
         awake = [True] * len(peers) if active is None else active.tolist()
+        most = self.epochs if self.steps is None else self.steps
+        some = partial(share_of_work, seed=self.seed, round=round, share=self.stragglers, most=most)
+        done = {peer: some(peer) if self.stragglers else most for peer in peers}
         return [
             batches(
                 len(self.federation.train[peer]),
@@ -345,8 +358,8 @@ class TorchLearner:
                 peer=peer,
                 round=round,
                 batch=self.batch,
-                epochs=self.epochs,
-                steps=self.steps,
+                epochs=done[peer],
+                steps=steps if steps is not None else None if self.steps is None else done[peer],
             )
             if stirs and len(self.federation.train[peer])
             else []

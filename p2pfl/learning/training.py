@@ -55,6 +55,7 @@ class Work:
     batches: list[list[IntArray]]
     peers: tuple[str, ...]
     round: int
+    first: int = 0  # which step of the round comes first
     loss: torch.Tensor = field(init=False)
     counts: np.ndarray = field(init=False)
 
@@ -142,7 +143,7 @@ class _Block:
             features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
             targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
             None if weights is None else weights.to(self.device, self.work.rows.dtype),
-            None if self.keys is None else step_keys(self.keys[:active], step),
+            None if self.keys is None else step_keys(self.keys[:active], self.work.first + step),
         )
 
     def run(self, engine: Engine, update: Update, correction: Correction | None) -> None:

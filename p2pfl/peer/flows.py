@@ -34,7 +34,8 @@ gives integers. A peer that dies takes its row with it; the flows it was given o
 partner's last checkpoint and those in its window; with a checkpoint each exchange and no loss that is one. ``room``
 bounds them: where it is full nothing is applied, which loses weight in that exchange and no mass. K = 0 applies
 nothing late and still conserves. Only ``room=0``, for rows so large that none can be held, conserves nothing: what
-should be taken back is counted in ``lost``. Numbers of exchanges are kept for good, rows are not.
+should be taken back is counted in ``lost``. Numbers of exchanges are kept until
+:meth:`FlowLedger.prune`.
 
 *Weights* must be the same at both ends of an edge. Masses, the homogeneous coordinate, flow with their rows.
 
@@ -48,6 +49,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +59,8 @@ from p2pfl.errors import PeerError
 Exchange = tuple[int, ...]
 """Grows from each exchange of a peer to its next: attempt, round, step."""
 
-Row = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Row = npt.NDArray[Any]
+"""Grid points or floats, ``[P]``."""
 
 START: Exchange = (0,)
 END: Exchange = (2**63 - 1,)
@@ -78,7 +81,7 @@ def flow(own: Row, theirs: Row, *, weight: float) -> Row:
     >>> flow(np.array([8, 1]), np.array([0, 2]), weight=0.5), flow(np.array([0, 2]), np.array([8, 1]), weight=0.5)
     (array([-4,  0]), array([4, 0]))
     """
-    moved = np.float64(weight) * (theirs - own)  # [P]; IEEE arithmetic and half-to-even rounding are odd functions
+    moved = weight * (theirs - own)  # [P]; IEEE arithmetic and half-to-even rounding are odd functions
     return np.rint(moved).astype(np.int64) if np.issubdtype(own.dtype, np.integer) else moved
 
 
@@ -194,7 +197,7 @@ class FlowLedger:
     array([4])
     >>> ada.open((0, 1, 0), y["ada"], weights={"bob": 0.5})
     >>> bob.hear("ada", ada.statement("bob"))
-    array([-4])
+    {(0, 0, 0): array([-4])}
     """
 
     def __init__(
@@ -249,6 +252,11 @@ class FlowLedger:
             del self._own[min(self._own)]
         self._closed = max(self._closed, min(self._own))
 
+    def own(self, exchange: Exchange) -> Row | None:
+        """Our own row of an exchange, as long as it is in the window, ``[P]``."""
+        kept = self._own.get(exchange)
+        return None if kept is None else kept.row
+
     def finish(self) -> None:
         """End the run: what is not applied is never; statements settle the rest."""
         self._own.clear()
@@ -267,15 +275,16 @@ class FlowLedger:
             return None
         moved = flow(own.row, row, weight=own.weights[partner])  # [P]
         ends.applied.add(exchange)
-        ends.held[exchange] = moved if self.room else None
+        if ends.news is None or exchange not in ends.news.applied:
+            ends.held[exchange] = moved if self.room else None
         return moved
 
-    def hear(self, partner: str, statement: Statement) -> Row | None:
-        """Learn what a partner stated; return the sum of what is taken back, ``[P]``, None if nothing is.
+    def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
+        """Learn what a partner stated; return what is taken back of which exchange, each ``[P]``.
 
         Old, doubled and overtaken statements do no harm: each was true, and what it says of never stays true.
         """
-        ends, back = self._end(partner), None
+        ends, back = self._end(partner), dict[Exchange, Row]()
         ends.news = statement
         ends.known = max(ends.known, statement.settled)
         for exchange in sorted(ends.held):
@@ -286,8 +295,8 @@ class FlowLedger:
                 if moved is None:
                     self.lost.append((partner, exchange))
                     continue
-                ends.applied.remove(exchange)
-                back = -moved if back is None else back - moved
+                ends.applied.discard(exchange)
+                back[exchange] = -moved
         return back
 
     def statement(self, partner: str) -> Statement:
@@ -307,9 +316,30 @@ class FlowLedger:
             self._end(partner).saved = note
         self._number = checkpoint.number
 
+    def prune(self) -> None:
+        """Forget the numbers of exchanges that no partner needs to hear of and no row can come of any more."""
+        for ends in self._ends.values():
+            oldest = min([ends.known, *self._own])
+            ends.applied = {exchange for exchange in ends.applied if exchange >= oldest}
+
     def journal(self) -> Journal:
         """What to make durable."""
         return Journal(self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number)
+
+    @property
+    def partners(self) -> frozenset[str]:
+        """The other ends."""
+        return frozenset(self._ends)
+
+    @property
+    def oldest(self) -> Exchange:
+        """The first exchange in the window or of a flow that is held."""
+        return min([END, *self._own, *(exchange for ends in self._ends.values() for exchange in ends.held)])
+
+    @property
+    def finished(self) -> frozenset[str]:
+        """The partners that said that they will apply nothing more."""
+        return frozenset(partner for partner, ends in self._ends.items() if ends.news and ends.news.closed == END)
 
     def unsettled(self) -> list[tuple[str, Exchange]]:
         """The exchanges that are applied here and not known to be applied there."""

@@ -10,10 +10,10 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
 from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Ack, Chunk, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Message, Pulse, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
-ForNeighbours = Chunk | Ack | Pulse
+ForNeighbours = Chunk | Ack | Pulse | Account
 """What is sealed."""
 
 
@@ -94,6 +94,17 @@ class Line:
         )
         if status == "left":
             await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
+
+    async def tell(self, account: Account) -> None:
+        """Publish an account, signed where there is an identity."""
+        signed = account if self.identity is None else account.signed(self.identity, swarm=self.swarm)
+        await self.publish("account", signed)
+
+    def told(self, hello: Hello, account: Account) -> bool:
+        """Whether an account is of the peer's present life and its own word."""
+        if account.incarnation != hello.incarnation:
+            return False
+        return self.identity is None or account.authentic(hello.identity, swarm=self.swarm)
 
     async def heard(self) -> AsyncIterator[Heard]:
         """All that comes, as long as the connection lasts."""

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
+from p2pfl.peer.books import Books
 from p2pfl.peer.line import Line
-from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.topology import Schedule, Topology
 from p2pfl.wire.envelope import Envelope
-from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Message, Pulse
+from p2pfl.wire.messages import Account, Ack, Chunk, Claim, Hello, Key, Message, Pulse
 from p2pfl.wire.rows import HEAD, read_row
 from p2pfl.wire.stream import Inbox, Outbox, largest_window
 from p2pfl.wire.trailer import Trailer
@@ -62,6 +64,11 @@ class Link:
         Bytes in a publish.
     patience
         Seconds without progress after which a listener is no longer waited for.
+
+    Attributes
+    ----------
+    books
+        What is applied of partners' rows and masks; they are told.
     """
 
     def __init__(
@@ -76,6 +83,7 @@ class Link:
         patience: float,
     ) -> None:
         self.line = line
+        self.books = Books(membership.me.peer)
         self.trailers: dict[str, Trailer] = {}  # by neighbour: how its rows end
         self.membership = membership
         self.mailbox = mailbox
@@ -116,6 +124,8 @@ class Link:
             for sender in self.topology.at(phase).hears(me)
         ]
         states = [f"{peer}/state" for peer in (me, *sorted(self.membership.neighbours))]
+        if self.books.kept:
+            states += [f"{peer}/account" for peer in sorted(self.membership.neighbours)]
         self._loops.append(tasks.create_task(self._read(), name="reader"))
         await self.line.listen(f"{me}/in/+", *states, *hears)
         await self._claim()
@@ -224,6 +234,8 @@ class Link:
                 self._acknowledged(sender, message)
             case Pulse() if (sender, message.phase) in self.inboxes:
                 self._heard_pulse(sender, message)
+            case Account() if sender in self.membership.present:
+                self._told(sender, message)
             case _:
                 self._refuse(sender, f"unexpected {type(message).__name__}")
 
@@ -237,7 +249,13 @@ class Link:
         if envelope.hear(sender, key):
             self._post(f"in/{sender}", envelope.handover(sender))
         if sender not in self.membership.proven:  # no earlier life could have wrapped it for us
-            self._join(sender)
+            try:
+                self._join(sender)
+            except PeerError:
+                if not self.membership.begun:
+                    raise
+                self._refuse(sender, "another experiment")  # too late to stop for
+                return
         self.news.tell()
 
     def _refuse(self, sender: str, why: str) -> None:
@@ -323,17 +341,30 @@ class Link:
         trailer = self.trailers[sender]
         try:
             if len(message) > SLOW:
-                head, row, said = await asyncio.to_thread(read_row, message, trailer=trailer)
+                read = partial(read_row, message, trailer=trailer, largest=self.row_bytes)
+                head, row, said = await asyncio.to_thread(read)
             else:
-                head, row, said = read_row(message, trailer=trailer)
+                head, row, said = read_row(message, trailer=trailer, largest=self.row_bytes)
         except DecodeError:
             self._refuse(sender, "not a row")
             return
         verdict = self.mailbox.deliver(sender, head, row, said=said if self.line.identity else None)
-        if verdict != "kept":
+        late = verdict == "late" and self.books.late(sender, Delivery(head, row))
+        if verdict != "kept" and not late:
             self._refuse(sender, verdict)
         if verdict == "equivocation":
             self._exclude(sender)
+        self.news.tell()
+
+    async def tell(self) -> None:
+        """Tell all partners what is applied of their rows and masks."""
+        if self.books.kept:
+            await self.line.tell(self.books.account(self.me.incarnation))
+
+    def _told(self, sender: str, account: Account) -> None:
+        if not self.line.told(self.membership.up[sender], account):
+            raise DecodeError("expected an account in the sender's own words, got another")
+        self.books.hear(sender, account)
         self.news.tell()
 
     def _acknowledged(self, listener: str, ack: Ack) -> None:
@@ -374,6 +405,15 @@ class Link:
         """Begin to wait for the rows of an exchange."""
         self.mailbox.open(exchange, order)
         self.grant()
+
+    def deadline(self, sender: str, *, since: float) -> float:
+        """When to go on without a neighbour that one has waited for since then, on the loop's clock.
+
+        A neighbour that waits itself is not slow: whoever it waits for is.
+        """
+        chain = since + self.patience * len(self.topology.peers)
+        patient = min(chain, self.patient.get(sender, since))
+        return max(since, patient, self.progress.get(sender, since)) + self.patience
 
     # ------------------------------------------------------------------ heartbeats
 

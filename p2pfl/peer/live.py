@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from p2pfl.compression import Zstd
+from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Heard, Released, bare, moved
+from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.rows import Rows, scaled
 from p2pfl.topology import Weights
-from p2pfl.wire.rows import encode_row, narrowed
+from p2pfl.wire.rows import encode_row
 
 
 class LiveNeighbourhood:
@@ -30,8 +34,14 @@ class LiveNeighbourhood:
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     patience
         Seconds without a sign of progress after which a neighbour's weight falls to the own row.
+    omegas
+        By which the exchanges after a release are combined, see :class:`p2pfl.algorithms.Gossip`.
+    zstd
+        What squeezes the bytes of a row.
     step
         The round's exchanges so far.
+    conserving
+        Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
     """
 
     def __init__(
@@ -42,14 +52,21 @@ class LiveNeighbourhood:
         turns: Sequence[dict[str, int]],
         round: int,
         patience: float,
+        omegas: Sequence[float] = (),
+        zstd: Zstd | None = None,
         step: int = 0,
+        conserving: bool = True,
     ) -> None:
         self.link = link
+        self.omegas = omegas
+        self._positions: list[int] = []  # by chain: exchanges so far
         self.name = link.me.peer
         self.weights = weights
         self.turns = turns
         self.round = round
         self.patience = patience
+        self.zstd = zstd
+        self.conserving = conserving and link.books.conserving
         self.step = step
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
@@ -68,39 +85,48 @@ class LiveNeighbourhood:
 
     async def mix(self, released: Released) -> Released:
         """Add up the rows one by one as they come in turn, so that few are held at a time."""
+        total = self._sum(released)
         weights, order = await self._publish(released)
-        values = released.values  # [1, P]
-        share = weights.pop(self.name, 0.0)
-        mixed = scaled(values, share)  # [1, P]
-        masses = None if released.masses is None else released.masses * share
         for sender in order:
-            delivery = await self._row(sender, length=values.shape[-1], weighted=masses is not None)
-            if delivery is None:
-                mixed.add_(values, alpha=weights[sender])
-                if masses is not None and released.masses is not None:
-                    masses = masses + weights[sender] * released.masses
-            else:
-                mixed.add_(_values(delivery, released).to(mixed), alpha=weights[sender])
-                if masses is not None and delivery.head.mass is not None:
-                    masses = masses + weights[sender] * delivery.head.mass
+            delivery = await self._row(sender, like=released, weighted=released.masses is not None)
+            total.add(sender, weights[sender], delivery)
             del delivery
             self.link.grant()
         self._close()
-        after = Released(mixed, masses)
-        self.distance = moved(Released(values, released.masses), after)  # [1]
-        return after
+        mixed = total.close()
+        self.distance = moved(Released(released.level, released.masses), mixed)  # [1]
+        return mixed
+
+    def _sum(self, released: Released) -> Weighted | Conserved:
+        """What adds the rows of this exchange up."""
+        weights = self.weights[(self.round + self.step) % len(self.weights)].row(self.name)
+        share = weights.pop(self.name, 0.0)
+        books = self.link.books
+        if not self.conserving:
+            return Weighted(released, share)
+        chain = released.chain
+        if chain is None:  # the first exchange after a release
+            chain = len(self._positions)
+            self._positions.append(0)
+        position = self._positions[chain]
+        self._positions[chain] += 1
+        omega = self.omegas[position] if position < len(self.omegas) else 1.0
+        total = Conserved(released, books, exchange=(self.round, self.step), chain=chain, omega=omega)
+        books.open((self.round, self.step), total.own, weights=weights, chain=chain)
+        return total
 
     async def hear(self, released: Released) -> Heard:
         """The rows of those heard; what did not come has no edge, its weight is one's own."""
         weights, order = await self._publish(released)
-        rows = [released.values]
+        rows, peers = [released.values], [self.name]
         used = [weights.pop(self.name, 0.0)]
         for sender in order:
-            delivery = await self._row(sender, length=rows[0].shape[-1], weighted=False)
+            delivery = await self._row(sender, like=released, weighted=False)
             if delivery is None:
                 used[0] += weights[sender]
             else:
                 rows.append(_values(delivery, released).to(rows[0]).unsqueeze(0))
+                peers.append(sender)
                 used.append(weights[sender])
             self.link.grant()
         self._close()
@@ -110,6 +136,7 @@ class LiveNeighbourhood:
             torch.zeros(count, dtype=torch.int64),
             torch.arange(count),
             torch.tensor(used, dtype=torch.float64),
+            tuple(peers),
         )
 
     async def _publish(self, released: Released) -> tuple[dict[str, float], list[str]]:
@@ -119,9 +146,18 @@ class LiveNeighbourhood:
         order = sorted((self.turns[phase][peer], peer) for peer in weights if peer != self.name)
         senders = [peer for _, peer in order]
         self.link.open((self.round, self.step), senders)
-        row = narrowed(released.rows[0])
         mass = None if released.masses is None else float(released.masses[0, 0])
-        parts = encode_row(row, round=self.round, step=self.step, grid=released.grid, mass=mass)
+        if self.link.books.news(released=released.grid is not None):
+            await self.link.tell()
+        parts = encode_row(
+            released.row(0),
+            round=self.round,
+            step=self.step,
+            grid=released.grid,
+            mass=mass,
+            codec=0 if released.coded is None else released.coded.codec.number,
+            zstd=self.zstd,
+        )
         await self.link.send(parts, phase=phase)
         return weights, senders
 
@@ -130,24 +166,21 @@ class LiveNeighbourhood:
         self.link.grant()
         self.step += 1
 
-    async def _row(self, sender: str, *, length: int, weighted: bool) -> Delivery | None:
-        """The sender's row of this exchange, or None once it is gone or patience has run out."""
+    async def _row(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
+        """The sender's row of this exchange, unpacked; None once it is gone or patience has run out."""
         link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
         start = loop.time()
-        chain = start + self.patience * len(self.turns[0])
         link.waiting = True
         try:
             while True:
                 delivery = mailbox.take(sender)
                 if delivery is not None:
                     break
-                # A neighbour that waits itself is not slow: whoever it waits for is.
-                patient = min(chain, link.patient.get(sender, start))
-                deadline = max(start, patient, link.progress.get(sender, start)) + self.patience
+                deadline = link.deadline(sender, since=start)
                 gone = sender not in link.membership.present
                 if gone or mailbox.overtaken(sender) or loop.time() >= deadline:
                     mailbox.give_up(sender)
-                    self.missed.append(sender)
+                    self._miss(sender)
                     return None
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -157,21 +190,107 @@ class LiveNeighbourhood:
         finally:
             link.waiting = False
             self.seconds_waiting += loop.time() - start
-        fault = self._fault(delivery, length=length, weighted=weighted)
+        fault = self._fault(delivery, like=like, weighted=weighted)
+        if not fault and like.coded is not None:
+            try:
+                delivery = replace(delivery, row=like.coded.read(delivery.row, sender=sender))
+            except DecodeError:
+                fault = "codes"
         if fault:
             link.refused[f"{sender}: {fault}"] += 1
-            self.missed.append(sender)
+            self._miss(sender)
             return None
         self.heard += 1
         return delivery
 
-    def _fault(self, delivery: Delivery, *, length: int, weighted: bool) -> str:
+    def _miss(self, sender: str) -> None:
+        self.missed.append(sender)
+        self.link.books.missed()
+
+    def _fault(self, delivery: Delivery, *, like: Released, weighted: bool) -> str:
         """What is wrong with a row that came, empty if nothing is."""
-        mass = delivery.head.mass
+        mass, coded = delivery.head.mass, like.coded
+        length, codec = (like.rows.shape[-1], 0) if coded is None else (coded.size, coded.codec.number)
         if delivery.row.shape[0] != length or (mass is not None) != weighted:
             return "shape"
-        # All masses together are at most the number of peers, and mixing brings none far beyond that.
-        return "mass" if mass is not None and abs(mass) > 2 * len(self.weights[0].peers) else ""
+        if delivery.head.codec != codec or (delivery.row.dtype == torch.uint8) != (coded is not None):
+            return "codec"
+        return "mass" if mass is not None and abs(mass) > heaviest(len(self.weights[0].peers)) else ""
+
+
+class Weighted:
+    """The sum W y of one peer: what does not come falls to the own row.
+
+    Parameters
+    ----------
+    released
+        Our own.
+    share
+        Its weight.
+    """
+
+    def __init__(self, released: Released, share: float) -> None:
+        self.released = released
+        self.values = released.values  # [1, P]
+        self.mixed = scaled(self.values, share)  # [1, P]
+        self.masses = None if released.masses is None else released.masses * share
+
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
+        """Add a row; one's own where none came."""
+        del sender
+        own = self.released
+        mass: torch.Tensor | float | None = own.masses if delivery is None else delivery.head.mass
+        row = self.values if delivery is None else _values(delivery, own).to(self.mixed)
+        self.mixed.add_(row, alpha=weight)
+        if self.masses is not None and mass is not None:
+            self.masses = self.masses + weight * mass
+
+    def close(self) -> Released:
+        """The sum."""
+        return Released(self.mixed, self.masses)
+
+
+class Conserved:
+    r"""The same sum as :math:`y + \sum_j F_j` of flows that the books note, so that what one end lacks is settled.
+
+    Parameters
+    ----------
+    released
+        Our own.
+    books
+        Say which flows count.
+    exchange, chain, omega
+        Which exchange, of which release, and how its result is combined with the rows before.
+    """
+
+    def __init__(
+        self, released: Released, books: Books, *, exchange: tuple[int, int], chain: int, omega: float
+    ) -> None:
+        self.released, self.books = released, books
+        self.exchange, self.chain, self.omega = exchange, chain, omega
+        self.own = vector(released)  # [P] or [P + 1]
+        self.total = self.own.copy()
+
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
+        """Add the flow of a row that came."""
+        del weight  # the books know it
+        if delivery is None:
+            return
+        moved = self.books.apply(sender, self.exchange, vector(delivery).astype(self.own.dtype, copy=False))
+        if moved is not None:
+            self.total += moved
+
+    def close(self) -> Released:
+        """The sum, with what was found late of former exchanges."""
+        due = self.books.close(omega=self.omega)
+        if due is not None:
+            self.total += due
+        rows = torch.from_numpy(self.total).unsqueeze(0)  # [1, P] or [1, P + 1]
+        if self.released.masses is None:
+            return Released(rows, chain=self.chain)
+        if self.chain == 0:
+            self.books.mass = float(rows[0, -1])
+        return Released(rows[:, :-1], rows[:, -1:].to(torch.float64), chain=self.chain)
 
 
 def _values(delivery: Delivery, like: Released) -> Rows:

@@ -19,7 +19,7 @@ AHEAD = 4
 
 
 WINDOW = 8
-"""Exchanges of one neighbour, the latest it has spoken of, for which it is remembered what it signed."""
+"""Exchanges of one neighbour, those next to the present one, for which it is remembered what it signed."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Mailbox:
     _said: dict[str, dict[tuple[int, int], Said]] = field(default_factory=dict)
     _waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
     _settled: set[str] = field(default_factory=set)
+    _given_up: set[str] = field(default_factory=set)
 
     def open(self, exchange: tuple[int, int], order: Sequence[str]) -> None:
         """Begin an exchange with the senders in ``order``, which is also whose turn comes first.
@@ -100,6 +101,7 @@ class Mailbox:
         self.exchange = exchange
         self.order = tuple(order)
         self._settled.clear()
+        self._given_up.clear()
         for queue in self._waiting.values():
             while queue and queue[0].exchange < exchange:
                 queue.popleft()
@@ -123,7 +125,7 @@ class Mailbox:
             self.proofs[sender] = proof
             del self._waiting[sender], self._said[sender]
             return "equivocation"
-        if delivery.exchange < self.exchange:
+        if delivery.exchange < self.exchange or (delivery.exchange == self.exchange and sender in self._given_up):
             return "late"
         settled = delivery.exchange == self.exchange and sender in self._settled
         if settled or any(other.exchange == delivery.exchange for other in queue):
@@ -137,8 +139,9 @@ class Mailbox:
         """What the sender said before of this exchange and now otherwise."""
         heard = self._said.setdefault(sender, {})
         first = heard.setdefault(exchange, said)
-        if len(heard) > WINDOW:
-            del heard[min(heard)]
+        if len(heard) > WINDOW:  # what is past goes first, then what is farthest, lest far rows hide the present one
+            oldest = min(heard)
+            del heard[oldest if oldest < self.exchange else max(heard)]
         return Proof(first, said) if first.statement != said.statement else None
 
     def take(self, sender: str) -> Delivery | None:
@@ -152,6 +155,7 @@ class Mailbox:
     def give_up(self, sender: str) -> None:
         """Go on without the sender's row of this exchange."""
         self._settled.add(sender)
+        self._given_up.add(sender)
 
     def overtaken(self, sender: str) -> bool:
         """Whether a later row came in the stream of this exchange, so that the row of it will not come."""

@@ -13,96 +13,28 @@ from typing import Self
 import torch
 
 from p2pfl.algorithms import State, Statistics, learn, start
-from p2pfl.errors import P2PFLError, RunError
+from p2pfl.errors import BudgetError, CoverError, P2PFLError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
-from p2pfl.learning import Correction, Fitted, Learner, Memory
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
+from p2pfl.peer.threads import Threaded, Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
-from p2pfl.rows import Rows, distances
 from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Hello, encode
 from p2pfl.wire.rows import row_bytes
-
-
-class Threaded:
-    """A learner that trains in a thread, so that the event loop never misses a heartbeat."""
-
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
-        self.seconds = 0.0
-        self.update: float | None = None  # how far the last training moved the row
-
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        """Train the rows."""
-        begun = time.perf_counter()
-        fitted = await asyncio.to_thread(
-            self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
-        )
-        self.update = float(distances(fitted.rows, rows)[0, 0])
-        self.seconds += time.perf_counter() - begun
-        return fitted
-
-    async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
-    ) -> Rows:
-        """Gradients of the rows."""
-        begun = time.perf_counter()
-        found = await asyncio.to_thread(
-            self.learner.gradient, rows, peers=peers, round=round, whole=whole, active=active
-        )
-        self.seconds += time.perf_counter() - begun
-        return found
-
-
-class Unhurried:
-    """A neighbourhood that hides rows in a thread: masks of large rows take a while.
-
-    Parameters
-    ----------
-    net
-        Whose ``release`` waits for nobody.
-    """
-
-    def __init__(self, net: Neighbourhood) -> None:
-        self.net = net
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose rows these are."""
-        return self.net.peers
-
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
-        """Hide the rows."""
-        return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))
-
-    async def mix(self, released: Released) -> Released:
-        """Mix with those heard."""
-        return await self.net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear the neighbours' rows."""
-        return await self.net.hear(released)
 
 
 @dataclass(frozen=True)
@@ -201,7 +133,6 @@ class Peer:
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
         self._opening = Agreement(plan, self.source).opening
-        self._last = 0
         self._training = Threaded(plan.learner)
         self._stack = AsyncExitStack()
         self._link: Link | None = None
@@ -232,11 +163,9 @@ class Peer:
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
-        largest = row_bytes(self.plan.learner.layout.size, dtype)
+        largest = row_bytes(self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0), dtype)
         if self._opening or self.plan.experiment.learning.consensus:
-            dataset = self.plan.federation.dataset
-            sums = 8 + (dataset.classes or 0) + dataset.features[0].numel() + len(self.plan.experiment.learning.metrics)
-            largest = max(largest, row_bytes(sums, torch.float64))
+            largest = max(largest, row_bytes(Agreement(self.plan, self.source).longest, torch.float64))
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -251,6 +180,7 @@ class Peer:
                 chunk=settings.chunk,
                 patience=settings.patience,
             )
+            self._link.books = self._books()
         except BaseException:
             await self._stack.aclose()
             raise
@@ -308,26 +238,71 @@ class Peer:
             if self.notice is not None:
                 self.notice(Notice(self.name, sentence))
 
+    def _books(self) -> Books:
+        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held."""
+        plan = self.plan
+        fair = not self.mailbox.large and all(weights.symmetric for weights in plan.weights)
+        return Books(
+            self.name,
+            gossip=plan.topology.neighbours(self.name) if fair else None,
+            masks=plan.protection.graph.neighbours(self.name) if plan.masked else (),
+            heaviest=heaviest(len(plan.topology.peers)),
+        )
+
     async def _rounds(self) -> State:
         masks = self._masks() if self.plan.masked else None
         if self._opening:
             await self._open(masks)
         plan = self.plan
-        state = await learn(
-            plan.algorithm,
-            self._training,
-            start(plan.learner, (self.name,)),
-            rounds=self.meter.rounds,
-            neighbourhood=self._neighbourhood,
-            private=lambda net, round: self._private(net, masks, round=round),
-            observe=self._after,
-            stop=plan.stop,
-        )
-        return await self._close(state, masks) if plan.experiment.learning.consensus else state
+        cover = None if masks is None else Cover(masks, self.link.books.masks)
+        self._state = start(plan.learner, (self.name,))
+        try:
+            self._state = await learn(
+                plan.played,
+                self._training,
+                self._state,
+                rounds=self.meter.rounds,
+                neighbourhood=self._neighbourhood,
+                private=lambda net, round: self._private(net, cover, round=round),
+                observe=self._after,
+                stop=plan.stop,
+            )
+        except (BudgetError, CoverError) as error:  # the others go on
+            self._say(f"{error}; what was learned before is kept")
+            self.link.books.masks.finish()
+            self.link.books.flows.finish()
+            await self.link.tell()
+        else:
+            self._state = await self._settle(self._state, cover)
+            if plan.experiment.learning.consensus:
+                self._state = await self._close(self._state, masks)
+        for sentence in left(self.link.books, deviation=plan.protection.settings.mask, peers=len(plan.topology.peers)):
+            self._say(sentence)
+        return self._state
+
+    def _say(self, sentence: str) -> None:
+        if self.notice is not None:
+            self.notice(Notice(self.name, sentence))
+
+    async def _settle(self, state: State, cover: Cover | None) -> State:
+        """Pay what is owed, masks first, for that takes exchanges."""
+        link, books = self.link, self.link.books
+        if cover is not None:
+            await exchanged(link, books.masks)
+            round = self.mailbox.exchange[0] + 1
+            state = await paid(
+                state, cover, plan=self.plan, source=self.source, round=round, neighbourhood=self._neighbourhood
+            )
+            self._uncovered(cover)
+        if books.conserving:
+            await exchanged(link, books.flows)
+            if self.plan.codec is None:  # differences are not rows
+                state = shifted(state, books.remainder(), mass=books.mass)
+        return state
 
     async def _open(self, masks: Masks | None) -> None:
         """Agree with all peers on the statistics of the features, and scale our own by them."""
-        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(0, step=0)
+        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(0, step=0, conserving=False)
         self.plan, self.statistics = await agreement.open(agreement.blind(net, self._among(masks), phase=OPENING))
         if net.missed:
             raise RunError(
@@ -338,19 +313,18 @@ class Peer:
 
     async def _close(self, state: State, masks: Masks | None) -> State:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
-        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(self._last + 1)
+        agreement = Agreement(self.plan, self.source)
+        net = self._neighbourhood(self.mailbox.exchange[0] + 1, conserving=False)
         state = await agreement.settle(net, state)
         scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
         if scored and agreement.scored:
             self.common = await agreement.score(agreement.blind(net, self._among(masks), phase=CLOSING), scored)
         if net.missed:
             self.common = None
-            if self.notice is not None:
-                gone = ", ".join(sorted({*net.missed}))
-                self.notice(Notice(self.name, f"no consensus: nothing came from {gone}, so models may differ"))
+            self._say(f"no consensus: nothing came from {', '.join(sorted({*net.missed}))}, so models may differ")
         return state
 
-    def _neighbourhood(self, round: int, *, step: int | None = None) -> LiveNeighbourhood:
+    def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
         if step is None:
             step = 0 if round else self._opening
@@ -360,7 +334,10 @@ class Peer:
             turns=self.turns,
             round=round,
             patience=self.plan.experiment.transport.patience,
+            omegas=self.plan.gossip.omegas,
+            zstd=self.plan.zstd,
             step=step,
+            conserving=conserving,
         )
 
     def _masks(self) -> Masks:
@@ -370,21 +347,26 @@ class Peer:
         settings = self.plan.protection.settings
         return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 
-    def _private(self, net: LiveNeighbourhood, masks: Masks | None, *, round: int) -> Neighbourhood:
-        """Hide rows behind masks shared with the neighbours that are there now."""
-        whole = True
-        masks = self._among(masks)
-        if masks is not None and self.membership.neighbours:
-            whole = masks.topology.neighbours(self.name) == self.plan.protection.graph.neighbours(self.name)
-        hidden = private(
-            net,
-            settings=self.plan.protection.settings,
-            masks=masks,
-            source=self.source,
-            round=round,
-            charge=lambda: self.meter.charge(round, whole=whole),
-        )
-        return net if hidden is net else Unhurried(hidden)
+    def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int) -> Neighbourhood:
+        """Hide rows behind masks shared with the neighbours that are there when they leave."""
+
+        def charge() -> None:
+            if cover is not None:
+                self._uncovered(cover)
+            self.meter.charge(round, whole=cover is None or cover.whole)
+
+        def prepare() -> None:
+            if cover is not None:
+                cover.decide(round, present=self.membership.present)
+
+        settings = self.plan.protection.settings
+        hidden = private(net, settings=settings, masks=cover, source=self.source, round=round, charge=charge)
+        return net if hidden is net else Unhurried(hidden, prepare=prepare)
+
+    def _uncovered(self, cover: Cover) -> None:
+        """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
+        for slot in cover.uncovered(self.link.books.halves):
+            self.meter.charge(slot.round, whole=False)
 
     def _among(self, masks: Masks | None) -> Masks | None:
         """The masks shared with those that are there."""
@@ -394,7 +376,7 @@ class Peer:
         return masks.among({self.name, *self.membership.present & partners})
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
-        self._last = round
+        self._state = state
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
         report = state.report
         record = Record(

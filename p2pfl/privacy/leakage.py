@@ -249,17 +249,7 @@ def linear_view(
     users = range(A.shape[1]) if users is None else users
     deviations = _check_view(A, B, np.asarray(variances, dtype=np.float64), users)
     noise = B * deviations  # [M, Z]
-    # Multiplying a message by a number tells nothing, but helps the singular values.
-    size = np.linalg.norm(noise, axis=1, keepdims=True)  # [M, 1]
-    size = np.where(size > 0, size, np.linalg.norm(A, axis=1, keepdims=True))  # [M, 1]
-    size[size == 0] = 1.0
-    left, singular, _ = np.linalg.svd(noise / size, full_matrices=True)
-    A = A / size
-    cut = max(noise.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
-    rank = int((singular > cut).sum())
-    seen = left.T @ A  # [M, K]
-    outside = np.linalg.norm(seen[rank:], axis=0) > _IN_RANGE * np.linalg.norm(A, axis=0)  # [K]
-    whitened = seen[:rank] / singular[:rank, None]  # [rank, K]
+    whitened, outside = whiten(A, noise)
     result: dict[Hashable, float] = {}
     for user in dict.fromkeys(users):
         columns = [column for column, whose in enumerate(users) if whose == user]
@@ -267,6 +257,41 @@ def linear_view(
         mu = math.inf if outside[columns].any() else sensitivity * math.sqrt(np.abs(gram).sum())
         result[user] = float(min(mu, local[user] if isinstance(local, Mapping) else local))
     return result
+
+
+def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
+    r"""Return what :math:`y = A x + N z` with standard normal z shows of x, in units of the noise.
+
+    Parameters
+    ----------
+    A, noise
+        ``[M, K]`` and ``[M, Z]``.
+
+    Returns
+    -------
+    whitened, outside
+        ``[rank, K]``, whose Gram matrix is :math:`G = A^\top (N N^\top)^+ A`; and ``[K]``, 1 for a column
+        outside the range of the noise, of which some is seen as it is.
+
+    Examples
+    --------
+    A sum of two numbers, each under noise of its own:
+
+    >>> whitened, outside = whiten(np.array([[1.0, 1.0]]), np.array([[1.0, 1.0]]))
+    >>> np.round(whitened.T @ whitened, 3).tolist(), outside.tolist()
+    ([[0.5, 0.5], [0.5, 0.5]], [0, 0])
+    """
+    # Multiplying a message by a number tells nothing, but helps the singular values.
+    size = np.linalg.norm(noise, axis=1, keepdims=True)  # [M, 1]
+    size = np.where(size > 0, size, np.linalg.norm(A, axis=1, keepdims=True))  # [M, 1]
+    size[size == 0] = 1.0
+    left, singular, _ = np.linalg.svd(noise / size, full_matrices=noise.shape[0] > noise.shape[1])  # [M, M]
+    A = A / size
+    cut = max(noise.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
+    rank = int((singular > cut).sum())
+    seen = left.T @ A  # [M, K]
+    outside = np.linalg.norm(seen[rank:], axis=0) > _IN_RANGE * np.linalg.norm(A, axis=0)  # [K]
+    return seen[:rank] / singular[:rank, None], outside.astype(np.int64)
 
 
 def _check_view(A: Floats, B: Floats, variances: Floats, users: Sequence[Hashable]) -> Floats:

@@ -294,6 +294,21 @@ class MaskLedger:
             confirmed=max(note.confirmed, statement.paid),
         )
 
+    @property
+    def partners(self) -> frozenset[str]:
+        """The other ends."""
+        return frozenset(self._notes)
+
+    @property
+    def finished(self) -> frozenset[str]:
+        """The partners that will not release again."""
+        return frozenset(partner for partner, note in self._notes.items() if note.until == END)
+
+    def alone(self, partner: str) -> frozenset[Slot]:
+        """Slots of ours whose mask the partner has said it does not apply: it hides our release no longer."""
+        note = self._note(partner)
+        return frozenset(slot for slot in note.own - note.heard if slot < note.until)
+
     def uncancelled(self) -> list[Mask]:
         """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
         left = []

@@ -14,8 +14,9 @@ the estimator with a fixed denominator of McMahan et al. By default q = 1 and no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,14 +24,31 @@ import torch
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
-from p2pfl.privacy.masks import Masks
-from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Sampler, spans, to_grid
+from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, Sampler, spans, to_grid
 from p2pfl.rows import Rows
+
+
+class Cover(Protocol):
+    """What draws masks: :class:`p2pfl.privacy.masks.Masks`, or a ledger's payments."""
+
+    @property
+    def deviation(self) -> float:
+        """Of an edge's noise."""
+        ...
+
+    @property
+    def bits(self) -> int:
+        """Fraction bits of the grid."""
+        ...
+
+    def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
+        """Return the signed sum of each peer's masks, grid points ``[R, P]``."""
+        ...
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a release is hidden; the defaults hide nothing.
+    r"""How a release is hidden; the defaults hide nothing.
 
     Parameters
     ----------
@@ -44,16 +62,25 @@ class Settings:
         Fraction bits of the grid on which noise and masks live.
     participation
         q, with which probability a peer takes part in a release, in secret.
+    layers
+        How many numbers of a row belong to each of the m tensors of the model: then each tensor's part of
+        the difference is clipped to :math:`C / \sqrt m` by itself, so that the whole is at most C all the
+        same. Where there are none, the difference is clipped as a whole.
 
     Raises
     ------
     InputError
         A number out of range.
 
+    Examples
+    --------
+    >>> Settings(clip=2.0).bounds, Settings(clip=2.0, layers=(640, 10, 640, 10)).bounds
+    ((2.0,), (1.0, 1.0, 1.0, 1.0))
+
     References
     ----------
     H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning differentially private recurrent language
-    models", ICLR 2018, section 3: the estimator f_f.
+    models", ICLR 2018, section 3: the estimator f_f, flat and per-layer clipping.
     """
 
     clip: float = math.inf
@@ -61,6 +88,7 @@ class Settings:
     mask: float = 0.0
     bits: int = 20
     participation: float = 1.0
+    layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.participation <= 1:
@@ -74,6 +102,14 @@ class Settings:
                 raise InputError(f"expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
         if not 1 <= self.bits <= 40:
             raise InputError(f"expected a grid of 1 to 40 bits, got {self.bits}; 20 resolve a millionth.")
+        if any(size < 0 for size in self.layers):
+            raise InputError(f"expected a size of 0 or more for each layer, got {min(self.layers)}; give the sizes.")
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The largest norm of each part of a difference that is clipped by itself."""
+        parts = max(1, len(self.layers))
+        return (self.clip / math.sqrt(parts),) * parts
 
     @property
     def hidden(self) -> bool:
@@ -90,7 +126,7 @@ def private(
     net: Neighbourhood,
     *,
     settings: Settings,
-    masks: Masks | None,
+    masks: Cover | None,
     source: Source,
     round: int,
     charge: Callable[[], None] | None = None,
@@ -142,7 +178,7 @@ class PrivateNeighbourhood:
         net: Neighbourhood,
         *,
         settings: Settings,
-        masks: Masks | None,
+        masks: Cover | None,
         source: Source,
         round: int,
         charge: Callable[[], None] | None,
@@ -168,7 +204,7 @@ class PrivateNeighbourhood:
         Parameters
         ----------
         rows, since
-            ``[R, P]``; the difference is private.
+            ``[R, P]``; the difference is private. P is the sum of ``layers``, where there are any.
         masses
             ``[R, 1]`` public weights. A peer that sits out openly has mass 0 and still releases noise and masks.
 
@@ -179,11 +215,19 @@ class PrivateNeighbourhood:
 
         Raises
         ------
+        InputError
+            Rows are not as long as the layers together.
         LearningError
             A row is not finite.
         PrivacyError
             A released value leaves the grid.
         """
+        layers = self._settings.layers or (rows.shape[-1],)
+        if sum(layers) != rows.shape[-1]:
+            raise InputError(
+                f"expected rows of {sum(layers)} numbers, as many as the layers have, got {rows.shape[-1]}; give the "
+                "layers of this model."
+            )
         if self._charge is not None:
             self._charge()
         attempt, self._releases = self._releases, self._releases + 1
@@ -192,9 +236,9 @@ class PrivateNeighbourhood:
             joins = self._coins(attempt)  # [R, 1]
             masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
             masses = masses * self._settings.participation  # [R, 1]
-        update = _Update(self.peers, rows, since, masses, self._settings.clip, joins)
+        update = _Update(self.peers, rows, since, masses, joins, layers, self._settings.bounds)
         if not self._settings.hidden:
-            return Released(update.clipped(), masses)
+            return Released(update.floats(), masses)
         points = self._hide(update, attempt)  # [R, P]
         return Released(points.to(rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
 
@@ -217,9 +261,9 @@ class PrivateNeighbourhood:
         bits = self._settings.bits
         sampler = Sampler()
         for group in spans(count, max(1, BLOCK // size)):
-            factor = update.factor(group)  # [G, 1]
+            factors = update.factors(group)  # [G, L]
             for columns in spans(size, BLOCK):
-                difference = update.difference(group, columns) * factor  # [G, columns]
+                difference = update.clipped(group, columns, factors)  # [G, columns]
                 if keys:
                     difference += sampler.window(keys[group], columns) * self._settings.noise
                 for values in (update.start(group, columns), difference):
@@ -258,8 +302,9 @@ class _Update:
     rows: Rows
     since: Rows
     masses: torch.Tensor | None
-    clip: float
     joins: Floats | None
+    layers: tuple[int, ...]
+    bounds: tuple[float, ...]
 
     def start(self, group: slice, columns: slice) -> Floats:
         """``w * since``, ``[G, columns]``."""
@@ -272,24 +317,37 @@ class _Update:
         return (_double(self.rows[group, columns]) - _double(self.since[group, columns])) * (self._mass(group) * joins)
 
     @np.errstate(over="ignore")
-    def factor(self, group: slice) -> Floats:
-        """By what to scale the difference so that its norm is at most the clip, ``[G, 1]``."""
-        if math.isinf(self.clip):
-            return np.ones((group.stop - group.start, 1))  # [G, 1]
-        squares = np.zeros((group.stop - group.start, 1))  # [G, 1]
-        for columns in spans(self.rows.shape[-1], BLOCK):
-            squares += np.square(self.difference(group, columns)).sum(axis=-1, keepdims=True)
+    def factors(self, group: slice) -> Floats:
+        """By what to scale each layer's difference so that its norm is at most its bound, ``[G, L]``."""
+        count = group.stop - group.start
+        if math.isinf(self.bounds[0]):
+            return np.ones((count, len(self.layers)))  # [G, L]
+        squares = np.zeros((count, len(self.layers)))  # [G, L]
+        start = 0
+        for layer, size in enumerate(self.layers):
+            for part in spans(size, BLOCK):
+                columns = slice(start + part.start, start + part.stop)
+                squares[:, layer] += np.square(self.difference(group, columns)).sum(axis=-1)
+            start += size
         _check_finite(squares, peers=self.peers[group])
-        return np.minimum(1.0, self.clip / np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny)))
+        return np.minimum(1.0, self.bounds / np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny)))
 
-    def clipped(self) -> Rows:
+    def clipped(self, group: slice, columns: slice, factors: Floats) -> Floats:
+        """``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
+        difference = self.difference(group, columns)  # [G, columns]
+        if len(self.layers) == 1:
+            return difference * factors
+        ends = np.clip(np.cumsum(self.layers), columns.start, columns.stop)  # [L]
+        return difference * np.repeat(factors, np.diff(ends, prepend=columns.start), axis=-1)
+
+    def floats(self) -> Rows:
         """``w * since`` and the clipped difference together, ``[R, P]`` in the type of the rows."""
         out = torch.empty_like(self.rows)  # [R, P]
         count, size = out.shape
         for group in spans(count, max(1, BLOCK // size)):
-            factor = self.factor(group)  # [G, 1]
+            factors = self.factors(group)  # [G, L]
             for columns in spans(size, BLOCK):
-                values = self.start(group, columns) + self.difference(group, columns) * factor  # [G, columns]
+                values = self.start(group, columns) + self.clipped(group, columns, factors)  # [G, columns]
                 out[group, columns] = torch.from_numpy(values).to(out)
         return out
 

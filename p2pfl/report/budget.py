@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from p2pfl.errors import InputError, StorageError
+from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.privacy.spending import Cost, spent
 
@@ -74,7 +74,8 @@ class Budget:
         lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
         try:
             with self.path.open("ab", buffering=0) as file:
-                file.write(lines)
+                while lines:  # a disk that is nearly full takes a part, and refuses the rest
+                    lines = lines[file.write(lines) :]
                 os.fsync(file.fileno())
         except OSError as error:
             raise StorageError(
@@ -143,13 +144,25 @@ class Meter:
         """Count a release before it is sent; ``whole`` unless somebody to share masks with is missing.
 
         Without all its masks a row counts as hidden by its private noise alone, whoever is missing.
+
+        Raises
+        ------
+        BudgetError
+            If it would cost more than is left of the budget: then nothing may be sent.
         """
         if not self.protection.claimed:
             return
         cost = self.protection.cost if whole else self.protection.local
+        costs = self._costs + Counter({cost: 1})
+        if not self.protection.allows(costs):
+            why = "" if whole else ", in which somebody to share masks with is missing,"
+            raise BudgetError(
+                f"expected privacy.epsilon = {self.protection.wanted.epsilon:g} to allow round {round + 1}{why} too, "
+                f"got {self.protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
+            )
         if self._budget is not None:
             self._budget.spend(self._peers, run=self._run, round=round, cost=cost)
-        self._costs[cost] += 1
+        self._costs = costs
 
     @property
     def spent(self) -> float | None:

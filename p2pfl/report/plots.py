@@ -57,6 +57,8 @@ def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str |
         raise InputError("expected a run with at least one round, got one without records: let it run longer")
     metric = summary.get("metric") or next((name for name in records[0].scores if name != "loss"), "loss")
     upper, lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    if metric not in records[0].scores:
+        raise InputError(f"expected a run with scores, got one without {metric}: give the learner a function evaluate")
     scores = _rounds(records, lambda record: record.scores[metric])
     for axes, rounds in ((upper, scores), (lower, _rounds(records, lambda record: record.distance))):
         values = list(rounds.values())

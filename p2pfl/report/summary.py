@@ -14,6 +14,7 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
+from p2pfl.privacy import Settings
 from p2pfl.report.advice import advice
 from p2pfl.report.run import Record
 from p2pfl.rows import Rows
@@ -82,7 +83,7 @@ def summarise(
         "name": plan.experiment.name,
         "peers": len(peers),
         "rounds": rounds,
-        "steps": plan.steps,
+        "steps": plan.gossip.steps,
         "metric": metric if scored else None,
         "alone": None if single is None else _mean(list(single.values())),
         "together": _mean([value for value in score.values() if value is not None]) if scored else None,
@@ -98,7 +99,7 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
-        "advice": advice(records, steps=plan.steps, noise=plan.protection.settings.noise),
+        "advice": advice(records, steps=plan.gossip.steps, noise=plan.protection.settings.noise),
         "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(
             plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds
@@ -122,7 +123,8 @@ def _baselines(
         return single, None
     union = plan.federation.pooled()
     experiment, count = plan.experiment, len(peers)
-    learning = experiment.learning
+    learning = msgspec.structs.replace(experiment.learning, stragglers=0.0)  # one model has nobody to wait for
+    experiment = msgspec.structs.replace(experiment, learning=learning)
     size = int(union.samples(union.peers)[0])
     batch = size if learning.batch == "all" else learning.batch
     steps = learning.epochs * math.ceil(size / batch) if learning.steps is None else learning.steps * count
@@ -148,7 +150,7 @@ def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> d
     """
     protection, wanted = plan.protection, plan.experiment.privacy
     settings = protection.settings
-    mode = "none" if settings.neutral else wanted.mode
+    mode = _hides(wanted.mode, settings)
     said: dict[str, Any] = {
         "mode": mode,
         "clip": settings.clip if settings.clip != float("inf") else None,
@@ -185,11 +187,23 @@ def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> d
     )
 
 
+def _hides(mode: str, settings: Settings) -> str:
+    """What is left of a mode whose noises are zero."""
+    if mode == "pairwise" and not settings.mask:
+        mode = "independent"
+    return "none" if mode == "independent" and not settings.noise else mode
+
+
 def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
     left = "masks of a round in which a peer vanishes do not cancel yet"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
+    if mode == "secagg":
+        left = "what hardly changes from round to round shows in many sums"
+        hides = "each peer is given the exact sum of its neighbours' rows and none of them"
     if mode == "none":
         return "rows are sealed against the broker, and every neighbour can read them"
+    if claimed and mode == "secagg":
+        return f"{hides}; private noise stays in the models"
     if claimed:
         return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
     no = f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"

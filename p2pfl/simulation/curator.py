@@ -12,12 +12,13 @@ that is not better than learning alone, the experiment need not be run.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
 
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import DPSGD, Algorithm, FedAvg, Gossip
+from p2pfl.algorithms import DPSGD, Algorithm, Averaging, Gossip
 from p2pfl.algorithms.baselines import alone
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Plan
@@ -109,7 +110,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
         topology=complete,
         weights=(graphs.metropolis(complete),),
         algorithm=_averaging(plan.algorithm),
-        protection=replace(protection, settings=replace(given, noise=noise, mask=0.0), graph=complete),
+        protection=replace(protection, settings=replace(given, noise=noise, mask=0.0), graph=complete, sums=None),
         stop=None if plan.stop is None else replace(plan.stop, steps=1),
     )
     faults = Faults(absence=plan.experiment.simulation.absence)  # no links, so none is lossy
@@ -183,12 +184,16 @@ def _rounds(plan: Plan) -> int:
 
 def _averaging(algorithm: Algorithm) -> Algorithm:
     """The same with one exchange a round."""
-    if isinstance(algorithm, FedAvg):
-        return FedAvg(replace(algorithm.average, gossip=Gossip(1), diameter=1))
+    settings: Any = algorithm  # a dataclass, if it is one of ours
+    average = getattr(algorithm, "average", None)
+    if is_dataclass(algorithm) and isinstance(average, Averaging):
+        averaging: Algorithm = replace(settings, average=replace(average, gossip=Gossip(1), diameter=1))
+        return averaging
     if isinstance(algorithm, DPSGD):
         return replace(algorithm, gossip=Gossip(1))
     raise InputError(
-        f"expected FedAvg or DPSGD to compare with a curator, got {type(algorithm).__name__}: leave it out"
+        "expected an algorithm that averages, or DPSGD, to compare with a curator, got "
+        f"{type(algorithm).__name__}: leave it out"
     )
 
 

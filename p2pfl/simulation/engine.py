@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
+from p2pfl.errors import BudgetError
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
 from p2pfl.identity import SeededSource, Source
@@ -21,6 +22,7 @@ from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import Rows, distances, norms
+from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 
@@ -63,12 +65,19 @@ class Inline:
         return fitted
 
     async def gradient(
-        self, rows: Rows, *, peers: tuple[str, ...], round: int, whole: bool = False, active: torch.Tensor | None = None
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
     ) -> Rows:
         """Gradients of all rows but those of absent peers."""
         begun = self.clock()
         active = self._present(round, active)
-        found = self.learner.gradient(rows, peers=peers, round=round, whole=whole, active=active)
+        found = self.learner.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
         self.seconds += self.clock() - begun
         return found
 
@@ -177,7 +186,7 @@ def play(
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
 ) -> tuple[State, float]:
-    """The rounds themselves; the last state, and the seconds spent training.
+    """The rounds themselves, until the budget is spent; the last state, and the seconds spent training.
 
     Parameters
     ----------
@@ -189,9 +198,15 @@ def play(
         ``charge(round, whole=...)`` is called before each release; whole if everybody is there.
     observe
         Called after each round.
+
+    Raises
+    ------
+    BudgetError
+        If the budget does not allow the first round.
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
+    sums = None if protection.sums is None else summing(resolved, faults=faults)
 
     def present(round: int) -> torch.Tensor:
         there = faults.present(names, seed=settings.seed, round=round)  # [N]
@@ -205,22 +220,31 @@ def play(
     opening = Agreement(resolved, source).opening
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
+        if sums is not None:
+            return sums(round)
         step = 0 if round else opening
-        return StackedNeighbourhood(resolved.weights, round=round, seed=settings.seed, faults=faults, step=step)
+        return StackedNeighbourhood(
+            resolved.weights, round=round, seed=settings.seed, faults=faults, zstd=resolved.zstd, step=step
+        )
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here)
-        paid = None if charge is None else partial(charge, round, whole=whole)
+        lossy = sums is not None and faults.loss > 0  # then sums show more than was looked at
+        paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
         return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
 
+    last: State | None = None
+
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
+        nonlocal last
+        last = state
         if observe is not None:
             observe(round, state, net, learner)
 
     coroutine = learn(
-        Attending(resolved.algorithm, present=present),
+        Attending(resolved.played, present=present),
         learner,
         start(resolved.learner, names),
         rounds=rounds,
@@ -229,7 +253,13 @@ def play(
         observe=after,
         stop=resolved.stop,
     )
-    return settled(coroutine), learner.seconds
+    try:
+        state = settled(coroutine)
+    except BudgetError:  # absent peers made rounds cost more; what has left of this one is counted
+        if last is None:
+            raise
+        state = last
+    return state, learner.seconds
 
 
 def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.compression import Zstd
 from p2pfl.neighbourhood import Heard, Released, bare, moved
-from p2pfl.rows import Rows, draw
+from p2pfl.rows import Rows, draw, raw
 from p2pfl.topology import Weights
 
 
@@ -63,17 +64,27 @@ class StackedNeighbourhood:
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     seed, faults
         What goes wrong, drawn by key.
+    zstd
+        What squeezes the bytes of a row, only to be counted here.
     step
         The round's exchanges so far.
     """
 
     def __init__(
-        self, weights: Sequence[Weights], *, round: int, seed: int, faults: Faults | None = None, step: int = 0
+        self,
+        weights: Sequence[Weights],
+        *,
+        round: int,
+        seed: int,
+        faults: Faults | None = None,
+        zstd: Zstd | None = None,
+        step: int = 0,
     ) -> None:
         self.weights = weights
         self.round = round
         self.seed = seed
         self.faults = faults or Faults()
+        self.zstd = zstd
         self.step = step
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
@@ -96,7 +107,7 @@ class StackedNeighbourhood:
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
         after = Released(mixed, masses)
-        self.distance = moved(Released(values, released.masses), after)  # [N]
+        self.distance = moved(Released(released.level, released.masses), after)  # [N]
         return after
 
     async def hear(self, released: Released) -> Heard:
@@ -108,6 +119,7 @@ class StackedNeighbourhood:
             torch.from_numpy(listener).long(),
             torch.from_numpy(matrix.indices).long(),
             torch.from_numpy(matrix.data),
+            self.peers,
         )
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
@@ -115,27 +127,44 @@ class StackedNeighbourhood:
         weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
         matrix = self.faults.hears(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
-        self.bytes_out += _bytes(released)
+        self.bytes_out += _bytes(released, zstd=self.zstd)
         self.heard += torch.from_numpy(np.diff(matrix.indptr)) - 1
         return matrix
 
 
-def _bytes(released: Released) -> torch.Tensor:
+def _bytes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
     """What a peer's numbers take on the wire, ``[N]``: integers travel in four bytes where they fit."""
+    count = len(released.rows)
+    if zstd is not None:
+        return torch.tensor([_squeezed(released, index, zstd=zstd) for index in range(count)])
+    if released.coded is not None:
+        return torch.full((count,), released.coded.size)
     length = released.rows.shape[-1] * released.rows.element_size()
     if released.grid is None:
-        return torch.full((len(released.rows),), length)
+        return torch.full((count,), length)
     low, high = released.rows.amin(-1), released.rows.amax(-1)  # [N]
     bounds = torch.iinfo(torch.int32)
     return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length)
+
+
+def _squeezed(released: Released, index: int, *, zstd: Zstd) -> int:
+    """What one row takes once it is squeezed; it travels as it is where that is no less."""
+    data = raw(released.row(index))
+    return min(len(data), len(zstd.squeeze(data)))
 
 
 def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
     """``W @ Y`` for sparse W, ``[N, P]``.
 
     ``embedding_bag`` is torch's fused gather and weighted sum: it runs in parallel on every device
-    and beat the CSR products of torch and scipy (benchmarks/mixing.py).
+    and beat the CSR products of torch and scipy (benchmarks/mixing.py). Where all weigh all alike, as on
+    complete graphs, there is one average, and all rows are that to the last bit.
     """
+    count = matrix.shape[0]
+    full = matrix.nnz == count**2 and matrix.has_sorted_indices
+    if full and (matrix.data.reshape(count, count) == matrix.data[:count]).all():
+        average: Rows = torch.from_numpy(matrix.data[:count]).to(values) @ values  # [P]
+        return average.repeat(count, 1)  # [N, P]
     mixed: Rows = torch.nn.functional.embedding_bag(
         torch.from_numpy(matrix.indices).long().to(values.device),
         values,

@@ -1,9 +1,10 @@
 """Who hears whom, with which weight, and how fast that brings everybody together.
 
 A :class:`Topology` is a set of peers and the edges between them, a :class:`Schedule` one topology
-per exchange. Builders are nouns (:func:`ring`, :func:`small_world`), :func:`load` reads any file
-networkx reads, :func:`metropolis` turns a graph into mixing weights, and the spectral facts
-(:func:`contraction`, :func:`gap`, :func:`steps`) say how many exchanges a tolerance costs.
+per exchange. Builders are nouns (:func:`ring`, :func:`base`), :func:`load` reads any file networkx
+reads, :func:`natural` turns a graph into mixing weights, the spectral facts (:func:`contraction`,
+:func:`steps`) say how many exchanges a tolerance costs, and :func:`effective_neighbours` how many
+peers average the noise of learning.
 
 Examples
 --------
@@ -17,15 +18,12 @@ Examples
 """
 
 from p2pfl.topology.builders import (
-    BUILDERS,
-    build,
     circulant,
     complete,
     erdos_renyi,
     exponential,
     grid,
     hypercube,
-    one_peer_exponential,
     path,
     random_k_out,
     random_regular,
@@ -33,17 +31,30 @@ from p2pfl.topology.builders import (
     small_world,
     star,
     torus,
+    tree,
 )
 from p2pfl.topology.files import load, save
+from p2pfl.topology.finite_time import base
 from p2pfl.topology.graph import Schedule, Topology, check_connected, diameter, turns
-from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, steps
-from p2pfl.topology.weights import Weights, given, max_degree, metropolis
+from p2pfl.topology.kinds import BUILDERS, build
+from p2pfl.topology.noise import best_rate, effective_neighbours, rate, remainder
+from p2pfl.topology.schedules import (
+    double_binary_tree,
+    epidemic_local,
+    epidemic_oracle,
+    hierarchical,
+    one_peer_exponential,
+)
+from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
+from p2pfl.topology.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
 
 __all__ = [
     "BUILDERS",
     "Schedule",
     "Topology",
     "Weights",
+    "base",
+    "best_rate",
     "build",
     "chebyshev_steps",
     "check_connected",
@@ -51,24 +62,37 @@ __all__ = [
     "complete",
     "contraction",
     "diameter",
+    "double_binary_tree",
+    "edge_weights",
+    "effective_neighbours",
+    "epidemic_local",
+    "epidemic_oracle",
     "erdos_renyi",
     "exponential",
     "gap",
     "given",
     "grid",
+    "heavy_ball_steps",
+    "hierarchical",
     "hypercube",
     "load",
+    "lowest",
     "max_degree",
     "metropolis",
+    "natural",
     "one_peer_exponential",
     "path",
+    "push",
     "random_k_out",
     "random_regular",
+    "rate",
+    "remainder",
     "ring",
     "save",
     "small_world",
     "star",
     "steps",
     "torus",
+    "tree",
     "turns",
 ]

@@ -6,10 +6,11 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, pairwise
 
 import networkx as nx
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 from scipy.sparse import csgraph
 
@@ -17,6 +18,9 @@ from p2pfl.errors import TopologyError
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
 """What a peer may be called: it becomes part of an MQTT topic and of file names."""
+
+TOLERANCE = 1e-9
+"""How far from one the sums of given weights may be."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,15 @@ class Topology:
         Undirected: ``(a, b)`` with ``a < b``. Directed: ``(sender, listener)``. Kept sorted, each once.
     directed
         Whether an edge carries rows one way only.
+    weights
+        What a listener gives the row that comes along each edge, for graphs whose weights do not follow
+        from their edges; empty for all others. What is missing to one is the listener's own.
 
     Raises
     ------
     TopologyError
-        No peers, a name that is malformed or used twice, an edge to a stranger or to oneself.
+        No peers, a name that is malformed or used twice, an edge to a stranger or to oneself, weights
+        that do not fit the edges.
 
     Examples
     --------
@@ -49,14 +57,21 @@ class Topology:
     peers: tuple[str, ...]
     edges: tuple[tuple[str, str], ...]
     directed: bool = False
+    weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         peers = tuple(sorted(self.peers))
-        edges = sorted(set(self.edges) if self.directed else {(min(edge), max(edge)) for edge in self.edges})
+        given = self.edges if self.directed else [(min(edge), max(edge)) for edge in self.edges]
+        edges = sorted(set(given))
         _check_peers(peers)
         _check_edges(edges, set(peers))
         object.__setattr__(self, "peers", peers)
         object.__setattr__(self, "edges", tuple(edges))
+        if self.weights:
+            _check_weights(given, self.weights)
+            weight = dict(zip(given, self.weights, strict=True))
+            object.__setattr__(self, "weights", tuple(float(weight[edge]) for edge in edges))
+            _check_shares(self.peers, self._matrix(np.array(self.weights)))
 
     @classmethod
     def from_graph(cls, graph: nx.Graph | nx.DiGraph) -> Topology:
@@ -88,11 +103,13 @@ class Topology:
     def named(self, peers: Sequence[str]) -> Topology:
         """Return the same graph over as many peers of other names."""
         name = dict(zip(self.peers, peers, strict=True))
-        return Topology(tuple(peers), tuple((name[a], name[b]) for a, b in self.edges), self.directed)
+        return Topology(tuple(peers), tuple((name[a], name[b]) for a, b in self.edges), self.directed, self.weights)
 
     def among(self, present: Collection[str]) -> Topology:
         """Return the same peers with only the edges whose two ends are both in ``present``."""
-        return Topology(self.peers, tuple(edge for edge in self.edges if set(present).issuperset(edge)), self.directed)
+        here = [set(present).issuperset(edge) for edge in self.edges]
+        edges, weights = tuple(compress(self.edges, here)), tuple(compress(self.weights, here))
+        return Topology(self.peers, edges, self.directed, weights)
 
     def neighbours(self, peer: str) -> tuple[str, ...]:
         """Peers that share an edge with ``peer``, sorted."""
@@ -111,13 +128,22 @@ class Topology:
     @cached_property
     def adjacency(self) -> scipy.sparse.csr_array:
         """``[N, N]``: 1.0 at ``[i, j]`` where peer i hears peer j, row numbers as in ``peers``."""
+        return self._matrix(np.ones(len(self.edges)))
+
+    @cached_property
+    def shares(self) -> scipy.sparse.csr_array | None:
+        """The :attr:`adjacency` with the weights of the edges; ``None`` where they have none."""
+        return self._matrix(np.array(self.weights)) if self.weights or not self.edges else None
+
+    def _matrix(self, values: npt.NDArray[np.float64]) -> scipy.sparse.csr_array:
         number = {peer: row for row, peer in enumerate(self.peers)}
         pairs = np.array([(number[a], number[b]) for a, b in self.edges], dtype=np.int64).reshape(-1, 2)  # [E, 2]
         sender, listener = pairs.T
         if not self.directed:
             sender, listener = np.concatenate([pairs, pairs[:, ::-1]]).T  # [2 E]
+            values = np.concatenate([values, values])  # [2 E]
         shape = (len(self.peers), len(self.peers))
-        return _sorted(scipy.sparse.coo_array((np.ones(len(sender)), (listener, sender)), shape=shape))
+        return _sorted(scipy.sparse.coo_array((values, (listener, sender)), shape=shape))
 
     @cached_property
     def _hears(self) -> dict[str, tuple[str, ...]]:
@@ -318,6 +344,31 @@ def _check_edges(edges: list[tuple[str, str]], peers: set[str]) -> None:
                 f'expected edges between known peers, got ("{a}", "{b}"); '
                 f"add {brief(sorted({a, b} - peers))} to the peers or remove the edge"
             )
+
+
+def _check_weights(edges: Sequence[tuple[str, str]], weights: tuple[float, ...]) -> None:
+    if len(weights) != len(edges):
+        raise TopologyError(f"expected a weight for each of {len(edges)} edges, got {len(weights)}; give one for each")
+    seen: dict[tuple[str, str], float] = {}
+    for (a, b), weight in zip(edges, weights, strict=True):
+        if not 0 < weight <= 1:
+            raise TopologyError(
+                f'expected weights above 0 and at most 1, got {weight} from "{a}" to "{b}"; change it or drop the edge'
+            )
+        if seen.setdefault((a, b), weight) != weight:
+            raise TopologyError(
+                f'expected one weight an edge, got {seen[a, b]} and {weight} from "{a}" to "{b}"; keep one of them'
+            )
+
+
+def _check_shares(peers: tuple[str, ...], shares: scipy.sparse.csr_array) -> None:
+    heard = np.asarray(shares.sum(axis=1))  # [N]
+    most = int(np.argmax(heard))
+    if heard[most] > 1 + TOLERANCE:
+        raise TopologyError(
+            f"expected weights that leave a listener no less than nothing, got {heard[most]:.12g} for what "
+            f'"{peers[most]}" hears; scale them to at most 1'
+        )
 
 
 def _sorted(matrix: scipy.sparse.sparray) -> scipy.sparse.csr_array:

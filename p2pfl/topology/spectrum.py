@@ -3,6 +3,10 @@ r"""How fast weights bring everybody together.
 With :math:`J = \mathbf{1}\mathbf{1}^\top / N`, one number says it all: the contraction
 :math:`\lVert W_k \cdots W_1 - J \rVert_2`, by which k exchanges shrink the distance from the mean at
 worst. For one symmetric W it is :math:`\rho`, its second largest eigenvalue modulus.
+
+Weights that do not keep the mean (an EL-Local schedule) agree elsewhere: theirs is the distance from
+whatever mean there is then. Weights that keep only sums (:func:`p2pfl.topology.push`) are those of rows and of
+masses, by which rows are divided: theirs is of the quotients, all masses being one at first.
 """
 
 import math
@@ -32,8 +36,8 @@ _MOST_STEPS = 2**14
 def contraction(weights: Sequence[Weights]) -> float:
     r"""Return :math:`\lVert W_k \cdots W_1 - J \rVert_2` of weights in the order of their exchanges.
 
-    Zero: everybody has the exact mean afterwards. One: somebody may be no closer to it. For one W
-    this is the second largest singular value.
+    Zero: everybody has the exact mean afterwards. One: somebody may be no closer to it. For one doubly
+    stochastic W this is the second largest singular value.
 
     Examples
     --------
@@ -45,12 +49,23 @@ def contraction(weights: Sequence[Weights]) -> float:
     """
     matrices = [each.matrix for each in weights]
     n = len(weights[0].peers)
+    masses = _masses(weights)
+    wanders = not all(each.keeps_mean for each in weights)
     if n <= _DENSE:
-        return float(np.linalg.norm(_apply(matrices, np.eye(n)), 2))
+        product = _apply(matrices, np.eye(n)) / masses[:, None]  # [N, N]
+        return float(np.linalg.norm(_centred(product) if wanders else product, 2))
     if len(matrices) == 1 and _symmetric(matrices[0]):
         return _largest(lambda vector: _apply(matrices, vector), n)
     back = [matrix.T.tocsr() for matrix in reversed(matrices)]
-    return math.sqrt(_largest(lambda vector: _apply(back, _apply(matrices, vector)), n))
+
+    def there_and_back(vector: Floats) -> Floats:
+        vector = _apply(matrices, vector) / masses
+        vector = (_centred(vector) if wanders else vector) / masses
+        for matrix in back:
+            vector = matrix @ vector
+        return _centred(vector)
+
+    return math.sqrt(_largest(there_and_back, n))
 
 
 def gap(weights: Sequence[Weights]) -> float:
@@ -66,7 +81,8 @@ def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: f
     weights
         Of a period, repeated over and over, or a function of the exchange. One W that is symmetric, or
         normal, needs :math:`\lceil \log \tau / \log \rho \rceil`; others are searched by bisection, for
-        no exchange undoes another's contraction.
+        no exchange undoes another's contraction. Where weights are not doubly stochastic one might, by
+        a little: then there may be a smaller number.
     tolerance
         Between 0 and 1.
 
@@ -84,7 +100,7 @@ def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: f
     _check_tolerance(tolerance)
     if not callable(weights):
         _check_joined(weights)
-        if len(weights) == 1 and _normal(weights[0].matrix):
+        if len(weights) == 1 and weights[0].keeps_mean and _normal(weights[0].matrix):
             rho = contraction(weights)
             _check_contracts(rho)
             return _ceil(math.log(tolerance) / math.log(rho)) if rho > tolerance else 1
@@ -134,12 +150,78 @@ def chebyshev_steps(rho: float, tolerance: float) -> int:
     return _ceil(math.acosh(1 / tolerance) / math.acosh(1 / rho)) if rho > tolerance else 1
 
 
+def heavy_ball_steps(rho: float, tolerance: float) -> int:
+    r"""Return how many exchanges reach ``tolerance`` with the heavy ball.
+
+    The smallest s with :math:`r^s (1 + s \sqrt{1 - \rho^2}) \le \tau`, where
+    :math:`r = \rho / (1 + \sqrt{1 - \rho^2})` (Golub and Varga 1961): somewhat more than
+    :func:`chebyshev_steps`.
+
+    Parameters
+    ----------
+    rho
+        :func:`contraction` of one symmetric W.
+    tolerance
+        Between 0 and 1.
+
+    Raises
+    ------
+    TopologyError
+        The tolerance is out of range, or ``rho`` is not below one.
+
+    Examples
+    --------
+    >>> heavy_ball_steps(0.99, 1e-3)
+    65
+    """
+    _check_tolerance(tolerance)
+    _check_contracts(rho)
+    root = math.sqrt(1 - rho**2)
+
+    def reached(steps: int) -> bool:
+        return float((rho / (1 + root)) ** steps) * (1 + steps * root) <= tolerance * (1 + _SLACK)
+
+    enough = 1
+    while not reached(enough):
+        enough *= 2
+    return 1 + bisect_left(range(1, enough), True, key=reached)
+
+
+def lowest(weights: Weights) -> float:
+    """Return the smallest eigenvalue of one symmetric W.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> round(lowest(metropolis(ring(4))), 8)
+    -0.33333333
+    """
+    matrix, n = weights.matrix, len(weights.peers)
+    if n <= _DENSE:
+        return float(np.linalg.eigvalsh(matrix.toarray())[0])
+    return 1.0 - _largest(lambda vector: vector - matrix @ vector, n)  # I - W has no negative eigenvalue
+
+
 def _apply(matrices: list[scipy.sparse.csr_array], vectors: Floats) -> Floats:
     """``(W_k ... W_1 - J) v``; the mean goes first, where nothing is lost to cancellation."""
-    vectors = vectors - vectors.mean(axis=0)
+    vectors = _centred(vectors)
     for matrix in matrices:
         vectors = matrix @ vectors
     return vectors
+
+
+def _centred(vectors: Floats) -> Floats:
+    centred: Floats = vectors - vectors.mean(axis=0)
+    return centred
+
+
+def _masses(weights: Sequence[Weights]) -> Floats:
+    """What masses of one have become, ``[N]``: still one, but for weights that only keep sums."""
+    masses = np.ones(len(weights[0].peers))
+    if not all(each.keeps_consensus for each in weights):
+        for each in weights:
+            masses = each.matrix @ masses
+    return masses
 
 
 def _largest(apply: Callable[[Floats], Floats], n: int) -> float:

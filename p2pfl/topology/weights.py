@@ -1,7 +1,9 @@
-r"""Mixing weights: doubly stochastic matrices with the sparsity of a graph.
+r"""Mixing weights: stochastic matrices with the sparsity of a graph.
 
-:math:`W_{ij}` is the weight listener i gives the row of sender j. Rows sum to one, so that a common
-row stays; columns sum to one, so that the mean of all rows stays.
+:math:`W_{ij}` is the weight listener i gives the row of sender j. Where rows sum to one, a common row
+stays; where columns sum to one, the mean of all rows stays. :func:`metropolis`, :func:`max_degree` and
+:func:`given` do both. :func:`push` does only the latter, so that rows must be divided by masses that
+are mixed alike; weights that come with the edges (:func:`edge_weights`) may do only the former.
 """
 
 from dataclasses import dataclass
@@ -12,10 +14,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from p2pfl.errors import TopologyError
-from p2pfl.topology.graph import Topology, brief
-
-TOLERANCE = 1e-9
-"""How far from one the sums of given weights may be."""
+from p2pfl.topology.graph import TOLERANCE, Topology, brief
 
 
 @dataclass(frozen=True, eq=False)  # matrices have no single truth value
@@ -27,11 +26,16 @@ class Weights:
     peers
         Row order, sorted.
     matrix
-        ``[N, N]`` float64, doubly stochastic, indices sorted.
+        ``[N, N]`` float64, not negative, indices sorted.
     """
 
     peers: tuple[str, ...]
     matrix: scipy.sparse.csr_array
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether every edge weighs alike at both ends."""
+        return bool(abs(self.matrix - self.matrix.T).max() <= 1e-12)
 
     def row(self, peer: str) -> dict[str, float]:
         """Nonzero weights that ``peer`` gives, its own among them, in peer order.
@@ -50,6 +54,24 @@ class Weights:
         span = slice(*self.matrix.indptr[number : number + 2])
         columns, values = self.matrix.indices[span], self.matrix.data[span]
         return {self.peers[column]: float(value) for column, value in zip(columns, values, strict=True) if value}
+
+    @cached_property
+    def keeps_consensus(self) -> bool:
+        """Whether rows sum to one: a row that all have in common stays as it is."""
+        return self._sums_to_one(axis=1)
+
+    @cached_property
+    def keeps_mean(self) -> bool:
+        """Whether columns sum to one: the mean of all rows stays, and masks cancel.
+
+        >>> from p2pfl.topology import Topology
+        >>> push(Topology(("a", "b"), (("a", "b"), ("b", "a")), directed=True)).keeps_mean
+        True
+        """
+        return self._sums_to_one(axis=0)
+
+    def _sums_to_one(self, *, axis: int) -> bool:
+        return bool(abs(np.asarray(self.matrix.sum(axis=axis)) - 1.0).max() <= TOLERANCE)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -89,6 +111,62 @@ def max_degree(topology: Topology) -> Weights:
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     _refuse(topology, abs(heard - sent), "equally many peers")
     return _filled(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + heard.max())))
+
+
+def push(topology: Topology) -> Weights:
+    r"""Column-stochastic weights: :math:`W_{ij} = 1 / (1 + |\text{who hears } j|)`, for any directed graph.
+
+    Each sender splits its row and its mass evenly over itself and those who hear it, so it need only know
+    how many they are. Sums stay, a common row does not: rows are divided by masses that travel alike
+    (:class:`p2pfl.neighbourhood.Released`), and the quotients agree on the mean where every peer reaches
+    every other (:func:`check_connected`).
+
+    References
+    ----------
+    Kempe, Dobra and Gehrke, Gossip-based computation of aggregate information, FOCS 2003; Assran et al.,
+    Stochastic gradient push, ICML 2019.
+
+    Examples
+    --------
+    >>> chain = Topology(("a", "b", "c"), (("a", "b"), ("b", "c"), ("b", "a"), ("c", "a")), directed=True)
+    >>> push(chain).matrix.sum(axis=0).round(12).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
+    share = np.asarray(1.0 / (1.0 + sent), dtype=np.float64)
+    return _filled(topology, share[topology.adjacency.indices], own=share)
+
+
+def edge_weights(topology: Topology) -> Weights:
+    """Weights that come with the edges of a graph; what is missing to one goes to the own row.
+
+    Raises
+    ------
+    TopologyError
+        The edges have none.
+
+    Examples
+    --------
+    >>> edge_weights(Topology(("a", "b"), (("a", "b"),), weights=(0.25,))).row("b")
+    {'a': 0.25, 'b': 0.75}
+    """
+    if topology.shares is None:
+        raise TopologyError(
+            f"expected edges with weights, got {len(topology.edges)} without; "
+            "take metropolis weights, or a graph whose edges have some"
+        )
+    return _filled(topology, topology.shares.data)
+
+
+def natural(topology: Topology) -> Weights:
+    """Weights that come with the edges where they do, else Metropolis-Hastings'.
+
+    Raises
+    ------
+    TopologyError
+        As :func:`metropolis`.
+    """
+    return edge_weights(topology) if topology.weights else metropolis(topology)
 
 
 def given(topology: Topology, matrix: npt.ArrayLike | scipy.sparse.sparray) -> Weights:
@@ -137,12 +215,15 @@ def _check_sparsity(topology: Topology, weights: scipy.sparse.csr_array) -> None
             raise TopologyError(f"expected weights exactly on the edges of the graph, got {came}; change either")
 
 
-def _filled(topology: Topology, off_diagonal: npt.NDArray[np.float64]) -> Weights:
-    """Weights on the edges, in the order of the adjacency; what is missing to one on the diagonal."""
+def _filled(
+    topology: Topology, off_diagonal: npt.NDArray[np.float64], own: npt.NDArray[np.float64] | None = None
+) -> Weights:
+    """Weights on the edges, in the order of the adjacency; by default what is missing to one on the diagonal."""
     n = len(topology.peers)
     edges = topology.adjacency
     listener = np.repeat(np.arange(n), np.diff(edges.indptr))
-    own = 1.0 - np.bincount(listener, weights=off_diagonal, minlength=n)  # [N]
+    if own is None:  # rounding may leave less than nothing where the edges take all
+        own = np.maximum(0.0, 1.0 - np.bincount(listener, weights=off_diagonal, minlength=n))  # [N]
     values = np.concatenate([off_diagonal, own])
     places = (np.concatenate([listener, np.arange(n)]), np.concatenate([edges.indices, np.arange(n)]))
     matrix = scipy.sparse.coo_array((values, places), shape=(n, n)).tocsr()
@@ -156,5 +237,5 @@ def _refuse(topology: Topology, excess: npt.NDArray[np.int64], balance: str) -> 
         raise TopologyError(
             f'expected a directed graph in which every peer hears and is heard by {balance}, got "{peer}", which hears '
             f"{len(topology.hears(peer))} and is heard by {len(topology.heard_by(peer))}; "
-            "make the edges undirected or give the weights"
+            'make the edges undirected, give the weights, or take "push"'
         )

@@ -147,6 +147,65 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
     missing: Annotated[list[Count], msgspec.Meta(max_length=1024)] = []
 
 
+Point = tuple[Count, Count]
+Place = Annotated[tuple[Count, ...], msgspec.Meta(max_length=4)]
+Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=4096)]
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True):
+    """A statement of the ledger of flows, see :class:`p2pfl.peer.flows.Statement`."""
+
+    since: Place
+    closed: Place
+    applied: Places
+    pending: Places
+    settled: Place
+
+
+class Masked(msgspec.Struct, frozen=True, array_like=True):
+    """A statement of the ledger of masks, see :class:`p2pfl.privacy.ledger.Statement`."""
+
+    since: Point
+    until: Point
+    runs: Annotated[tuple[tuple[Count, Count, Count], ...], msgspec.Meta(max_length=4096)]
+    heard: Point
+    paid: Point
+
+
+class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
+    """What a peer has applied of its partners' rows and masks.
+
+    Attributes
+    ----------
+    incarnation, number
+        Of the sender's life, and of the account in it.
+    flows
+        Statements and whom each is for; the last, for nobody by name, is for all others.
+    masks
+        Statements by partner.
+    signature
+        Of the sender: neighbours share its sender key, and none should speak for it.
+    """
+
+    incarnation: Count
+    number: Count
+    flows: Annotated[list[tuple[Moved, list[Name]]], msgspec.Meta(max_length=4096)] = []
+    masks: dict[Name, Masked] = {}
+    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+
+    def signed(self, identity: Identity, *, swarm: str) -> Account:
+        """The same under a signature."""
+        return msgspec.structs.replace(self, signature=identity.sign(self.signable(swarm), domain="account"))
+
+    def authentic(self, public: bytes, *, swarm: str) -> bool:
+        """Whether the owner of a key said this in this swarm."""
+        return verify(public, self.signable(swarm), self.signature, domain="account")
+
+    def signable(self, swarm: str) -> bytes:
+        """What is signed: the swarm, and the message without its signature."""
+        return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
+
+
 class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
     """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
 
@@ -182,10 +241,10 @@ class Chunk(msgspec.Struct, frozen=True):
     data: memoryview
 
 
-Message = Hello | Key | Claim | Pulse | Ack | Chunk
+Message = Hello | Key | Claim | Pulse | Ack | Account | Chunk
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Hello | Key | Claim | Pulse | Ack | _ChunkHead)
+_decoder = msgspec.msgpack.Decoder(Hello | Key | Claim | Pulse | Ack | Account | _ChunkHead)
 
 
 def encode(message: Message) -> bytes:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import torch
 
-from p2pfl.errors import DecodeError
-from p2pfl.rows import Rows
+from p2pfl.compression import Zstd
+from p2pfl.errors import DecodeError, InputError
+from p2pfl.rows import Rows, raw
 from p2pfl.wire.messages import Count
 from p2pfl.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
 
@@ -32,6 +33,7 @@ DTYPES: dict[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "int32": torch.int32,
     "int64": torch.int64,
+    "uint8": torch.uint8,
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -52,14 +54,20 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         Fraction bits of fixed-point numbers.
     mass
         The public sample weight, where there is one.
+    codec
+        The number of the codec whose bytes these are (their parameters are agreed on beforehand); 0 for numbers.
+    zstd
+        Whether the numbers are squeezed.
     """
 
     round: Count
     step: Count
-    dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"]
+    dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"]
     length: Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
     grid: Annotated[int, msgspec.Meta(ge=0, le=60)] | None = None
     mass: float | None = None
+    codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
+    zstd: bool = False
 
 
 _heads = msgspec.msgpack.Decoder(Head)
@@ -70,19 +78,17 @@ def row_bytes(length: int, dtype: torch.dtype) -> int:
     return HEAD + length * dtype.itemsize + LONGEST
 
 
-def narrowed(row: torch.Tensor) -> torch.Tensor:
-    """An int64 row as int32 where every number fits, else itself."""
-    if row.dtype != torch.int64 or row.numel() == 0:
-        return row
-    low, high = torch.aminmax(row)
-    bounds = torch.iinfo(torch.int32)
-    return row.to(torch.int32) if low >= bounds.min and high <= bounds.max else row
-
-
 def encode_row(
-    row: torch.Tensor, *, round: int, step: int, grid: int | None = None, mass: float | None = None
-) -> tuple[bytes, memoryview]:
-    """Head and numbers of the row ``[P]``; the numbers are a view, not a copy.
+    row: torch.Tensor,
+    *,
+    round: int,
+    step: int,
+    grid: int | None = None,
+    mass: float | None = None,
+    codec: int = 0,
+    zstd: Zstd | None = None,
+) -> tuple[bytes, bytes | memoryview]:
+    """Head and numbers of the row ``[P]``; the numbers are a view, not a copy, unless they are squeezed.
 
     Examples
     --------
@@ -91,12 +97,14 @@ def encode_row(
     >>> decode_row(message)[1]
     tensor([1., 1., 1.])
     """
-    row = row.detach().cpu().contiguous()
-    head = msgspec.msgpack.encode(Head(round, step, NAMES[row.dtype], row.numel(), grid, mass))  # type: ignore[arg-type]
+    numbers: bytes | memoryview = raw(row)
+    squeezed = None if zstd is None else zstd.squeeze(numbers)
+    smaller = squeezed is not None and len(squeezed) < len(numbers)
+    named: Any = NAMES[row.dtype]
+    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller))
     prefix = len(head).to_bytes(4, "little") + head
     prefix += bytes(-len(prefix) % ALIGNMENT)
-    numbers = memoryview(row.view(torch.uint8).numpy()) if row.numel() else memoryview(b"")  # type: ignore[arg-type]
-    return prefix, numbers
+    return prefix, squeezed if squeezed is not None and smaller else numbers
 
 
 def pieces(
@@ -137,8 +145,17 @@ def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CH
     return head, row
 
 
-def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer) -> tuple[Head, Rows, Said]:
+def read_row(
+    message: bytes | bytearray | memoryview, *, trailer: Trailer, largest: int = 2**30
+) -> tuple[Head, Rows, Said]:
     """As :func:`decode_row`, with what the sender has signed.
+
+    Parameters
+    ----------
+    message, trailer
+        What came, and how it must end.
+    largest
+        Bytes of numbers that may be set aside for a squeezed row.
 
     Raises
     ------
@@ -147,12 +164,15 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer) -> tu
     """
     view = memoryview(message).toreadonly()
     start = int.from_bytes(view[:4], "little") + 4
-    if len(view) < 4 + trailer.size or start > min(HEAD, len(view) - trailer.size):
+    if len(view) < 4 + trailer.size or start > min(START, len(view) - trailer.size):
         raise DecodeError(f"expected a row, got {len(view)} bytes whose head does not fit")
     head = _head(view[4:start])
     start += -start % ALIGNMENT
     dtype = DTYPES[head.dtype]
-    if len(view) != start + head.length * dtype.itemsize + trailer.size:
+    size = head.length * dtype.itemsize
+    if head.zstd and size > largest:
+        raise DecodeError(f"expected a row of at most {largest} bytes, got one of {size}")
+    if not head.zstd and len(view) != start + size + trailer.size:
         raise DecodeError(f"expected {head.length} numbers of type {head.dtype}, got a message of {len(view)} bytes")
     if head.mass is not None and not math.isfinite(head.mass):
         raise DecodeError(f"expected a finite mass, got {head.mass}")
@@ -160,14 +180,28 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer) -> tu
     digest.update(view[: -trailer.size])
     said = Said(digest.digest(), bytes(view[-trailer.size :]))
     trailer.check(said.statement, said.signature)
-    if head.length == 0:
-        return head, torch.empty(0, dtype=dtype), said
+    if head.zstd:  # only of who has signed it
+        message, start = bytearray(_expanded(view[start : -trailer.size], size=size)), 0
+    return head, _numbers(message, dtype, length=head.length, start=start), said
+
+
+def _expanded(data: memoryview, *, size: int) -> bytes:
+    try:
+        return Zstd().expand(data, size=size)
+    except InputError:
+        raise DecodeError("expected numbers as they are, got squeezed ones, and zstandard is not installed") from None
+
+
+def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, length: int, start: int) -> Rows:
+    """So many finite numbers where they lie, ``[P]``."""
+    if length == 0:
+        return torch.empty(0, dtype=dtype)
     if memoryview(message).readonly:  # torch wants to write
         message = bytearray(message)
-    row = torch.frombuffer(message, dtype=dtype, count=head.length, offset=start)  # [P]
+    row = torch.frombuffer(message, dtype=dtype, count=length, offset=start)  # [P]
     if dtype.is_floating_point and not _finite(row):
         raise DecodeError("expected finite numbers, got NaN or infinity")
-    return head, row, said
+    return row
 
 
 def said_head(said: Said) -> Head:

@@ -1,5 +1,7 @@
 """All rows of an algorithm at once, and losses whose fixed points are known."""
 
+import numpy as np
+import scipy.sparse
 import torch
 
 from p2pfl.algorithms import State, learn, start
@@ -7,23 +9,23 @@ from p2pfl.data import federate
 from p2pfl.learning import ExternalLearner, TorchLearner, build
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.engine import Inline
-from p2pfl.topology import Topology, metropolis
+from p2pfl.simulation.engine import Attending, Inline
+from p2pfl.topology import Topology, Weights, metropolis
 
 SEED = 3
 RATE = 0.2
 
 
-def stack(topology, *, faults=None, round=0):
+def stack(topology, *, faults=None, round=0, weigh=metropolis):
     """The neighbourhood of one round, with Metropolis weights."""
-    weights = [metropolis(topology.at(phase)) for phase in range(topology.period)]
+    weights = [weigh(topology.at(phase)) for phase in range(topology.period)]
     return StackedNeighbourhood(weights, round=round, seed=SEED, faults=faults)
 
 
-def play(algorithm, learner, topology, *, rounds, faults=None, stop=None):
-    """The states of all peers: their start, then one for each round."""
+def play(algorithm, learner, topology, *, rounds, faults=None, stop=None, weigh=metropolis, begin=None):
+    """The states of all peers: their start, or where they ``begin``, then one for each round."""
     faults = faults or Faults()
-    states = [start(learner, topology.peers)]
+    states = [begin or start(learner, topology.peers)]
 
     async def observe(_round: int, state: State, _net: StackedNeighbourhood) -> None:
         states.append(state)
@@ -32,11 +34,11 @@ def play(algorithm, learner, topology, *, rounds, faults=None, stop=None):
         return faults.present(topology.peers, seed=SEED, round=round)
 
     coroutine = learn(
-        algorithm,
+        Attending(algorithm, present=present),
         Inline(learner, present=present, clock=lambda: 0.0),
         states[0],
         rounds=range(rounds),
-        neighbourhood=lambda round: stack(topology, faults=faults, round=round),
+        neighbourhood=lambda round: stack(topology, faults=faults, round=round, weigh=weigh),
         private=lambda net, _: net,
         observe=observe,
         stop=stop,
@@ -75,6 +77,12 @@ def quadratics(a, b, *, rate, steps, sizes=None):
 
     samples = {f"peer{number}": size for number, size in enumerate(sizes or [1] * len(a))}
     return ExternalLearner(descend, start=torch.zeros(1, dtype=torch.float64), samples=samples)
+
+
+def push(topology):
+    """Column-stochastic weights: every sender splits evenly among itself and those who hear it."""
+    hears = topology.adjacency.toarray() + np.eye(len(topology.peers))
+    return Weights(topology.peers, scipy.sparse.csr_array(hears / hears.sum(0)))
 
 
 def circulant(n, hops):

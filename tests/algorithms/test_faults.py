@@ -8,15 +8,76 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip
+from p2pfl.algorithms import (
+    D2,
+    DPSGD,
+    IFCA,
+    SCAFFOLD,
+    SGP,
+    Averaging,
+    Choco,
+    Compressed,
+    Ditto,
+    ExactDiffusion,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedNova,
+    FedPer,
+    FedProx,
+    FedRep,
+    FedYogi,
+    FineTuning,
+    Gossip,
+    GradientTracking,
+    MultiTask,
+    PartialSharing,
+    PerFedAvg,
+    PFedMe,
+    Propagation,
+    QGDSGDm,
+    RobustSGP,
+)
+from p2pfl.compression import Half
+from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
+PLAIN = Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)
+LAYOUT = Layout(("1.weight", "1.bias"), ((3, 13), (3,)))  # of softmax regression on wine
 ALGORITHMS = {
     "FedAvg": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
     "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
+    "FedAvg, heavy ball": FedAvg(
+        Averaging(GRAPH.peers, SEED, Gossip(3, 0.6, heavy_ball=True), weighted=False),
+    ),
     "D-PSGD": DPSGD(),
+    "FedProx": FedProx(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "SCAFFOLD": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "SCAFFOLD, option I": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False), "I"),
+    "FedNova": FedNova(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedAvgM": FedAvgM(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedAdam": FedAdam(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "FedYogi": FedYogi(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
+    "fine-tuning": FineTuning(PLAIN, rounds=6, last=2),
+    "Ditto": Ditto(PLAIN),
+    "pFedMe": PFedMe(PLAIN, steps=2, inner=2),
+    "Per-FedAvg": PerFedAvg(PLAIN, steps=2, variant="hf"),
+    "FedPer": FedPer(PLAIN, LAYOUT, ("1.bias",)),
+    "FedRep": FedRep(PLAIN, LAYOUT, ("1.bias",)),
+    "multi-task": MultiTask(),
+    "propagation": Propagation(PLAIN, alone=3, smoothing=0.7),
+    "IFCA": IFCA(PLAIN, LAYOUT, SEED),
+    "gradient tracking": GradientTracking(),
+    "D2": D2(),
+    "exact diffusion": ExactDiffusion(Gossip(2)),
+    "quasi-global momentum": QGDSGDm(),
+    "SGP": SGP(),
+    "running sums": RobustSGP(GRAPH, Layout(("row",), ((42,),))),
+    "CHOCO-SGD": Choco(),
+    "FedAvg, float16": Compressed(FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)), Half()),
+    "partial sharing": PartialSharing(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0), SEED, 0.3),
 }
 
 

@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from stacks import RATE, SEED, classifier, play, quadratics, wine
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip
 from p2pfl.data import batches
+from p2pfl.learning import straggles
 from p2pfl.rows import draw
 
 PEERS = topology.complete(5).peers
@@ -108,6 +110,22 @@ def test_a_peer_that_hears_of_no_participant_keeps_its_row():
     near = torch.tensor([abs(number - chosen) <= 1 for number in range(6)])
     assert (after[near] != 0).all()
     assert (after[~near] == 0).all()
+
+
+def test_who_straggles_is_dropped_and_the_others_average_as_if_it_were_not_there():
+    names = tuple(f"peer{number:02}" for number in range(20))
+    average = fedavg(names, fraction=0.5).average
+    chosen = average.participants(names, round=1)
+    left = replace(average, dropped=0.6).participants(names, round=1)
+    late = torch.tensor([straggles(name, seed=SEED, round=1, share=0.6) for name in names])
+    assert torch.equal(left, chosen & ~late)
+    assert chosen.sum() > left.sum() > 0
+
+
+def test_a_round_in_which_everybody_straggles_changes_nothing():
+    learner, _ = classifier(wine(PEERS), epochs=3)
+    states = play(fedavg(PEERS, dropped=1.0, weighted=False), learner, topology.ring(5), rounds=2)
+    assert torch.equal(states[-1].rows, states[0].rows)
 
 
 def test_everybody_draws_the_same_participants_of_a_round_and_others_in_the_next():

@@ -9,7 +9,8 @@ import torch
 from stacks import SEED, play, quadratics
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip
+from p2pfl.algorithms import DPSGD, Averaging, Choco, Compressed, FedAvg, Gossip
+from p2pfl.compression import Quantise
 
 A, B = np.array([2.0, 0.5, 1.0, 3.0]), np.array([4.0, -3.0, 1.0, -6.0])
 RATE = 0.05
@@ -46,6 +47,13 @@ def test_fedavg_with_one_step_and_one_exchange_is_adapt_then_combine():
     expected = np.linalg.solve(IDENTITY - W @ (IDENTITY - RATE * np.diag(A)), -RATE * W @ B)
     assert expected == pytest.approx([0.61757508, 0.55621519, 0.70580862, 0.59364454], abs=1e-8)
     assert ends(fedavg(), steps=1) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0])
+def test_choco_is_adapt_then_combine_with_weights_that_move_by_gamma(gamma):
+    lazy = IDENTITY + gamma * (W - IDENTITY)
+    expected = np.linalg.solve(IDENTITY - lazy @ (IDENTITY - RATE * np.diag(A)), -RATE * lazy @ B)
+    assert ends(Compressed(Choco(), Quantise(8), gamma), steps=1) == pytest.approx(expected, abs=1e-12)
 
 
 def test_dpsgd_ends_where_mixing_and_gradients_balance():

@@ -106,7 +106,7 @@ def half_of_the_noise(patch):
 
 def no_clip(patch):
     """Updates of any size leave."""
-    patch.setattr("p2pfl.privacy.release._Update.factor", lambda _, group: np.ones((group.stop - group.start, 1)))
+    patch.setattr("p2pfl.privacy.release._Update.factors", lambda _, group: np.ones((group.stop - group.start, 1)))
 
 
 def shared_noise(patch):
@@ -130,13 +130,13 @@ def noise_again(patch):
 
 def one_block(patch):
     """Only the first half of a row is clipped."""
-    real = release_._Update.factor
+    real = release_._Update.factors
 
-    def factor(self, group):
-        half = replace(self, rows=self.rows[:, : len(self.rows[0]) // 2], since=self.since[:, : len(self.rows[0]) // 2])
-        return real(half, group)
+    def factors(self, group):
+        half = len(self.rows[0]) // 2
+        return real(replace(self, rows=self.rows[:, :half], since=self.since[:, :half], layers=(half,)), group)
 
-    patch.setattr(release_._Update, "factor", factor)
+    patch.setattr(release_._Update, "factors", factors)
 
 
 def coin_before_noise(patch):

@@ -43,9 +43,11 @@ def planted(chosen, **changes):
     return plant(chosen, found, **builds.where(ring(8)), size=2000, delta=1e-5, count=2000, **changes)
 
 
+@pytest.mark.parametrize("layers", [(), (1900, 90, 10)])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-def test_canaries_are_told_as_well_as_the_accountant_says(adjacency):
-    broker, _, worst, everyone = planted(Settings(clip=1.0, noise=0.6, mask=3.0), adjacency=adjacency)
+def test_canaries_are_told_as_well_as_the_accountant_says(adjacency, layers):
+    chosen = Settings(clip=1.0, noise=0.6, mask=3.0, layers=layers)
+    broker, _, worst, everyone = planted(chosen, adjacency=adjacency)
     for found in (broker, everyone):  # on a ring all peers are equally well off
         assert not found.broken
         assert found.measured == pytest.approx(found.accounted, rel=0.12)

@@ -10,7 +10,10 @@ SETTINGS = Settings(clip=0.5, noise=0.3, mask=2.0)
 
 
 @pytest.mark.parametrize("graph", [ring(5), star(4), exponential(8)])
-@pytest.mark.parametrize("settings", [SETTINGS, Settings(clip=2.0), Settings(mask=1.0, bits=30)])
+@pytest.mark.parametrize(
+    "settings",
+    [SETTINGS, Settings(clip=2.0), Settings(mask=1.0, bits=30), Settings(clip=0.5, noise=0.3, layers=(900, 30, 7))],
+)
 def test_every_claim_of_the_build_as_it_is_holds(graph, settings):
     found = claims(settings, **builds.where(graph), keys=500)
     assert not any(claim.broken for claim in found)

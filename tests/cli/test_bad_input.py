@@ -74,7 +74,7 @@ WRONG = {
             *(*SET, "gossip.acceleration=chebyshev", "--set", "gossip.steps=1", "--set", "learning.fraction=0.5"),
             *("--set", "topology.kind=ring", "--peers", 9),
         ),
-        "with chebyshev where learning.fraction = 0.5",
+        "with chebyshev where a share of 0.5 of the peers",
     ),
     "colluders who take all masks off": (
         (*SET, "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "privacy.colluders=9"),

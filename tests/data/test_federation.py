@@ -161,7 +161,7 @@ def test_label_distance_grows_as_alpha_falls():
 
 
 def test_tables_name_what_the_experiment_file_may_name():
-    sets = {"digits", "breast_cancer", "wine", "diabetes", "mnist", "fashion_mnist", "csv", "synthetic"}
+    sets = {"digits", "breast_cancer", "wine", "diabetes", "mnist", "fashion_mnist", "fed_heart", "csv", "synthetic"}
     assert set(SOURCES) == sets
     assert set(SPLITS) == {"iid", "dirichlet", "shards", "power_law", "column"}
 

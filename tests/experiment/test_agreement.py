@@ -6,7 +6,8 @@ from safetensors.torch import load_file
 
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.agreement import directly
+from p2pfl.experiment.agreement import check_agreeing, directly
+from p2pfl.experiment.algorithms import ALGORITHMS
 from p2pfl.simulation import simulate
 
 TABLE = {
@@ -98,3 +99,15 @@ def test_features_too_large_to_be_masked_are_refused_with_what_to_do():
     with pytest.raises(PrivacyError, match=r"^data\.scale: expected .*; give the features in larger units$"):
         run(*changes, "privacy.mode=pairwise")
     assert run(*changes).summary["statistics"]["mean"] == [3e9, 3e9]
+
+
+@pytest.mark.parametrize("algorithm", [name for name, facts in ALGORITHMS.items() if facts.personal])
+def test_consensus_is_refused_where_each_peer_has_a_model_of_its_own(algorithm):
+    with pytest.raises(ExperimentError, match=r"^learning\.consensus: expected an algorithm that ends in one model"):
+        check_agreeing(read(TABLE, changes=["learning.consensus=true", f"learning.algorithm={algorithm}"]))
+
+
+@pytest.mark.parametrize("key", ["data.scale", "learning.consensus"])
+def test_under_secagg_nothing_is_agreed_on_by_rows_that_nobody_may_see(key):
+    with pytest.raises(ExperimentError, match=rf'^{key}: expected privacy\.mode = "none" or "pairwise"'):
+        plan(read(TABLE, changes=[f"{key}=true", "privacy.mode=secagg"]))

@@ -6,7 +6,17 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from p2pfl.algorithms import FedAvg, Gossip
+from p2pfl.algorithms import (
+    SCAFFOLD,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedNova,
+    FedProx,
+    FedYogi,
+    Gossip,
+)
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.learners import algorithm
@@ -50,3 +60,54 @@ def test_a_known_algorithm_averages_over_the_peers_of_the_experiment():
 def test_what_is_wrong_with_an_algorithm_is_said_in_one_sentence(name, options, sentence):
     with pytest.raises(ExperimentError, match=sentence):
         algorithm(name, options=options, given={"gossip": Gossip(), "average": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "options"),
+    [
+        ("fedprox", FedProx, {"mu": 0.1}),
+        ("scaffold", SCAFFOLD, {"option": "I", "global_rate": 0.5}),
+        ("fednova", FedNova, {}),
+        ("fedavgm", FedAvgM, {"momentum": 0.5}),
+        ("fedadam", FedAdam, {"beta2": 0.9}),
+        ("fedyogi", FedYogi, {"beta1": 0.5}),
+        ("fedadagrad", FedAdagrad, {"tau": 0.1}),
+    ],
+)
+def test_an_algorithm_takes_the_options_of_its_paper(name, kind, options):
+    made = make(name, **options)
+    assert type(made) is kind
+    assert {option: getattr(made, option) for option in options} == options
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("fedprox", {"mu": -0.1}, r"algorithm_options.mu: expected `float` >= 0.0, for -0.1"),
+        ("scaffold", {"option": "III"}, r"algorithm_options.option: invalid enum value 'III'"),
+        ("fedavgm", {"momentum": 1.0}, r"algorithm_options.momentum: expected `float` < 1.0, for 1.0"),
+        ("fedadam", {"tau": 0.0}, r"algorithm_options.tau: expected `float` > 0.0, for 0.0"),
+        ("fedadagrad", {"beta2": 0.9}, r"expected .*beta1.* for fedadagrad, got beta2"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(name, options, sentence):
+    with pytest.raises(ExperimentError, match=sentence):
+        make(name, **options)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fednova"])
+@pytest.mark.parametrize("change", ["learning.optimizer=adam", "learning.options={momentum=0.9}"])
+def test_what_divides_by_plain_steps_refuses_others(name, change):
+    with pytest.raises(ExperimentError, match=f'expected "sgd" without momentum for {name}'):
+        plan(read(SMALL, changes=[f"learning.algorithm={name}", change]))
+
+
+def test_what_releases_two_rows_cannot_be_hidden():
+    with pytest.raises(ExperimentError, match='expected "none" with scaffold, which releases a second row'):
+        plan(read(SMALL, changes=["learning.algorithm=scaffold", "privacy.mode=pairwise"]))
+
+
+def test_it_is_refused_to_drop_everybody():
+    changes = ["learning.epochs=3", "learning.stragglers=1.0", "learning.drop_stragglers=true"]
+    with pytest.raises(ExperimentError, match=r"learning.stragglers: expected less than 1"):
+        plan(read(SMALL, changes=changes))

@@ -45,6 +45,20 @@ def test_independent_noise_is_that_of_the_gaussian_mechanism():
     assert protection.settings.mask == 0
 
 
+def test_each_tensor_has_its_share_of_the_clip_and_noise_is_that_of_the_whole():
+    flat, layered = resolved("privacy.epsilon=8"), resolved("privacy.epsilon=8", "privacy.clipping=layer")
+    assert layered.settings.layers == (39, 3)
+    assert layered.settings.bounds == (1 / math.sqrt(2),) * 2
+    assert (layered.settings.noise, layered.guarantee.mu) == (flat.settings.noise, flat.guarantee.mu)
+
+
+def test_a_way_to_clip_without_a_clip_is_refused():
+    with pytest.raises(
+        ExperimentError, match=r"privacy\.clipping: expected a key that has an effect.*no privacy\.clip"
+    ):
+        read(RING | {"privacy": {"mode": "pairwise", "clipping": "layer"}})
+
+
 def test_given_noises_make_epsilon_a_budget_for_fewer_rounds():
     protection = resolved("privacy.epsilon=8", "privacy.noise=0.5", "privacy.mask=10", "privacy.clip=1")
     rounds = protection.affordable

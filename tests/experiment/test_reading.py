@@ -145,6 +145,15 @@ WRONG = {
     "a batch of FedSGD": ({"learning": {"algorithm": "fedsgd", "batch": 8}}, "fedsgd makes one step on all data"),
     "steps of FedSGD": ({"learning": {"algorithm": "fedsgd", "steps": 8}}, "fedsgd makes one step on all data"),
     "epochs beside steps": ({"learning": {"epochs": 2, "steps": 8}}, "learning.steps takes its place"),
+    "stragglers of one epoch": (
+        {"learning": {"stragglers": 0.5}},
+        "learning.stragglers: expected a key that has an effect, got 0.5, but nobody can do less than one epoch",
+    ),
+    "dropping no stragglers": ({"learning": {"drop_stragglers": True}}, "there are no learning.stragglers"),
+    "stragglers among secret batches": (
+        {"learning": {"stragglers": 0.5, "epochs": 3, "example_noise": 1.0}},
+        "with learning.example_noise each peer makes all its steps",
+    ),
     "widths of a model of one's own": ({"model": {"name": "my:Net", "hidden": [8]}}, "takes its widths from model.opt"),
     "a name that no topic can have": (
         {"name": "a/b"},
@@ -196,6 +205,19 @@ def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, mon
     assert experiment.topology.file == str(tmp_path / "there" / "graph.json")
     assert experiment.model.pretrained == str(tmp_path / "here" / "start.safetensors")
     assert experiment.data.options["path"] == "none.csv"  # whoever opens it will say that it is missing
+
+
+def test_a_budget_that_is_still_to_be_made_is_the_same_from_wherever_a_run_starts(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    file = tmp_path / "mine.toml"
+    file.write_text('[privacy]\nmode = "pairwise"\nbudget = "cells.budget.jsonl"\n[trust]\nkeys = "keys"\n')
+    for folder in (tmp_path, tmp_path / "here"):
+        monkeypatch.chdir(folder)
+        for experiment in (read(file), read(file, changes=["rounds=3"])):
+            assert experiment.privacy.budget == str(tmp_path / "cells.budget.jsonl")
+            assert experiment.trust.keys == str(tmp_path / "keys")
+    said = read(file, changes=["privacy.budget=other.jsonl"])
+    assert said.privacy.budget == str(tmp_path / "here" / "other.jsonl")  # of the command line, so where that is
 
 
 def test_every_key_that_holds_a_path_exists():

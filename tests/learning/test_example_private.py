@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
+from opaque import Branching, Opaque
 from swarms import DEADLINE, SMALL
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
@@ -32,24 +33,6 @@ from p2pfl.transport import MemoryTransport
 PEERS = ("ada", "bob", "cyd")
 OPTIONS = {"seed": 7, "batch": 8, "dtype": torch.float64, "device": "cpu"}
 TABLE = SMALL | {"learning": SMALL["learning"] | {"example_noise": 1.0, "example_clip": 0.5, "batch": 4}}
-
-
-class Opaque(nn.Module):
-    """Hides a model from the kernels, so that vmap takes it."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return self.inner(x)
-
-
-class Branching(Opaque):
-    """Looks at its data, which vmap cannot trace."""
-
-    def forward(self, x):
-        return self.inner(x) if x.sum().item() < 1e9 else self.inner(-x)
 
 
 class Mixing(Opaque):

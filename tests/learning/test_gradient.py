@@ -38,6 +38,16 @@ def test_the_gradient_is_that_of_the_first_batch_or_of_all_samples(learner, whol
         assert torch.allclose(gradient, expected, rtol=0, atol=1e-12)
 
 
+def test_the_gradient_of_a_later_step_is_that_of_its_batch_and_an_epoch_follows_the_other(learner):
+    rows = learner.start(PEERS)
+    for step in (1, 40):  # the second is beyond the epoch of every peer
+        found = learner.gradient(rows, peers=PEERS, round=4, step=step)
+        for row, peer, gradient in zip(rows, PEERS, found, strict=True):
+            own = learner.federation.train[peer]
+            drawn = batches(len(own), seed=SEED, peer=peer, round=4, batch=8, epochs=1, steps=60)
+            assert torch.allclose(gradient, slope(learner, row, torch.from_numpy(own[drawn[step]])), rtol=0, atol=1e-12)
+
+
 def test_a_row_that_is_not_active_has_no_gradient_and_the_rows_stay_as_they_are(learner):
     rows = learner.start(PEERS)
     before = rows.clone()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opaque import Branching, Opaque
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
@@ -34,30 +35,12 @@ def swarm(shape=(6,), *, classes=3, sizes=(5, 16, 1, 23, 0, 8), seed=0):
     )
 
 
-class Opaque(nn.Module):
-    """Hides a model from the kernels, so that vmap takes it."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return self.inner(x)
-
-
 class Hollow(Opaque):
     """Has a parameter without numbers."""
 
     def __init__(self, inner):
         super().__init__(inner)
         self.hollow = nn.Parameter(torch.empty(0))
-
-
-class Branching(Opaque):
-    """Looks at its data, which vmap cannot trace."""
-
-    def forward(self, x):
-        return self.inner(x) if x.sum().item() < 1e9 else self.inner(-x)
 
 
 def mlp(outputs=3, *, dropout=0.0):
@@ -371,3 +354,13 @@ def test_rows_of_another_model_are_refused():
     learner = learner_of(mlp())
     with pytest.raises(ModelError, match="rows"):
         learner.fit(torch.zeros(2, 3), peers=PEERS[:2], round=0)
+
+
+def test_equal_rows_on_one_test_set_score_as_each_of_them_alone():
+    learner = learner_of(mlp(), swarm(), rate=0.1)
+    rows = noisy(learner)[:1].repeat(len(PEERS), 1)
+    together = learner.evaluate(rows, peers=PEERS)
+    alone = learner.evaluate(rows[:1], peers=PEERS[:1])
+    assert set(together) == set(alone)
+    for name, scores in together.items():
+        assert torch.equal(scores, alone[name].repeat(len(PEERS)))

@@ -9,6 +9,7 @@ grid points often do), so there they agree to one step of the grid.
 """
 
 import asyncio
+from collections import Counter
 
 import pytest
 import torch
@@ -16,19 +17,23 @@ from swarms import SMALL, live
 
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
+from p2pfl.peer import live as module
 from p2pfl.peer.child import connect
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
+from p2pfl.wire.rows import encode_row
 
 TOLERANCE = 1e-10
 GRID = 2.0**-20
 
+EXPONENTIAL = ["topology.kind=one_peer_exponential", "topology.peers=8"]
 CASES = {
     "FedAvg": [],
     "FedAvg, all alike": ["learning.weighted=false"],
     "FedAvg, half of the peers": ["learning.fraction=0.5"],
     "FedAvg, Chebyshev": ["gossip.acceleration=chebyshev"],
+    "FedAvg, heavy ball": ["gossip.acceleration=heavy_ball"],
     "FedAvg, one-peer exponential": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "FedAvg, static exponential": ["topology.kind=exponential"],
     "FedAvg, star": ["topology.kind=star"],
@@ -36,6 +41,13 @@ CASES = {
     "FedAvg, Adam": ["learning.optimizer=adam", "learning.rate=0.01"],
     "FedAvg, masks": ["privacy.mode=pairwise"],
     "FedAvg, masks, noise, clip": ["privacy.mode=pairwise", "privacy.noise=0.01", "privacy.clip=1.0"],
+    "FedAvg, masks, noise, clip by layer": [
+        "privacy.mode=pairwise",
+        "privacy.noise=0.01",
+        "privacy.clip=1.0",
+        "privacy.clipping=layer",
+    ],
+    "FedAvg, clip by layer": ["privacy.mode=independent", "privacy.clip=0.1", "privacy.clipping=layer"],
     "FedAvg, masks, half of the peers": ["privacy.mode=pairwise", "learning.fraction=0.5"],
     "FedAvg, private noise": ["privacy.mode=independent", "privacy.noise=0.01"],
     "FedAvg, masks on a denser graph": ["privacy.mode=pairwise", "privacy.mask_graph=complete", "topology.kind=ring"],
@@ -53,20 +65,74 @@ CASES = {
         "privacy.mode=pairwise",
         "topology.kind=complete",
     ],
+    "FedAvg, stragglers left out": [
+        *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
+    ],
+    "FedProx, stragglers, masks": [
+        *("learning.algorithm=fedprox", "learning.epochs=3", "learning.stragglers=0.5", "privacy.mode=pairwise"),
+    ],
+    "SCAFFOLD, half of the peers": ["learning.algorithm=scaffold", "learning.fraction=0.5", "rounds=5"],
+    "SCAFFOLD, option I": ["learning.algorithm=scaffold", 'learning.algorithm_options.option="I"'],
+    "FedNova, masks": ["learning.algorithm=fednova", "privacy.mode=pairwise"],
+    "FedAvgM": ["learning.algorithm=fedavgm"],
+    "FedAdam, masks": ["learning.algorithm=fedadam", "privacy.mode=pairwise"],
     "FedSGD": ["learning.algorithm=fedsgd"],
     "D-PSGD": ["learning.algorithm=dpsgd"],
     "D-PSGD, momentum": ["learning.algorithm=dpsgd", "learning.options={momentum=0.9}"],
+    "CHOCO-SGD, QSGD": ["learning.algorithm=choco", "compression.name=qsgd", "compression.levels=7"],
+    "CHOCO-SGD, top 10 %": ["learning.algorithm=choco", "compression.name=top_k", "compression.share=0.1"],
+    "CHOCO-SGD, masks": ["learning.algorithm=choco", "privacy.mode=pairwise"],
+    "FedAvg, random 20 %": ["compression.name=random_k", "compression.share=0.2", "compression.refresh=2"],
+    "FedAvg, 4 bits, squeezed": ["compression.name=quantise", "compression.bits=4", "compression.zstd=true"],
+    "FedAvg, bfloat16, a schedule": ["compression.name=bfloat16", *EXPONENTIAL],
+    "FedAvg, masks, squeezed": ["privacy.mode=pairwise", "compression.zstd=true"],
+    "D-PSGD, 8 bits": ["learning.algorithm=dpsgd", "compression.name=quantise"],
+    "partial sharing": ["learning.algorithm=partial", "learning.algorithm_options={share=0.3}"],
+    "partial sharing, masks": [
+        "learning.algorithm=partial",
+        "learning.algorithm_options={share=0.3}",
+        "privacy.mode=pairwise",
+    ],
     "D-PSGD, masks": ["learning.algorithm=dpsgd", "privacy.mode=pairwise"],
+    "gradient tracking, two local steps": ["learning.algorithm=gradient_tracking", "learning.steps=2"],
+    "gradient tracking, masks": ["learning.algorithm=gradient_tracking", "privacy.mode=pairwise"],
+    "D2": ["learning.algorithm=d2"],
+    "D2, masks": ["learning.algorithm=d2", "privacy.mode=pairwise"],
+    "exact diffusion": ["learning.algorithm=exact_diffusion"],
+    "exact diffusion, masks": ["learning.algorithm=exact_diffusion", "privacy.mode=pairwise"],
+    "quasi-global momentum": ["learning.algorithm=qg_dsgdm"],
+    "quasi-global momentum, masks": ["learning.algorithm=qg_dsgdm", "privacy.mode=pairwise"],
+    "gradient push": ["learning.algorithm=sgp", "topology.kind=exponential"],
+    "running sums": ["learning.algorithm=robust_sgp", "topology.kind=exponential"],
+    "running sums, single precision": ["learning.algorithm=robust_sgp", "learning.dtype=float32"],
+    "RelaySGD": ["learning.algorithm=relay_sgd", "topology.kind=path"],
     "D-PSGD, one-peer exponential, masks": [
         "learning.algorithm=dpsgd",
         "privacy.mode=pairwise",
         "topology.kind=one_peer_exponential",
         "topology.peers=8",
     ],
+    "fine-tuning": ["learning.algorithm=fine_tuning"],
+    "Ditto": ["learning.algorithm=ditto"],
+    "Ditto, masks": ["learning.algorithm=ditto", "privacy.mode=pairwise"],
+    "pFedMe": ["learning.algorithm=pfedme", "learning.algorithm_options={steps=3, inner=2}"],
+    "Per-FedAvg": ["learning.algorithm=per_fedavg", 'learning.algorithm_options={steps=2, variant="hf"}'],
+    "FedPer": ["learning.algorithm=fedper"],
+    "FedPer, masks, half of the peers": [
+        "learning.algorithm=fedper",
+        "privacy.mode=pairwise",
+        "learning.fraction=0.5",
+    ],
+    "FedRep": ["learning.algorithm=fedrep", "learning.algorithm_options={head_steps=3, body_steps=2}"],
+    "multi-task": ["learning.algorithm=multitask"],
+    "propagation": ["learning.algorithm=propagation"],
+    "IFCA": ["learning.algorithm=ifca"],
 }
 
 
 def tolerance(experiment):
+    if experiment.learning.dtype == "float32":
+        return 1e-6
     return TOLERANCE if experiment.privacy.mode == "none" else GRID
 
 
@@ -116,6 +182,36 @@ def test_with_secret_keys_the_means_agree_although_masks_differ(broker):
     ]
     # 40 steps leave about 1e-6 of the masks, and the grid has steps of 1e-6
     assert torch.allclose(live_mean, torch.cat(rows).mean(0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [],
+        ["compression.name=top_k", "compression.share=0.1"],
+        ["compression.name=qsgd", "compression.levels=7", "compression.zstd=true"],
+        ["compression.name=float16"],
+        ["learning.algorithm=partial", "learning.algorithm_options={share=0.3}"],
+        ["privacy.mode=pairwise", "compression.zstd=true"],
+    ],
+    ids=str,
+)
+def test_a_simulation_counts_the_bytes_of_rows_that_live_peers_send(monkeypatch, changes):
+    experiment = read(SMALL, changes=["learning.weighted=false", *changes])  # no sizes are flooded
+    sent: Counter[str] = Counter()
+
+    def counted(row, **settings):
+        parts = encode_row(row, **settings)
+        sent["rows"] += len(parts[1])
+        return parts
+
+    monkeypatch.setattr(module, "encode_row", counted)
+    source = SeededSource(11)
+    asyncio.run(live(experiment, MemoryTransport(), source=source))
+    run = simulate(experiment, source=source, baselines=False)
+    assert sent["rows"] > 0
+    slack = 0.01 if experiment.compression.zstd else 0.0  # a unit in the last place is squeezed otherwise
+    assert run.summary["bytes_sent"] == pytest.approx(sent["rows"], rel=slack)
 
 
 def test_the_records_of_a_live_peer_and_of_the_simulation_agree():

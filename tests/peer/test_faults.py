@@ -99,7 +99,8 @@ def test_a_mass_that_no_peer_can_have_is_not_mixed():
     async def main():
         transport = MemoryTransport()
         liar = Peer("peer2", plan(experiment, only=["peer2"]), transport=transport)
-        liar.plan = replace(liar.plan, algorithm=replace(liar.plan.algorithm, mean_samples=1e-9))
+        heavy = replace(liar.plan.algorithm.average, mean_samples=1e-9)
+        liar.plan = replace(liar.plan, algorithm=replace(liar.plan.algorithm, average=heavy))
 
         async def lie():
             async with liar:

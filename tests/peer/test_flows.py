@@ -37,6 +37,11 @@ def restarted(ledger, partner, *, checkpoint):
     return FlowLedger([partner], window=1, room=4, journal=ledger.journal(), checkpoint=checkpoint)
 
 
+def taken(back):
+    """The sum of what was taken back."""
+    return sum(back.values()).tolist()
+
+
 @given(st.lists(st.integers(-(2**51), 2**51), min_size=2, max_size=2), st.floats(0, 1))
 def test_what_one_end_gets_the_other_gives_to_the_last_bit(values, weight):
     a, b = np.array(values[:1]), np.array(values[1:])
@@ -73,11 +78,11 @@ def test_what_the_partner_will_never_apply_is_taken_back_once():
     begin(ada, bob, FIRST)
     bob.deliver("ada", FIRST, ROWS["ada"])
     ada.open(SECOND, ROWS["ada"], weights={"bob": 0.25})
-    assert bob.hear("ada", ada.statement("bob")) is None  # in the window: it may still come
+    assert not bob.hear("ada", ada.statement("bob"))  # in the window: it may still come
     ada.open(THIRD, ROWS["ada"], weights={"bob": 0.25})
     never = ada.statement("bob")
-    assert bob.hear("ada", never).tolist() == [-2, 1]
-    assert bob.hear("ada", never) is None
+    assert taken(bob.hear("ada", never)) == [-2, 1]
+    assert not bob.hear("ada", never)
     assert bob.deliver("ada", FIRST, ROWS["ada"]) is None
     assert bob.unsettled() == []
 
@@ -88,7 +93,7 @@ def test_all_that_one_statement_excludes_is_taken_back_together():
         begin(ada, bob, exchange)
         bob.deliver("ada", exchange, ROWS["ada"])
     ada.finish()
-    assert bob.hear("ada", ada.statement("bob")).tolist() == [-4, 2]
+    assert taken(bob.hear("ada", ada.statement("bob"))) == [-4, 2]
 
 
 def test_what_the_partner_applied_but_could_lose_is_neither_confirmed_nor_taken_back():
@@ -97,7 +102,7 @@ def test_what_the_partner_applied_but_could_lose_is_neither_confirmed_nor_taken_
     bob.deliver("ada", FIRST, ROWS["ada"])
     ada.deliver("bob", FIRST, ROWS["bob"])
     ada.open(SECOND, ROWS["ada"], weights={"bob": 0.25})
-    assert bob.hear("ada", ada.statement("bob")) is None
+    assert not bob.hear("ada", ada.statement("bob"))
     assert bob.unsettled() == [("ada", FIRST)]
 
 
@@ -127,7 +132,7 @@ def test_a_peer_that_restarts_counts_as_one_that_heard_nothing():
     bob.deliver("ada", FIRST, ROWS["ada"])
     ada.deliver("bob", FIRST, ROWS["bob"])
     ada = restarted(ada, "bob", checkpoint=checkpoint)
-    assert bob.hear("ada", ada.statement("bob")).tolist() == [-2, 1]
+    assert taken(bob.hear("ada", ada.statement("bob"))) == [-2, 1]
     assert ada.lost == []
 
 
@@ -169,7 +174,7 @@ def test_a_flow_is_taken_back_after_a_restart_too():
     bob.deliver("ada", FIRST, ROWS["ada"])
     bob = restarted(bob, "ada", checkpoint=saved(bob))
     ada.finish()
-    assert bob.hear("ada", ada.statement("bob")).tolist() == [-2, 1]
+    assert taken(bob.hear("ada", ada.statement("bob"))) == [-2, 1]
 
 
 def test_a_statement_that_starts_later_says_nothing_of_what_was_before():
@@ -182,7 +187,7 @@ def test_a_statement_that_starts_later_says_nothing_of_what_was_before():
     bob.hear("ada", ada.statement("bob"))
     bob.finish()
     ada = restarted(ada, "bob", checkpoint=old)
-    assert ada.hear("bob", bob.statement("ada")) is None
+    assert not ada.hear("bob", bob.statement("ada"))
     assert ada.unsettled() == [("bob", FIRST)]
 
 
@@ -216,7 +221,7 @@ def test_where_nothing_is_held_nothing_is_conserved_but_counted():
     begin(ada, bob, FIRST)
     assert bob.deliver("ada", FIRST, ROWS["ada"]) is not None
     ada.open(SECOND, ROWS["ada"], weights={"bob": 0.25})
-    assert bob.hear("ada", ada.statement("bob")) is None
+    assert not bob.hear("ada", ada.statement("bob"))
     assert bob.lost == [("ada", FIRST)]
 
 
@@ -333,7 +338,7 @@ class Peer:
         self.masks.hear(sender, masks)
         back = self.flows.hear(sender, flows)
         moved = None if exchange is None else self.flows.deliver(sender, exchange, row)
-        for each in (back, moved):
+        for each in (*back.values(), moved):
             if each is not None:
                 self.line.row += each
 

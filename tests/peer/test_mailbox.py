@@ -48,7 +48,7 @@ def test_a_second_row_for_the_same_exchange_is_a_duplicate(mailbox):
 
 def test_a_row_that_comes_after_patience_ran_out_is_not_used(mailbox):
     mailbox.give_up("ada")
-    assert mailbox.deliver("ada", head(3), ROW) == "duplicate"
+    assert mailbox.deliver("ada", head(3), ROW) == "late"
     assert mailbox.missing() == ["bob"]
 
 

@@ -1,8 +1,11 @@
+import errno
+import io
 import json
+from pathlib import Path
 
 import pytest
 
-from p2pfl.errors import InputError
+from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.spending import Cost
 from p2pfl.report.budget import Budget, Meter
@@ -56,6 +59,50 @@ def test_a_round_without_all_mask_neighbours_costs_what_private_noise_alone_give
     meter.charge(0, whole=False)
     assert Budget(tmp_path / "b.jsonl").before(["peer0"], delta=1e-5) == {Cost(resolved.protection.guarantee.local): 1}
     assert resolved.protection.local.mu > resolved.protection.cost.mu
+
+
+@pytest.mark.parametrize("changes", [["simulation.absence=0.2"], ["simulation.absence=0.05", "privacy.epsilon=20"]])
+def test_rounds_that_absent_peers_make_dearer_end_the_run_before_its_budget_is_exceeded(changes, tmp_path):
+    settings = experiment(tmp_path / "b.jsonl", "rounds=400", *changes)
+    run = simulate(settings, baselines=False)
+    counted = Budget(tmp_path / "b.jsonl").before(["peer0"], delta=1e-5)
+    assert len(counted) == 2  # both kinds of rounds
+    assert run.summary["rounds"] == sum(counted.values()) < plan(settings).protection.affordable
+    assert 0.7 * settings.privacy.epsilon < run.summary["privacy"]["epsilon"] <= settings.privacy.epsilon
+
+
+def test_where_not_even_the_first_round_is_within_the_budget_nothing_is_sent(tmp_path):
+    wanted = plan(experiment(tmp_path / "b.jsonl", "privacy.epsilon=2", "privacy.noise=1.5"))
+    meter = Meter(wanted, ["peer0"], run="test")
+    with pytest.raises(BudgetError, match=r"epsilon = 2 to allow round 1, in which .* is missing, too, got 2\.\d+"):
+        meter.charge(0, whole=False)
+    assert not (tmp_path / "b.jsonl").exists()
+    meter.charge(0, whole=True)
+    with pytest.raises(BudgetError, match=r"in which somebody"):
+        simulate(experiment(tmp_path / "c.jsonl", "privacy.epsilon=2", "privacy.noise=1.5", "simulation.absence=0.9"))
+
+
+def test_what_the_disk_takes_in_parts_is_noted_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
+    room = [1000]
+
+    class Small(io.FileIO):
+        def write(self, data):
+            if not room[0]:
+                raise OSError(errno.ENOSPC, "no space left")
+            taken = super().write(bytes(data)[: min(5, room[0])])
+            room[0] -= taken
+            return taken
+
+    real = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode, **_: Small(path, mode) if "a" in mode else real(path, mode))
+    budget = Budget(tmp_path / "b.jsonl")
+    budget.spend(["peer0"], run="test", round=0, cost=Cost(0.5))
+    assert budget.before(["peer0"], delta=1e-5) == {Cost(0.5): 1}
+    room[0] = 12
+    with pytest.raises(StorageError, match="without it nothing is sent"):
+        budget.spend(["peer0"], run="test", round=1, cost=Cost(0.5))
+    with pytest.raises(InputError, match="line 2"):  # rather than to count too little
+        budget.before(["peer0"], delta=1e-5)
 
 
 def test_a_file_that_is_damaged_is_refused_by_its_line(tmp_path):

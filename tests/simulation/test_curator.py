@@ -28,10 +28,13 @@ def resolved(*changes):
     return plan(read(TABLE, changes=changes))
 
 
-def test_without_noise_and_clipping_the_curator_averages_as_gossip_on_the_complete_graph_does():
-    given = resolved("privacy.clip=1e6")
+@pytest.mark.parametrize("name", ["fedavg", "ditto"])
+def test_without_noise_and_clipping_the_curator_averages_as_gossip_on_the_complete_graph_does(name):
+    changes = [f"learning.algorithm={name}"]
+    given = resolved("privacy.clip=1e6", *changes)
     plain = simulate(
-        read(TABLE, changes=["privacy.mode=none", "topology.kind=complete", "gossip.steps=1"]), baselines=False
+        read(TABLE, changes=["privacy.mode=none", "topology.kind=complete", "gossip.steps=1", *changes]),
+        baselines=False,
     )
     mean = curator(given, noise_share=0.0)["accuracy"].double().mean()
     assert float(mean) == pytest.approx(plain.summary["together"], abs=1e-12)
@@ -68,7 +71,15 @@ def test_no_budget_is_charged_for_a_comparison(tmp_path):
     assert not Budget.of(given.experiment).path.exists()
 
 
-@pytest.mark.parametrize("changes", [["learning.algorithm=dpsgd"], ["simulation.absence=0.3"], ["learning.stop=1e-9"]])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["learning.algorithm=dpsgd"],
+        ["simulation.absence=0.3"],
+        ["learning.stop=1e-9"],
+        ["privacy.clipping=layer"],
+    ],
+)
 def test_every_algorithm_and_absent_peers_can_be_compared(changes):
     assert curator(resolved(*changes))["accuracy"].shape == (6,)
 
@@ -124,6 +135,6 @@ def test_what_cannot_be_compared_is_refused():
         curator(plan(read(TABLE, changes=["privacy.mode=none"])))
     with pytest.raises(InputError, match="0 or more"):
         curator(resolved(), noise_share=-1.0)
-    with pytest.raises(InputError, match="FedAvg or DPSGD"):
+    with pytest.raises(InputError, match="an algorithm that averages, or DPSGD"):
         curator(replace(resolved(), algorithm=object()))
     assert isinstance(module._averaging(DPSGD()), DPSGD)

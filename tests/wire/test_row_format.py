@@ -5,8 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError
-from p2pfl.wire.rows import DTYPES, decode_row, encode_row, narrowed, pieces, row_bytes
+from p2pfl.rows import narrowed
+from p2pfl.wire.rows import DTYPES, decode_row, encode_row, pieces, read_row, row_bytes
 from p2pfl.wire.trailer import Checksum
 
 
@@ -99,3 +101,56 @@ def test_integers_travel_in_four_bytes_where_they_fit():
     assert narrowed(torch.tensor([2**31 - 1, -(2**31)])).dtype == torch.int32
     assert narrowed(torch.tensor([2**31, 0])).dtype == torch.int64
     assert narrowed(torch.tensor([1.0])).dtype == torch.float32
+
+
+def test_a_squeezed_row_comes_back_and_takes_less():
+    pytest.importorskip("zstandard")
+    row = torch.arange(5000) % 7
+    squeezed = message(row, zstd=Zstd())
+    head, back = decode_row(squeezed)
+    assert head.zstd
+    assert torch.equal(back, row)
+    assert len(squeezed) < 1000 < len(message(row))
+
+
+def test_a_row_that_does_not_squeeze_travels_as_it_is():
+    pytest.importorskip("zstandard")
+    row = torch.rand(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    head, back = decode_row(message(row[:3], zstd=Zstd()))
+    assert not head.zstd
+    assert torch.equal(back, row[:3])
+
+
+def test_a_squeezed_row_of_more_than_the_largest_is_refused_before_it_is_expanded():
+    pytest.importorskip("zstandard")
+    squeezed = message(torch.zeros(10**6), zstd=Zstd())
+    with pytest.raises(DecodeError, match="at most 4000 bytes, got one of 4000000"):
+        read_row(squeezed, trailer=Checksum(), largest=4000)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_squeezed_row_with_any_changed_byte_raises_decode_error_and_nothing_else(data):
+    pytest.importorskip("zstandard")
+    buffer = bytearray(message(torch.arange(200) % 5, zstd=Zstd()))
+    place = data.draw(st.integers(0, len(buffer) - 1))
+    buffer[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DecodeError):
+        read_row(buffer, trailer=Checksum(), largest=1600)
+    try:
+        _, row, _ = read_row(buffer, trailer=Unchecked(), largest=1600)
+    except DecodeError:
+        return
+    assert row.numel() * row.element_size() <= 1600 + len(buffer)
+
+
+def test_a_squeezed_row_of_numbers_that_are_not_finite_is_refused():
+    pytest.importorskip("zstandard")
+    with pytest.raises(DecodeError, match="finite numbers"):
+        decode_row(message(torch.full((1000,), math.inf), zstd=Zstd()))
+
+
+def test_the_longest_head_lies_within_the_bytes_that_are_signed_as_they_are():
+    row = torch.zeros(2**16, dtype=torch.bfloat16)
+    prefix, _ = encode_row(row, round=2**31, step=2**15, grid=60, mass=math.pi, codec=127)
+    assert len(prefix) <= 64

@@ -1,0 +1,112 @@
+"""Run published experiments through this code and print their results beside ours.
+
+    python -m benchmarks.papers [NAME ...] [--write]
+
+Without names all papers are run, one after the other, on one thread. With --write what was run replaces
+its sections in docs/papers.md. The status is 1 if a line is not met and does not say why. Data sets are looked for
+where P2PFL_DATA says; lines without their data are not run, and say so.
+"""
+
+import argparse
+import ast
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.papers import PAPERS, Line
+from p2pfl.errors import P2PFLError
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "papers.md"
+HEAD = """# Published and measured
+
+Published results, and ours from the same experiment run through this code. Every section is written by the command it
+names (with `--write`), and holds what that command printed; "not run" means that no figure is claimed. Seconds are
+wall time of one thread on two cores that other work shared.
+"""
+
+
+def verdict(line: Line) -> str:
+    """Whether a line is met, and why not."""
+    said = {True: "yes", False: "no", None: "-"}[line.met]
+    return f"{said}: {line.why}" if line.why else said
+
+
+def title(name: str) -> str:
+    """The first line of a paper's docstring, read without importing it."""
+    file = Path(__file__).parent / f"{name}.py"
+    text = file.read_text("utf-8") if file.exists() else ""
+    return (ast.get_docstring(ast.parse(text)) or name).splitlines()[0]
+
+
+def section(name: str, lines: list[Line], *, seconds: float) -> str:
+    """A paper's part of the page."""
+    cells = [(line.what, line.published, line.measured, verdict(line)) for line in lines]
+    rows = [" | ".join(cell.replace("|", "\\|") for cell in each) for each in cells]
+    table = "\n".join(f"| {row} |" for row in ("what | published | measured | met", "--- | --- | --- | ---", *rows))
+    return f"## {name}\n\n{title(name)}\n\n`python -m benchmarks.papers {name}`, {seconds:.0f} s\n\n{table}\n"
+
+
+def written(page: str, sections: dict[str, str]) -> str:
+    r"""The page with these sections in place of those of the same name, in the order of their names.
+
+    Examples
+    --------
+    >>> written("# Page\n\n## a\n\nold\n\n## c\n\nkept\n", {"a": "## a\n\nnew\n", "b": "## b\n"})
+    '# Page\n\n## a\n\nnew\n\n## b\n\n## c\n\nkept\n'
+    """
+    head, *old = page.split("\n## ")
+    kept = {text.partition("\n")[0]: f"## {text.strip()}\n" for text in old}
+    kept |= sections
+    return "\n".join([head.rstrip() + "\n", *(kept[name] for name in sorted(kept))])
+
+
+def run(name: str) -> tuple[list[Line], float]:
+    """The lines of a paper, and the seconds they took."""
+    begun = time.perf_counter()
+    try:
+        lines = PAPERS[name]()
+    except P2PFLError as error:  # above all data that are not there
+        lines = [Line("all", "", "not run", None, str(error))]
+    return lines, time.perf_counter() - begun
+
+
+def show(name: str, lines: list[Line], *, seconds: float) -> None:
+    """Print a paper."""
+    print(f"{name}: {title(name)} ({seconds:.0f} s)")
+    widths = [max(len(getattr(line, field)) for line in lines) for field in ("what", "published", "measured")]
+    for line in lines:
+        cells = zip((line.what, line.published, line.measured), widths, strict=True)
+        print("  " + "  ".join(text.ljust(width) for text, width in cells) + f"  {verdict(line)}")
+    print(flush=True)
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PAPERS))
+    parser.add_argument("--write", action="store_true", help="also into docs/papers.md")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - set(PAPERS))
+    if unknown:
+        parser.error(f"expected papers of {', '.join(PAPERS)}, got {', '.join(unknown)}")
+    torch.set_num_threads(1)
+    beside = ROOT.parent / "shared" / "data"
+    if beside.is_dir():
+        os.environ.setdefault("P2PFL_DATA", str(beside))
+    unmet = False
+    for name in options.names or PAPERS:
+        lines, seconds = run(name)
+        show(name, lines, seconds=seconds)
+        unmet |= any(line.met is False and not line.why for line in lines)
+        if options.write:  # as soon as it is known, and what others wrote meanwhile stays
+            page = PAGE.read_text("utf-8") if PAGE.exists() else HEAD
+            PAGE.write_text(written(page, {name: section(name, lines, seconds=seconds)}), "utf-8")
+    return int(unmet)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""CHOCO-SGD: step, then agree over few bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.gossip import Gossip
+from p2pfl.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class Choco:
+    r"""A local step, then an exchange of compressed differences.
+
+    .. math:: x_i \leftarrow x_i - \eta \nabla F_i(x_i; \xi_i), \qquad
+              x_i \leftarrow x_i + \gamma \sum_j W_{ij} (\hat x_j - \hat x_i)
+
+    where :math:`\hat x` are the copies that :class:`~p2pfl.algorithms.compressed.Compressed` keeps under a tracked
+    codec. Without compression this is adapt-then-combine: FedAvg of one step and one exchange, all alike.
+
+    Parameters
+    ----------
+    gossip
+        One exchange a round in the paper.
+
+    References
+    ----------
+    Koloskova, Stich, Jaggi, Decentralized stochastic optimization and gossip algorithms with compressed communication,
+    ICML 2019, Algorithm 2.
+    """
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One step and its exchange."""
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+        released = await net.release(fitted.rows, since=state.public)
+        rows = (await self.gossip(net, released)).values
+        return State(rows, rows, fitted.memory, report=fitted.report)

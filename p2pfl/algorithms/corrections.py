@@ -1,0 +1,48 @@
+"""Terms that an algorithm adds to the gradients of local training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+from p2pfl.learning import Correction
+from p2pfl.rows import Rows
+
+
+def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
+    """``rows`` where training takes place, copied there once: ``found(like, indices)`` are K of the R.
+
+    Examples
+    --------
+    >>> beside(torch.tensor([[1.0], [2.0]]))(torch.zeros(1, 1), torch.tensor([1]))
+    tensor([[2.]])
+    """
+
+    @cache
+    def there(device: torch.device, dtype: torch.dtype) -> Rows:
+        return rows.to(device, dtype)
+
+    return lambda like, indices: there(like.device, like.dtype).index_select(0, indices)  # [K, P]
+
+
+def constant(terms: Rows) -> Correction:
+    """The same ``[R, P]`` at every step."""
+    return beside(terms)
+
+
+def proximal(anchor: Rows, *, strength: float) -> Correction | None:
+    r"""The gradient :math:`\mu (x - a)` of :math:`\frac{\mu}{2} \lVert x - a \rVert^2`; nothing where it is zero.
+
+    Parameters
+    ----------
+    anchor
+        a, ``[R, P]``.
+    strength
+        :math:`\mu`.
+    """
+    if not strength:
+        return None
+    home = beside(anchor)
+    return lambda rows, indices: strength * (rows - home(rows, indices))

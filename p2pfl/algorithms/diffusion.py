@@ -1,0 +1,120 @@
+"""D2 and exact diffusion: averaging whose bias is taken back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.gossip import Gossip
+from p2pfl.errors import TopologyError
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.rows import Rows
+from p2pfl.topology import Weights, lowest
+
+
+@dataclass(frozen=True)
+class D2:
+    r"""Adapt, then combine, then remember what combining did.
+
+    .. math:: \psi_i^t = x_i^t - \gamma \nabla F_i(x_i^t; \xi_i), \qquad
+              x_i^{t+1} = \sum_j W_{ij} (\psi_j^t + s_j^t), \qquad s_i^{t+1} = x_i^{t+1} - \psi_i^t
+
+    which is :math:`x^{t+1} = W (2 x^t - x^{t-1} - \gamma g^t + \gamma g^{t-1})`. The s sum to zero over
+    all peers, so that rows rest only where the mean of the gradients is zero. One row is released a round.
+    Noise and losses are not forgotten but added up in s: take it for networks that deliver.
+
+    Parameters
+    ----------
+    gossip
+        One exchange a round in the paper.
+    weights
+        Checked, where they are given.
+
+    Raises
+    ------
+    TopologyError
+        Weights with an eigenvalue of -1/3 or less, such as Metropolis' on rings of even length, with
+        which the rows would swing for ever.
+
+    References
+    ----------
+    Tang, Lian, Yan, Zhang and Liu, D2: Decentralized training over decentralized data, ICML 2018,
+    Algorithm 1 and Assumption 1.
+    """
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    weights: tuple[Weights, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.weights) != 1 or self.gossip.rho is not None or self.gossip.steps % 2 == 0:
+            return
+        least = lowest(self.weights[0]) ** self.gossip.steps
+        if least <= -1 / 3 + 1e-9:
+            raise TopologyError(
+                f"expected weights whose eigenvalues lie above -1/3 for d2, got {least:.4g}: take exact_diffusion, "
+                "or gossip.steps = 2"
+            )
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One step of every peer."""
+        return await _round(self.gossip, state, learner, net, mixing=net, round=round)
+
+
+@dataclass(frozen=True)
+class ExactDiffusion:
+    r"""D2 with the lazy weights :math:`\bar W = (I + W) / 2`, which suit every symmetric graph.
+
+    .. math:: \psi_i^t = x_i^t - \gamma \nabla F_i(x_i^t; \xi_i), \qquad
+              \phi_i^t = \psi_i^t + x_i^t - \psi_i^{t-1}, \qquad
+              x_i^{t+1} = \sum_j \bar W_{ij} \phi_j^t
+
+    What is said of :class:`D2` holds here, too.
+
+    Parameters
+    ----------
+    gossip
+        One exchange a round in the paper; each is lazy.
+
+    References
+    ----------
+    Yuan, Ying, Zhao and Sayed, Exact diffusion for distributed optimization and learning, part I, IEEE
+    Transactions on Signal Processing 2019, Algorithm 1.
+    """
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One step of every peer."""
+        return await _round(self.gossip, state, learner, net, mixing=_Lazy(net), round=round)
+
+
+async def _round(
+    gossip: Gossip, state: State, learner: AsyncLearner, net: Neighbourhood, *, mixing: Neighbourhood, round: int
+) -> State:
+    """A step, what combining did the last time, and combining; ``mixing`` is the net or a lazy one."""
+    fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+    shift = state.extra.get("shift")  # [R, P]
+    rows = fitted.rows if shift is None else fitted.rows + shift  # [R, P]
+    released = await net.release(rows, since=state.public)
+    mixed = (await gossip(mixing, released)).values  # [R, P]
+    return State(mixed, mixed, fitted.memory, {"shift": mixed - fitted.rows}, fitted.report)
+
+
+class _Lazy:
+    """A neighbourhood in which every row keeps one half of itself, the public one."""
+
+    def __init__(self, net: Neighbourhood) -> None:
+        self._net = net
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return self._net.peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: Rows | None = None) -> Released:
+        return await self._net.release(rows, since=since, masses=masses)
+
+    async def mix(self, released: Released) -> Released:
+        return released.combine(0.5, 0.5, await self._net.mix(released))
+
+    async def hear(self, released: Released) -> Heard:
+        return await self._net.hear(released)

@@ -1,0 +1,54 @@
+"""Ditto: a model of one's own, on a lead that the common one holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.averaging import Averaging
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Rows
+
+
+@dataclass(frozen=True)
+class Ditto:
+    r"""FedAvg's common row w, and beside it one of each peer's own that is pulled towards w.
+
+    .. math:: v_k \leftarrow v_k - \eta \bigl(\nabla F_k(v_k) + \lambda (v_k - w)\bigr)
+
+    for a round of steps, where w is what the round began with. w is learned as if nothing else were,
+    and v is what a peer is scored with; it never leaves the peer.
+
+    Parameters
+    ----------
+    average
+        As for FedAvg.
+    pull
+        :math:`\lambda`: at 0 everybody learns v alone, towards :math:`1 / \eta` v follows w.
+
+    References
+    ----------
+    Li, Hu, Beirami and Smith, Ditto: fair and robust federated learning through personalization,
+    ICML 2021, Algorithm 1.
+    """
+
+    average: Averaging
+    pull: Annotated[float, Meta(ge=0)] = 0.1
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One round of FedAvg, and as many steps of the own row; twice the training."""
+        common, peers = state.public, net.peers
+        active = self.average.participants(peers, round=round)  # [R]
+
+        def lead(rows: Rows, indices: torch.Tensor) -> Rows:
+            return self.pull * (rows - common.to(rows)[indices])
+
+        fitted = await learner.fit(common, peers=peers, round=round, active=active)
+        own = await learner.fit(state.rows, peers=peers, round=round, active=active, correction=lead)
+        masses = await self.average.masses(learner, net, active)
+        mean = await self.average(net, fitted.rows, since=common, masses=masses, own=common)
+        return State(own.rows, mean, report=own.report)

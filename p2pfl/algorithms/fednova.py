@@ -1,0 +1,58 @@
+"""FedNova by gossip: an average in which nobody counts more for having taken more steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.averaging import Averaging
+from p2pfl.neighbourhood import Neighbourhood, bare
+
+ROUNDING = 1e-9
+"""A mean of whole numbers that comes so near to a whole number is one."""
+
+
+@dataclass(frozen=True)
+class FedNova:
+    r"""FedAvg with updates normalised by the steps that they took.
+
+    With :math:`\tau_k` steps of peer k, from x to :math:`y_k`, and weights :math:`p_k` that sum to one over S,
+
+    .. math:: x \leftarrow x + \tau \sum_{k \in S} p_k \frac{y_k - x}{\tau_k}, \qquad \tau = \sum_{k \in S} p_k \tau_k
+
+    so that peers with more samples, or more epochs, do not pull the mean towards their own optimum. The numbers of
+    steps are public, and averaged first; then each peer releases :math:`x + (\tau / \tau_k)(y_k - x)`, one row.
+    Where all take equally many steps it is FedAvg, bit for bit. For plain gradient steps, whose vector
+    :math:`a_k` in the paper is all ones.
+
+    Parameters
+    ----------
+    average
+        Over whom, by what weights and how exactly.
+
+    References
+    ----------
+    Wang, Liu, Liang, Joshi, Poor, Tackling the objective inconsistency problem in heterogeneous
+    federated optimization, NeurIPS 2020, section 4.
+    """
+
+    average: Averaging
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One round of local training and normalised averaging."""
+        active = self.average.participants(net.peers, round=round)  # [R]
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
+        masses = await self.average.masses(learner, net, active)
+        steps = fitted.report.steps.to(torch.float64).unsqueeze(-1)  # [R, 1]
+        scale = (await self._mean(net, steps, masses) / steps.clamp_min(1)).to(fitted.rows)  # [R, 1]
+        normed = torch.where(scale == 1, fitted.rows, torch.lerp(state.rows, fitted.rows, scale))
+        rows = await self.average(net, normed, since=state.public, masses=masses, own=state.rows)
+        return State(rows, rows, report=fitted.report)
+
+    async def _mean(self, net: Neighbourhood, steps: torch.Tensor, masses: torch.Tensor | None) -> torch.Tensor:
+        """The mean number of steps of those who take part, ``[R, 1]``."""
+        mean = (await self.average.gossip(net, bare(steps, masses))).average(own=steps)  # [R, 1]
+        whole = mean.round()
+        return torch.where((mean - whole).abs() < ROUNDING, whole, mean)

@@ -1,0 +1,156 @@
+"""Server optimisers without a server: every peer keeps the moments of the mean update itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.averaging import Averaging
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Rows
+
+Decay = Annotated[float, Meta(ge=0, lt=1)]
+Positive = Annotated[float, Meta(gt=0)]
+
+Moments = Mapping[str, torch.Tensor]
+"""What a server would keep, by name; each ``[R, P]``."""
+
+
+@dataclass(frozen=True)
+class FedOpt:
+    r"""Local training, then a step of an optimiser to which the mean update is the gradient.
+
+    .. math:: \Delta = \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k} - x, \qquad x \leftarrow x + u(\Delta)
+
+    Where averages are exact all peers compute what the server would: the same moments, the same row. On a sparse
+    graph each peer's :math:`\Delta` also holds what its row is away from the mean, so that the step brings
+    it back. What is kept is a function of mixed rows alone, and as public as they are.
+
+    References
+    ----------
+    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, Adaptive federated optimization, ICLR 2021,
+    Algorithm 2.
+    """
+
+    average: Averaging
+
+    @abstractmethod
+    def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
+        r"""Return :math:`u(\Delta)` ``[R, P]`` and the moments after it."""
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One round of local training, averaging, and the optimiser's step."""
+        active = self.average.participants(net.peers, round=round)  # [R]
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
+        masses = await self.average.masses(learner, net, active)
+        mean = await self.average(net, fitted.rows, since=state.public, masses=masses, own=state.rows)
+        change = mean - state.rows
+        step, kept = self.step(change, state.extra)
+        rows = mean + (step - change)  # and not x + step, so that a step that is the change gives the mean itself
+        return State(rows, rows, extra=kept, report=fitted.report)
+
+
+@dataclass(frozen=True)
+class FedAvgM(FedOpt):
+    r"""Momentum: :math:`m \leftarrow \beta m + \Delta`, and the step is :math:`\eta m`.
+
+    With no momentum and rate 1 it is FedAvg, bit for bit.
+
+    Parameters
+    ----------
+    average
+        Over whom, by what weights and how exactly.
+    global_rate
+        :math:`\eta`.
+    momentum
+        :math:`\beta`.
+
+    References
+    ----------
+    Hsu, Qi, Brown, Measuring the effects of non-identical data distribution for federated visual classification,
+    2019, section 4.3.
+    """
+
+    global_rate: Positive = 1.0
+    momentum: Decay = 0.9
+
+    def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
+        """The step along the momentum."""
+        momentum = self.momentum * kept.get("momentum", torch.zeros_like(change)) + change
+        return self.global_rate * momentum, {"momentum": momentum}
+
+
+@dataclass(frozen=True)
+class Adaptive(FedOpt):
+    r"""A step of another length for each number, by how much that has changed.
+
+    .. math:: m \leftarrow \beta_1 m + (1 - \beta_1) \Delta, \qquad u = \eta \frac{m}{\sqrt v + \tau}
+
+    from m = 0 and :math:`v = \tau^2`. The kinds differ in v.
+
+    Parameters
+    ----------
+    average
+        Over whom, by what weights and how exactly.
+    global_rate
+        :math:`\eta`; it and ``learning.rate`` want to be tuned together.
+    beta1
+        Decay of the first moment.
+    tau
+        How little adaptive it is; 0.001 in the paper.
+    """
+
+    global_rate: Positive = 0.1
+    beta1: Decay = 0.9
+    tau: Positive = 1e-3
+
+    @abstractmethod
+    def second(self, v: Rows, square: Rows) -> Rows:
+        r"""Return v after a change whose numbers have the squares ``square``, ``[R, P]``."""
+
+    def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
+        """The adaptive step, and both moments."""
+        first = kept.get("first", torch.zeros_like(change))
+        v = kept.get("second", torch.full_like(change, self.tau**2))
+        first = self.beta1 * first + (1 - self.beta1) * change
+        v = self.second(v, change**2)
+        return self.global_rate * first / (v.sqrt() + self.tau), {"first": first, "second": v}
+
+
+@dataclass(frozen=True)
+class FedAdam(Adaptive):
+    r"""Adam: :math:`v \leftarrow \beta_2 v + (1 - \beta_2) \Delta^2`, without correction of its bias."""
+
+    beta2: Decay = 0.99
+
+    def second(self, v: Rows, square: Rows) -> Rows:
+        """The mean of late squares."""
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class FedYogi(Adaptive):
+    r"""Yogi: :math:`v \leftarrow v - (1 - \beta_2) \Delta^2 \operatorname{sign}(v - \Delta^2)`."""
+
+    beta2: Decay = 0.99
+
+    def second(self, v: Rows, square: Rows) -> Rows:
+        """As Adam's where squares grow, slower where they shrink."""
+        return v - (1 - self.beta2) * square * torch.sign(v - square)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(Adaptive):
+    r"""Adagrad: :math:`v \leftarrow v + \Delta^2`, without momentum, as the paper runs it."""
+
+    beta1: Decay = 0.0
+
+    def second(self, v: Rows, square: Rows) -> Rows:
+        """The sum of all squares."""
+        return v + square

@@ -1,0 +1,52 @@
+"""FedRep: heads of one's own on a common representation, learned in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.fedper import FedPer
+from p2pfl.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class FedRep(FedPer):
+    r"""As FedPer, but first the personal part v takes its steps, then the shared part u.
+
+    .. math:: v_k \leftarrow v_k - \eta \nabla_v F_k(u, v_k), \qquad u_k \leftarrow u_k - \eta \nabla_u F_k(u_k, v_k)
+
+    ``head_steps`` of the first and ``body_steps`` of the second a round, a batch each, of the size of the
+    learning rate (its optimiser is not used); then u is averaged.
+
+    Parameters
+    ----------
+    average, layout, personal
+        As for :class:`FedPer`.
+    head_steps
+        :math:`\tau`, steps of the personal part.
+    body_steps
+        Steps of the shared part; one in the paper.
+
+    References
+    ----------
+    Collins, Hassani, Mokhtari and Shakkottai, Exploiting shared representations for personalized
+    federated learning, ICML 2021, Algorithm 1.
+    """
+
+    head_steps: Annotated[int, Meta(ge=0)] = 10
+    body_steps: Annotated[int, Meta(ge=0)] = 1
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Steps of the head, steps of the body, and an average."""
+        peers, rate = net.peers, learner.learner.rate(round)
+        active = self.average.participants(peers, round=round)  # [R]
+        rows = state.rows
+        for step in range(self.head_steps + self.body_steps):
+            slope = await learner.gradient(rows, peers=peers, round=round, step=step, active=active)  # [R, P]
+            moves = self.common.to(rows.device) ^ (step < self.head_steps)  # [P]
+            rows = rows.add(slope * moves, alpha=-rate)
+        masses = await self.average.masses(learner, net, active)
+        return await self.exchange(net, rows, public=state.public, masses=masses)

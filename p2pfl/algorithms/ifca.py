@@ -1,0 +1,90 @@
+"""IFCA: several common models, and every peer finds out which is its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.averaging import Averaging
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Layout, Rows, draw
+
+
+@dataclass(frozen=True)
+class IFCA:
+    r"""FedAvg in clusters that nobody knows beforehand.
+
+    .. math:: j_k = \arg\min_j F_k(x^j), \qquad
+              x^j \leftarrow \frac{\sum_{k: j_k = j} n_k\, \text{fit}_k(x^j)}{\sum_{k: j_k = j} n_k}
+
+    Each peer trains the model whose loss on its own training samples is least, and is scored with it. All models are
+    averaged at once, those of others with mass zero, so a round costs ``clusters`` times the exchanges. The
+    first model is the common start; each further one has its numbers in another order within each
+    tensor, drawn by key, so that it is as likely a start as the first.
+
+    Parameters
+    ----------
+    average
+        As for FedAvg.
+    layout
+        Of the rows.
+    seed
+        Of the further models.
+    clusters
+        How many models; 1 is FedAvg.
+
+    References
+    ----------
+    Ghosh, Chung, Yin and Ramchandran, An efficient framework for clustered federated learning,
+    NeurIPS 2020, Algorithm 1, option II (averages of models).
+    """
+
+    average: Averaging
+    layout: Layout
+    seed: int
+    clusters: Annotated[int, Meta(ge=1)] = 2
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Choose, train, and average each model among those who chose it."""
+        peers = net.peers
+        models = state.extra.get("models")  # [R, M, P]
+        if models is None:
+            models = self.starts(state.rows)
+        active = self.average.participants(peers, round=round)  # [R]
+        choice = self._choice(models, learner, peers)  # [R]
+        mine = torch.arange(len(peers)), choice
+        fitted = await learner.fit(models[mine], peers=peers, round=round, active=active)
+        masses = await self.average.masses(learner, net, active)
+        averaged = []
+        for number, model in enumerate(models.unbind(1)):  # [R, P] each
+            chosen = (choice == number).unsqueeze(-1)  # [R, 1]
+            share = masses if self.clusters == 1 else chosen * (1.0 if masses is None else masses)
+            rows = torch.where(chosen, fitted.rows, model)
+            weights = None if share is None else share.to(torch.float64)
+            averaged.append(await self.average(net, rows, since=model, masses=weights, own=model))
+        after = torch.stack(averaged, dim=1)  # [R, M, P]
+        return State(after[mine], after[mine], None, {"models": after, "choice": choice}, fitted.report)
+
+    def starts(self, rows: Rows) -> torch.Tensor:
+        """The models that everybody begins with, ``[R, M, P]``."""
+        models = [rows]
+        for number in range(1, self.clusters):
+            random = draw(self.seed, f"cluster {number}")
+            parts = {}
+            for name, part in self.layout.split(rows).items():
+                flat = part.flatten(1)  # [R, size]
+                order = torch.from_numpy(random.permutation(flat.shape[1]))
+                parts[name] = flat[:, order].view_as(part)
+            models.append(self.layout.join(parts))
+        return torch.stack(models, dim=1)  # [R, M, P]
+
+    def _choice(self, models: torch.Tensor, learner: AsyncLearner, peers: tuple[str, ...]) -> torch.Tensor:
+        """The model with the least loss on a peer's training samples, ``[R]`` int64."""
+        if self.clusters == 1:
+            return torch.zeros(len(peers), dtype=torch.int64)
+        losses = [learner.learner.evaluate(model, peers=peers, part="train")["loss"] for model in models.unbind(1)]
+        return torch.stack(losses, dim=1).argmin(dim=1)  # [R]

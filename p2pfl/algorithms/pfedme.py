@@ -1,0 +1,70 @@
+"""pFedMe: personal models as the proximal points of a common one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.averaging import Averaging
+from p2pfl.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class PFedMe:
+    r"""Gradient descent on the Moreau envelopes of all losses.
+
+    .. math::
+
+        \theta_k \approx \arg\min_\theta F_k(\theta; \xi) + \tfrac{\lambda}{2} \lVert \theta - w_k \rVert^2, \qquad
+        w_k \leftarrow w_k - \eta \lambda (w_k - \theta_k)
+
+    ``steps`` times with a batch each, then :math:`w \leftarrow (1 - \beta) w + \beta \bar w`. The
+    minimum is approached by ``inner`` gradient steps from the last :math:`\theta_k`, of the size of
+    the learning rate (its optimiser is not used). A peer is scored with :math:`\theta_k`; only
+    :math:`w_k` is released. With one inner step and :math:`\eta \lambda = \beta = 1` it is FedAvg.
+
+    Parameters
+    ----------
+    average
+        Whose w are averaged; all peers take their steps.
+    pull
+        :math:`\lambda`.
+    steps
+        R, batches a round.
+    inner
+        K, gradient steps on each of them.
+    rate
+        :math:`\eta`; at :math:`1 / \lambda` a step leads to :math:`\theta_k`.
+    relax
+        :math:`\beta`.
+
+    References
+    ----------
+    Dinh, Tran and Nguyen, Personalized federated learning with Moreau envelopes, NeurIPS 2020,
+    Algorithm 1; as in its published code, :math:`\theta_k` begins a round at w and each batch where it is.
+    """
+
+    average: Averaging
+    pull: Annotated[float, Meta(ge=0)] = 15.0
+    steps: Annotated[int, Meta(ge=1)] = 20
+    inner: Annotated[int, Meta(ge=1)] = 5
+    rate: Annotated[float, Meta(ge=0)] = 0.005
+    relax: Annotated[float, Meta(gt=0)] = 1.0
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """``steps * inner`` gradients of every peer, and one average."""
+        peers, step_size = net.peers, learner.learner.rate(round)
+        local = personal = state.public  # [R, P]
+        for step in range(self.steps):
+            for _ in range(self.inner):
+                slope = await learner.gradient(personal, peers=peers, round=round, step=step)  # [R, P]
+                personal = personal.add(slope + self.pull * (personal - local), alpha=-step_size)
+            local = torch.lerp(local, personal, self.rate * self.pull)
+        active = self.average.participants(peers, round=round)  # [R]
+        masses = await self.average.masses(learner, net, active)
+        mean = await self.average(net, local, since=state.public, masses=masses, own=state.public)
+        return State(personal, torch.lerp(state.public, mean, self.relax))

@@ -1,0 +1,64 @@
+"""Model propagation: what peers learned alone, smoothed over a graph of those that are alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.gossip import maximum
+from p2pfl.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class Propagation:
+    r"""Some rounds alone, which give :math:`\theta`; then each peer stays near it and near its neighbours.
+
+    .. math:: x_k \leftarrow \frac{\alpha \sum_l P_{kl} x_l + (1 - \alpha) c_k \theta_k}{\alpha + (1 - \alpha) c_k},
+              \qquad c_k = \frac{n_k}{\max_l n_l}
+
+    with P the weights of the gossip, once a round. It ends at the minimum of
+    :math:`\frac12 \sum_{k<l} W_{kl} \lVert x_k - x_l \rVert^2 + \frac{1 - \alpha}{2 \alpha} \sum_k D_k c_k \lVert x_k -
+    \theta_k \rVert^2`, which is :math:`(1 - \alpha) (I - (1 - \alpha)(I - C) - \alpha P)^{-1} C \theta`:
+    peers with few samples lean on the others. In a first exchange the largest size is flooded.
+
+    Parameters
+    ----------
+    average
+        Its ``diameter`` is how many exchanges that takes.
+    alone
+        Rounds of training before the first exchange of rows.
+    smoothing
+        :math:`\alpha`: at 0 everybody keeps :math:`\theta`, towards 1 all come to agree.
+
+    References
+    ----------
+    Vanhaesebrouck, Bellet and Tommasi, Decentralized collaborative learning of personalized models
+    over networks, AISTATS 2017, section 3, equation 5.
+    """
+
+    average: Averaging
+    alone: Annotated[int, Meta(ge=0)] = 1
+    smoothing: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """A round of training alone, or one exchange."""
+        confidence = state.extra.get("confidence")  # [R, 1]
+        if confidence is None or round == 0:
+            samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
+            confidence = samples / await maximum(net, samples, steps=self.average.diameter)
+        if round < self.alone:
+            fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+            extra = {"confidence": confidence, "alone": fitted.rows}
+            return State(fitted.rows, state.public, fitted.memory, extra, fitted.report)
+        solitary = state.extra.get("alone", state.rows)
+        released = await net.release(state.rows, since=state.public)
+        mixed = (await net.mix(released)).values
+        anchor = (1 - self.smoothing) * confidence  # [R, 1]
+        share = (anchor / (self.smoothing + anchor)).to(mixed.dtype)
+        rows = mixed + share * (solitary - mixed)
+        return State(rows, released.values, state.memory, {"confidence": confidence, "alone": solitary})

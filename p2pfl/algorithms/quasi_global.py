@@ -1,0 +1,63 @@
+"""Quasi-global momentum: the momentum of what everybody does, as far as one can see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State, always
+from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.tracking import slope
+from p2pfl.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class QGDSGDm:
+    r"""Steps along the own gradient and a momentum made of what mixing gave.
+
+    .. math:: x_i' = x_i - \eta (g_i + \beta m_i), \qquad
+              \bar x_i = \sum_j W_{ij} x_j', \qquad
+              m_i \leftarrow \mu m_i + (1 - \mu) \frac{x_i - \bar x_i}{\eta}, \qquad x_i \leftarrow \bar x_i
+
+    The momentum of one peer's gradients drives it apart from the others where their data differ; the
+    move of the mixed rows is close to the same for all. With K local steps, :math:`\eta K` takes the
+    place of :math:`\eta` in the third formula.
+
+    Parameters
+    ----------
+    gossip
+        One exchange a round in the paper.
+    beta
+        Of momentum; 0 gives FedAvg in which all peers count alike.
+    mu
+        Of its mean over rounds; ``beta`` by default, as in the paper.
+
+    References
+    ----------
+    Lin, Karimireddy, Stich and Jaggi, Quasi-global momentum: accelerating decentralized deep learning on
+    heterogeneous data, ICML 2021, Algorithm 1 (QG-DSGDm).
+    """
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    beta: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    mu: Annotated[float, Meta(ge=0, lt=1)] | None = None
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One round of local steps."""
+        momentum = state.extra.get("momentum", torch.zeros_like(state.rows))  # [R, P]
+        fitted = await learner.fit(
+            state.rows,
+            peers=net.peers,
+            round=round,
+            memory=state.memory,
+            correction=always(self.beta * momentum) if self.beta else None,
+        )
+        released = await net.release(fitted.rows, since=state.public)
+        rows = (await self.gossip(net, released)).values  # [R, P]
+        seen = slope(state.rows, rows, rate=learner.learner.rate(round), report=fitted.report)  # [R, P]
+        mu = self.beta if self.mu is None else self.mu
+        momentum = mu * momentum + (1 - mu) * seen
+        return State(rows, rows, fitted.memory, {"momentum": momentum}, fitted.report)

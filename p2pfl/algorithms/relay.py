@@ -1,0 +1,123 @@
+"""RelaySGD: exact sums on a tree, a little late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.running_sums import constant
+from p2pfl.algorithms.slots import slots, width
+from p2pfl.errors import TopologyError
+from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.rows import Rows
+from p2pfl.topology import Schedule, Topology, check_connected
+
+Relayed = Mapping[str, torch.Tensor]
+"""``received`` and ``sent``, ``[R, D, P + 1]`` by neighbour; ``included`` ``[R, D]``; ``round`` ``[R, 1]``."""
+
+
+@dataclass(frozen=True)
+class RelaySGD:
+    r"""Tell each neighbour on a tree the sum of one's own row and of what the others told.
+
+    .. math:: m_{i \to j}^t = x_i' + \sum_{k \in N_i \setminus j} m_{k \to i}^{t-1}, \qquad
+              c_{i \to j}^t = 1 + \sum_{k \in N_i \setminus j} c_{k \to i}^{t-1}, \qquad
+              x_i \leftarrow \frac{x_i' + \sum_j m_{j \to i}^t}{1 + \sum_j c_{j \to i}^t}
+
+    where :math:`x_i'` is the row after its step. Every row counts the same in every mean, only from as
+    many rounds ago as it is far away, so that how different the peers' data are hardly matters. A
+    message goes to all: :math:`x_i' + \sum_k m_{k \to i}^{t-1}`, from which each neighbour takes what it
+    had told itself. Beside it travels a flag for each neighbour, whether it was heard in the round
+    before; whoever was not is missing in sum and count of that round, and nothing stale is relayed.
+
+    Parameters
+    ----------
+    topology
+        A tree.
+
+    Raises
+    ------
+    TopologyError
+        Another graph, or several.
+
+    References
+    ----------
+    Vogels, He, Koloskova, Lin, Karimireddy, Stich and Jaggi, RelaySum for decentralized deep learning on
+    heterogeneous data, NeurIPS 2021, Algorithm 1.
+    """
+
+    topology: Topology | Schedule
+
+    def __post_init__(self) -> None:
+        tree = constant(self.topology, name="relay_sgd")
+        check_connected(tree)
+        if tree.directed or len(tree.edges) != len(tree.peers) - 1:
+            kind = "a directed graph" if tree.directed else f"{len(tree.edges)} edges for {len(tree.peers)} peers"
+            raise TopologyError(
+                f"expected a tree for relay_sgd, got {kind}: take a path or a star, or a file with a spanning tree"
+            )
+
+    @property
+    def beside(self) -> int:
+        """A count, and a flag for each neighbour."""
+        return 1 + width(self.topology.at(0))
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One step of every peer, and a relay."""
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+        released = await net.release(fitted.rows, since=state.public)
+        sums, relayed = await relay(self.topology.at(0), net, released, state.extra, round=round)
+        rows = sums[:, :-1] / sums[:, -1:]  # [R, P]
+        return State(rows, rows, fitted.memory, relayed, fitted.report)
+
+
+async def relay(
+    tree: Topology, net: Neighbourhood, released: Released, before: Relayed, *, round: int
+) -> tuple[Rows, Relayed]:
+    """One exchange of RelaySum.
+
+    Parameters
+    ----------
+    tree
+        Who hears whom.
+    net
+        Carries the messages.
+    released
+        ``[R, P]``, what is to be summed.
+    before
+        What this returned in the last round in which the peer was there; empty at first.
+    round
+        Messages of any but the round before are not used.
+
+    Returns
+    -------
+    sums, relayed
+        ``[R, P + 1]``: the sum of what has arrived, and of how many rows it is.
+    """
+    values = released.values
+    own = torch.cat([values, values.new_ones(len(values), 1)], dim=-1)  # [R, P + 1]
+    received, sent, included = _memory(before, own, width(tree), round=round)
+    total = own + received.sum(dim=1)  # [R, P + 1]
+    heard = await net.hear(Released(torch.cat([total, included], dim=-1)))  # [R, P + 1 + D]
+    listener, sender, slot, back = slots(tree, net.peers, heard)  # [E] each
+    came, flags = heard.rows[sender].tensor_split([own.shape[-1]], dim=-1)  # [E, P + 1], [E, D]
+    had = flags.gather(1, back.unsqueeze(-1))  # [E, 1]: whether what the listener told is in it
+    fresh, told = torch.zeros_like(received), torch.zeros_like(included)
+    fresh[listener, slot] = came - had * sent[listener, slot]
+    told[listener, slot] = 1.0
+    now = torch.full((len(values), 1), round, device=values.device)  # [R, 1]
+    relayed = {"received": fresh, "sent": total.unsqueeze(1) - received, "included": told, "round": now}
+    return own + fresh.sum(dim=1), relayed
+
+
+def _memory(before: Relayed, own: Rows, places: int, *, round: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What was received and sent in the round before, ``[R, D, P + 1]``, and from whom, ``[R, D]``."""
+    if not before:
+        nothing = own.new_zeros(len(own), places, own.shape[-1])  # [R, D, P + 1]
+        return nothing, nothing, nothing[..., 0]
+    recent = before["round"] == round - 1  # [R, 1]
+    received = torch.where(recent.unsqueeze(-1), before["received"], 0.0)  # [R, D, P + 1]
+    return received, before["sent"], torch.where(recent, before["included"], 0.0)

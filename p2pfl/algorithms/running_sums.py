@@ -1,0 +1,101 @@
+"""Push-sum that loses nothing when messages are lost: running sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.push import lengthened
+from p2pfl.algorithms.slots import slots, width
+from p2pfl.errors import TopologyError
+from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.rows import Layout
+from p2pfl.topology import Schedule, Topology
+
+
+@dataclass(frozen=True)
+class RobustSGP:
+    r"""Stochastic gradient push in which every peer broadcasts all it ever gave.
+
+    A peer splits what it holds, :math:`[x_i, w_i]` after its step, evenly among itself and the
+    :math:`d_i` peers that hear it, and says the running total instead of the share:
+
+    .. math:: \sigma_i \leftarrow \sigma_i + \frac{[x_i', w_i]}{1 + d_i}, \qquad
+              [x_i, w_i] \leftarrow \frac{[x_i', w_i]}{1 + d_i} + \sum_{j\ \text{heard}} (\sigma_j - \rho_{ij}), \qquad
+              \rho_{ij} \leftarrow \sigma_j, \qquad z_i = x_i / w_i
+
+    A share that was missed is in the next total that arrives, so that no mass is ever lost, only late:
+    without steps all z tend to the exact mean of the starts, on any directed graph in which every peer
+    reaches every other, over links that lose what they like and are not asked to confirm. Totals are
+    kept and sent in double precision, for they grow with the rounds while their differences do not.
+
+    Parameters
+    ----------
+    topology
+        Constant; a share is the same for all who hear a peer.
+    layout
+        Of a row.
+
+    Raises
+    ------
+    TopologyError
+        A schedule.
+
+    References
+    ----------
+    Hadjicostis, Vaidya and Domínguez-García, Robust distributed average consensus via exchange of
+    running sums, IEEE Transactions on Automatic Control 2016, Algorithm 1; with gradients: Spiridonoff,
+    Olshevsky and Paschalidis, Robust asynchronous stochastic gradient-push, JMLR 2020.
+    """
+
+    topology: Topology | Schedule
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        constant(self.topology, name="robust_sgp")
+
+    @property
+    def beside(self) -> int:
+        """A mass goes with the row, and both may take twice the bytes."""
+        return self.layout.size + 2
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One step of every peer, and a push."""
+        graph, extra, count = self.topology.at(0), state.extra, len(net.peers)
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+        zeros = state.rows.new_zeros(
+            count, width(graph), state.rows.shape[-1] + 1, dtype=torch.float64
+        )  # [R, D, P + 1]
+        masses = extra.get("mass", zeros[:, 0, :1] + 1.0)  # [R, 1]
+        rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
+        released = await net.release(rows, since=state.public, masses=masses)
+        parts = masses.new_tensor([[1.0 + len(graph.heard_by(peer))] for peer in net.peers])  # [R, 1]
+        share = torch.cat([released.values.to(torch.float64), masses], dim=-1) / parts  # [R, P + 1]
+        total = extra.get("total", zeros[:, 0]) + share  # [R, P + 1]
+        seen = extra.get("seen", zeros).clone()  # [R, D, P + 1]
+        heard = await net.hear(Released(total))
+        listener, sender, slot, _ = slots(graph, net.peers, heard)  # [E] each
+        came = heard.rows[sender]  # [E, P + 1]
+        share.index_add_(0, listener, came - seen[listener, slot])
+        seen[listener, slot] = came
+        masses = share[:, -1:]  # [R, 1], at least the own share
+        rows = (share[:, :-1] / masses).to(state.rows)  # [R, P]
+        return State(rows, rows, fitted.memory, {"mass": masses, "total": total, "seen": seen}, fitted.report)
+
+
+def constant(topology: Topology | Schedule, *, name: str) -> Topology:
+    """The one graph of all exchanges.
+
+    Raises
+    ------
+    TopologyError
+        There are several.
+    """
+    if topology.period > 1:
+        raise TopologyError(
+            f"expected the same graph in every exchange for {name}, whose peers remember what each neighbour said, got "
+            f"{topology.period} in turn: take one, such as exponential"
+        )
+    return topology.at(0)

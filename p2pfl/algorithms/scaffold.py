@@ -1,0 +1,77 @@
+"""SCAFFOLD by gossip: local steps without client drift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.corrections import constant
+from p2pfl.learning import Fitted
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Rows
+
+
+@dataclass(frozen=True)
+class SCAFFOLD:
+    r"""FedAvg whose gradients are corrected by what is known of everybody's.
+
+    K steps :math:`y_k \leftarrow y_k - \eta (\nabla F_k(y_k) - c_k + c)` from :math:`y_k = x`, then
+
+    .. math:: c_k \leftarrow \nabla F_k(x) \text{ (I)} \quad\text{or}\quad
+              c_k - c + \frac{x - y_k}{K \eta} \text{ (II)}, \\
+              x \leftarrow x + \eta_g \sum_{k \in S} w_k (y_k - x), \quad c \leftarrow \sum_{k} w_k c_k
+
+    with weights that sum to one over the participants S, and over all peers. Who sits out keeps its control variate
+    :math:`c_k` and releases it again, so that c is always the mean of all, whatever was lost before. In the paper
+    the server adds up :math:`c \leftarrow c + \frac{|S|}{N} \operatorname{mean}_S \Delta c_k`, which is the same.
+
+    Parameters
+    ----------
+    average
+        Over whom, by what weights (alike in the paper) and how exactly.
+    option
+        I costs a gradient on all data a round, II nothing.
+    global_rate
+        :math:`\eta_g`, 1 in the paper's experiments.
+
+    References
+    ----------
+    Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic controlled averaging for
+    federated learning, ICML 2020, Algorithm 1.
+    """
+
+    average: Averaging
+    option: Literal["I", "II"] = "II"
+    global_rate: Annotated[float, Meta(gt=0)] = 1.0
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Corrected steps, then the means of the rows and of the control variates."""
+        active = self.average.participants(net.peers, round=round)  # [R]
+        nothing = torch.zeros_like(state.rows)  # [R, P]
+        common, own = state.extra.get("common", nothing), state.extra.get("own", nothing)
+        drift = constant(common - own)
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active, correction=drift)
+        if self.option == "I":
+            found = await learner.gradient(state.rows, peers=net.peers, round=round, whole=True, active=active)
+        else:
+            found = own - common + self._slope(state.rows, fitted, rate=learner.learner.rate(round))
+        moved = (fitted.report.steps > 0).unsqueeze(-1).to(own.device)  # [R, 1]
+        own = torch.where(moved, found, own)
+        weights = await self.average.masses(learner, net, torch.ones_like(active))  # [R, 1]
+        masses = None if weights is None else weights * active.unsqueeze(-1)
+        mean = await self.average(net, fitted.rows, since=state.public, masses=masses, own=state.rows)
+        common = await self.average(net, own, since=nothing, masses=weights, own=own)
+        if self.global_rate != 1:
+            mean = state.rows + self.global_rate * (mean - state.rows)
+        return State(mean, mean, extra={"common": common, "own": own}, report=fitted.report)
+
+    @staticmethod
+    def _slope(rows: Rows, fitted: Fitted, *, rate: float) -> Rows:
+        """The mean corrected gradient of the steps taken, ``[R, P]``."""
+        steps = fitted.report.steps.clamp_min(1).unsqueeze(-1).to(rows)  # [R, 1]
+        return (rows - fitted.rows) / (steps * rate)

@@ -1,0 +1,69 @@
+"""Gradient tracking: every peer follows the mean of all gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State, always
+from p2pfl.algorithms.gossip import Gossip
+from p2pfl.learning import Report
+from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.rows import Rows
+
+
+@dataclass(frozen=True)
+class GradientTracking:
+    r"""Correct the own gradient by how it differs from what is heard of the others'.
+
+    .. math:: x_i' = x_i - \gamma \sum_{k \le K} (g_{i,k} + c_i), \qquad
+              z_i = \frac{x_i - x_i'}{\gamma K}, \qquad
+              x_i \leftarrow \sum_j W_{ij} x_j', \qquad
+              c_i \leftarrow c_i - z_i + \sum_j W_{ij} z_j
+
+    The corrections sum to zero over all peers, so that where all rows rest, the mean of the gradients
+    is zero: the optimum of the sum, however different the peers' data. With one step (K = 1) z is the
+    tracked gradient of DIGing, :math:`y_{t+1} = W y_t + \nabla f(x_{t+1}) - \nabla f(x_t)`, in its
+    adapt-then-combine form, which tolerates larger steps; W may change from round to round.
+
+    Every z follows from two rows that are public, so only one row is released. Under loss the
+    corrections no longer sum to zero: what is missed shifts where the rows come to rest.
+
+    Parameters
+    ----------
+    gossip
+        One exchange a round in the papers, and as many again for z.
+
+    References
+    ----------
+    Nedić, Olshevsky and Shi, Achieving geometric convergence for distributed optimization over
+    time-varying graphs, SIAM Journal on Optimization 2017, Algorithm 1 (DIGing); Liu, Lin, Koloskova and
+    Stich, Decentralized gradient tracking with local steps, Optimization Methods and Software 2024,
+    Algorithm 1 (K-GT), with a communication step size of one.
+    """
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One round of corrected steps."""
+        before = state.extra.get("correction")  # [R, P]
+        fitted = await learner.fit(
+            state.rows,
+            peers=net.peers,
+            round=round,
+            memory=state.memory,
+            correction=None if before is None else always(before),
+        )
+        released = await net.release(fitted.rows, since=state.public)
+        rows = (await self.gossip(net, released)).values  # [R, P]
+        own = slope(state.rows, released.values, rate=learner.learner.rate(round), report=fitted.report)  # [R, P]
+        tracked = (await self.gossip(net, Released(own))).values  # [R, P]
+        correction = tracked - own if before is None else before - own + tracked  # [R, P]
+        return State(rows, rows, fitted.memory, {"correction": correction}, fitted.report)
+
+
+def slope(before: Rows, after: Rows, *, rate: float, report: Report) -> Rows:
+    """The mean gradient along which rows moved, ``[R, P]``; zero for those that took no step."""
+    length = report.steps.to(before).unsqueeze(-1) * rate  # [R, 1]
+    return torch.where(length > 0, (before - after) / torch.where(length > 0, length, 1.0), 0.0)

@@ -1,0 +1,20 @@
+"""Rows in fewer bytes: what is lost of them, and how the rest travels."""
+
+from p2pfl.compression.codecs import At, Codec, Coded, Codes, Half, Quantise, coded
+from p2pfl.compression.quantised import QSGD
+from p2pfl.compression.sparse import RandomK, TopK
+from p2pfl.compression.zstd import Zstd
+
+__all__ = [
+    "QSGD",
+    "At",
+    "Codec",
+    "Coded",
+    "Codes",
+    "Half",
+    "Quantise",
+    "RandomK",
+    "TopK",
+    "Zstd",
+    "coded",
+]

@@ -1,0 +1,148 @@
+"""A few numbers of a row: the largest, or any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
+from p2pfl.compression.codecs import At, Codes, Part, kept
+from p2pfl.errors import DecodeError
+from p2pfl.rows import Rows, draw
+
+
+@dataclass(frozen=True)
+class TopK:
+    r"""The k numbers of largest magnitude and where they stood; all others are zero.
+
+    :math:`\lVert Q(x) - x \rVert^2 \le (1 - k / P) \lVert x \rVert^2`.
+
+    Parameters
+    ----------
+    share
+        k / P, above 0 and at most 1.
+
+    References
+    ----------
+    Stich, Cordonnier, Jaggi, Sparsified SGD with memory, NeurIPS 2018.
+
+    Examples
+    --------
+    >>> from p2pfl.compression import coded
+    >>> coded(TopK(0.5), torch.tensor([[3.0, 0.0, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
+    tensor([[ 3.,  0., -4.,  0.]])
+    """
+
+    share: float = 0.01
+    tracked: bool = True
+    number: int = 5
+
+    def __post_init__(self) -> None:
+        kept(self.share, 1)
+
+    def gamma(self, length: int) -> float:
+        """Twice the share."""
+        del length
+        return min(1.0, 2 * self.share)
+
+    def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
+        """Places and values."""
+        count = kept(self.share, length)
+        return (bytes_for(count, bits=bits_for(length - 1)), torch.uint8), (count, dtype)
+
+    def encode(self, rows: Rows, *, at: At) -> Codes:
+        """Places in rising order, and values ``[R, k]``."""
+        del at  # nothing is drawn
+        length = rows.shape[-1]
+        count = kept(self.share, length)
+        places = rows.abs().topk(count, dim=-1).indices.sort(dim=-1).values  # [R, k]
+        return packed(places, bits=bits_for(length - 1)), rows.gather(-1, places)
+
+    def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
+        """Put the values in their places."""
+        del at
+        data, values = codes
+        places = unpacked(data, bits=bits_for(length - 1), count=values.shape[-1]).to(values.device)  # [R, k]
+        if places.numel() and (int(places[:, -1].max()) >= length or not bool((places.diff(dim=-1) > 0).all())):
+            raise DecodeError(f"expected rising places below {length}, got others")
+        rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
+        return rows.scatter_(-1, places, values)
+
+
+@dataclass(frozen=True)
+class RandomK:
+    r"""k numbers at places drawn by key, which therefore need not travel; all others are zero.
+
+    :math:`E \lVert Q(x) - x \rVert^2 = (1 - k / P) \lVert x \rVert^2`: at half the bytes of :class:`TopK`, and less of
+    what matters.
+
+    Parameters
+    ----------
+    share
+        k / P, above 0 and at most 1.
+    seed
+        Of the places.
+
+    References
+    ----------
+    As :class:`TopK`.
+
+    Examples
+    --------
+    >>> from p2pfl.compression import coded
+    >>> coded(RandomK(0.5, seed=1), torch.tensor([[3.0, 0.5, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
+    tensor([[ 0.,  0., -4.,  1.]])
+    """
+
+    share: float = 0.01
+    seed: int = 0
+    tracked: bool = True
+    number: int = 6
+
+    def __post_init__(self) -> None:
+        kept(self.share, 1)
+
+    def gamma(self, length: int) -> float:
+        """Half the share."""
+        del length
+        return self.share / 2
+
+    def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
+        """Values alone."""
+        return ((kept(self.share, length), dtype),)
+
+    def encode(self, rows: Rows, *, at: At) -> Codes:
+        """Values ``[R, k]``."""
+        return (rows.gather(-1, self._places(rows.shape[-1], at).to(rows.device)),)
+
+    def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
+        """Put the values in their places."""
+        [values] = codes
+        rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
+        return rows.scatter_(-1, self._places(length, at).to(values.device), values)
+
+    def _places(self, length: int, at: At) -> torch.Tensor:
+        """``[R, k]``, rising."""
+        return torch.from_numpy(
+            np.stack(
+                [
+                    chosen(length, share=self.share, seed=self.seed, peer=peer, round=at.round, step=at.step)
+                    for peer in at.peers
+                ]
+            )
+        )
+
+
+def chosen(length: int, *, share: float, seed: int, peer: str = "", round: int, step: int = 0) -> npt.NDArray[np.int64]:
+    """Places of a share of ``length`` numbers, rising int64; the same for whoever knows the key.
+
+    Examples
+    --------
+    >>> chosen(10, share=0.3, seed=0, round=2)
+    array([0, 7, 9])
+    """
+    places = draw(seed, f"places {step}", peer, round).choice(length, kept(share, length), replace=False, shuffle=False)
+    return np.sort(places)

@@ -1,0 +1,189 @@
+"""Sums over neighbourhoods: whether they can hide anything in an experiment, and what they show.
+
+What a receiver sees is recorded from the algorithm itself: it runs on rows that hold, for each peer and round,
+the factor of what that peer released. So whatever it does with what was mixed (masses, acceleration, schedules,
+several exchanges) is in the view, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from p2pfl.algorithms import Algorithm, Idle, State
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.schema import Experiment
+from p2pfl.learning import Learner
+from p2pfl.privacy.ring import width
+from p2pfl.privacy.secagg import enough, fewest
+from p2pfl.privacy.secagg_net import senders
+from p2pfl.privacy.stream import REACH, Ints
+from p2pfl.privacy.sums import Sums, Watched, watch
+from p2pfl.topology import Weights
+
+LINEAR = ("fedavg", "fedsgd", "dpsgd")
+"""Algorithms that release one row a round and mix it."""
+
+LARGEST = 2**24
+"""Numbers of a view; a larger one is not looked at, and the local floor takes its place."""
+
+
+def summed(
+    experiment: Experiment, weights: Sequence[Weights], algorithm: Algorithm, learner: Learner, *, exchanges: int
+) -> Sums:
+    """Return what the sums of an experiment show to whom.
+
+    Parameters
+    ----------
+    experiment
+        With ``privacy.mode = "secagg"``.
+    weights, algorithm, learner, exchanges
+        As in :class:`p2pfl.experiment.plan.Plan`, with the data of all peers.
+
+    Raises
+    ------
+    ExperimentError
+        Sums cannot hide single rows there.
+    """
+    _check(experiment)
+    _check_neighbours(weights, colluders=experiment.privacy.colluders)
+    wanted, peers = experiment.privacy, len(weights[0].peers)
+    periods = min(experiment.rounds, len(weights))
+    short = exchanges * (peers * periods) ** 2 <= LARGEST
+    view = _watched(weights, algorithm, learner, rounds=periods) if short else Sums(weights[0].peers, None)
+    if not short and (exchanges > 1 or wanted.colluders > 1):
+        raise ExperimentError(
+            'privacy.mode: expected fewer peers, one exchange a round or privacy.colluders = 1 with "secagg", got '
+            f"{peers} peers, {exchanges} exchanges and {wanted.colluders} colluders, whose sums are too many to look "
+            'at: set privacy.mode to "pairwise"'
+        )
+    found = view.exposed(min(wanted.colluders, peers - 2))
+    if found is not None:
+        _refuse_exposed(*found, exchanges=exchanges)
+    if wanted.epsilon is None and not wanted.noise:
+        return view
+    rounds = experiment.rounds
+    if exchanges * (peers * rounds) ** 2 > LARGEST:
+        return Sums(weights[0].peers, None)
+    return _watched(weights, algorithm, learner, rounds=rounds)
+
+
+def refuse_live() -> None:
+    """Say that live peers do not carry these sums out yet.
+
+    Raises
+    ------
+    ExperimentError
+        Always.
+    """
+    raise ExperimentError(
+        'privacy.mode: expected another mode for live peers, which do not add up rows in secret yet, got "secagg": '
+        "simulate the experiment, or set another mode"
+    )
+
+
+def least(weights: Weights, *, colluders: int) -> Ints:
+    """How many senders each receiver must have heard to be given their sum, ``[N]``."""
+    return np.array([fewest(count, colluders=colluders) for count in senders(weights).tolist()])
+
+
+def ring_width(
+    experiment: Experiment,
+    weights: Sequence[Weights],
+    *,
+    start: float,
+    clip: float,
+    noise: float,
+    rounds: int,
+    masses: tuple[float, float] = (1.0, 1.0),
+) -> int:
+    r"""Bits of the ring that holds every sum of a run: 32 where the settings bound what rows can become.
+
+    With masses from a to b a round moves the mean of rows by at most :math:`(C + R s) / a`, and what is released
+    of it is at most b times as large, and one such move.
+
+    Parameters
+    ----------
+    experiment, weights
+        As in :func:`summed`.
+    start
+        The largest magnitude of a number in the common start.
+    clip, noise, rounds
+        By how much a row moves in a round, and in how many.
+    masses
+        The smallest and the largest.
+    """
+    convex = experiment.gossip.acceleration == "none"
+    convex &= all(each.matrix.data.min() >= 0 and each.matrix.sum(axis=1).max() < 1 + 1e-9 for each in weights)
+    heaviest = max((each.matrix - scipy.sparse.diags_array(each.matrix.diagonal())).max() for each in weights)
+    terms = max(int(senders(each).max()) for each in weights)
+    low, high = masses
+    move = clip + REACH * noise
+    largest = heaviest * (high * (start + rounds * move / low) + move) if convex and low > 0 else math.inf
+    return width(terms, largest=largest, bits=experiment.privacy.bits)
+
+
+def _check(experiment: Experiment) -> None:
+    learning, privacy = experiment.learning, experiment.privacy
+    why = ""
+    if learning.algorithm not in LINEAR:
+        known = ", ".join(LINEAR)
+        why = (
+            f'learning.algorithm: expected one of {known}, whose exchanges are one sum each, got "{learning.algorithm}"'
+        )
+    elif learning.stop is not None:
+        why = f"learning.stop: expected none, for it tells others how far each row moved, got {learning.stop:g}"
+    elif learning.fraction < 1:
+        why = (
+            "learning.fraction: expected 1, for a sum over few who take part shows their rows, got "
+            f"{learning.fraction:g}"
+        )
+    elif privacy.participation < 1:
+        why = (
+            "privacy.participation: expected 1, for what sitting out in secret saves is not known of sums, got "
+            f"{privacy.participation:g}"
+        )
+    elif privacy.colluders < 1:
+        why = f"privacy.colluders: expected 1 or more, for who is given a sum is a peer, got {privacy.colluders}"
+    if why:
+        raise ExperimentError(f'{why}: change it, or set privacy.mode to "pairwise"')
+
+
+def _check_neighbours(weights: Sequence[Weights], *, colluders: int) -> None:
+    needed = enough(colluders)
+    for each in weights:
+        for peer, heard in zip(each.peers, senders(each).tolist(), strict=True):
+            if 0 < heard < needed:
+                helped = "" if colluders < 2 else f", of whom {colluders - 1} may collude with it"
+                raise ExperimentError(
+                    f'privacy.mode: expected every peer to hear at least {needed} others with "secagg"{helped}, so '
+                    f"that the sum of their rows hides each of them, got {heard} for {peer}: take a denser topology, "
+                    'or set privacy.mode to "pairwise"'
+                )
+
+
+def _refuse_exposed(together: tuple[str, ...], peer: str, *, exchanges: int) -> None:
+    who = f"{together[0]} alone" if len(together) == 1 else f"{', '.join(together)} together"
+    several = f" of the {exchanges} exchanges of a round" if exchanges > 1 else ""
+    cure = "fewer gossip.steps (1 hides best)" if exchanges > 1 else "fewer privacy.colluders"
+    raise ExperimentError(
+        f'privacy.mode: expected that sums hide single rows with "secagg", got a graph on which {who} can tell the row '
+        f"of {peer} from the sums{several}: take {cure}, another topology, or set privacy.mode to "
+        '"pairwise"'
+    )
+
+
+def _watched(weights: Sequence[Weights], algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
+    """What everybody sees of an algorithm."""
+    rows = torch.zeros(len(weights[0].peers), rounds * len(weights[0].peers), dtype=torch.float64)  # [N, T * N]
+    state = State(rows, rows)
+
+    async def act(net: Watched, round: int) -> None:
+        nonlocal state
+        state = await algorithm.round(state, Idle(learner), net, round)
+
+    return watch(weights, act, rounds=rounds)

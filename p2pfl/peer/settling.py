@@ -1,0 +1,193 @@
+"""The end of a run: what partners owe each other is paid, and said where it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from p2pfl.algorithms import Idle, State, learn, maximum
+from p2pfl.errors import CoverError, PrivacyError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Source
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.books import Books
+from p2pfl.peer.flows import FlowLedger, Row
+from p2pfl.peer.link import PULSE, Link
+from p2pfl.privacy import Masks, private
+from p2pfl.privacy.ledger import MaskLedger, Payment, Slot, points, residual_variance
+from p2pfl.privacy.stream import Ints
+
+
+class Cover:
+    """The masks of one peer's releases, as its ledger decides them; in place of :class:`p2pfl.privacy.Masks`.
+
+    Parameters
+    ----------
+    masks
+        Their secrets, deviation, grid and graph.
+    ledger
+        Decides.
+    """
+
+    def __init__(self, masks: Masks, ledger: MaskLedger) -> None:
+        self.masks = masks
+        self.ledger = ledger
+        self.whole = True
+        """Whether the last release had all masks of the graph."""
+        self.charged: set[Slot] = set()
+        """Releases that count as hidden by their private noise alone."""
+        self._payment: Payment | None = None
+
+    @property
+    def deviation(self) -> float:
+        """Of an edge's noise."""
+        return self.masks.deviation
+
+    @property
+    def bits(self) -> int:
+        """Of the grid."""
+        return self.masks.bits
+
+    def decide(self, round: int, *, present: frozenset[str]) -> None:
+        """Choose the masks of the next release: with partners that are there, and what is owed.
+
+        Raises
+        ------
+        CoverError
+            Nobody is there to share a mask with.
+        """
+        graph = self.masks.topology.at(round)
+        neighbours = set(graph.neighbours(self.ledger.peer))
+        here = neighbours & present & {peer for edge in self.masks.secrets for peer in edge}
+        if neighbours and not here:
+            raise CoverError(
+                f'expected at least one neighbour of "{self.ledger.peer}" to be there, to mask its row with, got none; '
+                "wait for them, or set another privacy.mode."
+            )
+        self._payment = self.ledger.release(round, partners=here)
+        self.whole = here == neighbours
+        if not self.whole and self._payment.slot is not None:
+            self.charged.add(self._payment.slot)
+
+    def settle(self) -> bool:
+        """Choose what is owed and no fresh masks; return whether that is anything."""
+        self._payment = self.ledger.settle()
+        return bool(self._payment.terms)
+
+    def uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
+        """Releases that turned out to lack a partner's half of a mask, each once."""
+        found = sorted({slot for _, slot in halves} - self.charged)
+        self.charged.update(found)
+        return found
+
+    def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
+        """Return the sum of the masks decided, grid points ``[1, P]``."""
+        del peers, round, attempt  # one peer, and the ledger knows the slot
+        if self._payment is None:
+            raise PrivacyError(
+                "expected masks to be decided before they are drawn, got none; each release needs its own"
+            )
+        payment, self._payment = self._payment, None
+        drawn = points(payment, masks=self.masks, size=size)  # [P]
+        return drawn[np.newaxis]
+
+
+async def exchanged(link: Link, ledger: MaskLedger | FlowLedger) -> None:
+    """Promise that nothing follows, and wait until all partners have, but those that are gone or hang."""
+    ledger.finish()
+    await link.tell()
+    clock = asyncio.get_running_loop().time
+    start = said = clock()
+
+    def awaited() -> bool:
+        pending = link.membership.present & ledger.partners - ledger.finished
+        return any(clock() < link.deadline(partner, since=start) for partner in pending)
+
+    while awaited():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(said + PULSE):
+                await link.news.wait()
+        if clock() >= said + PULSE:  # somebody may not have heard
+            await link.tell()
+            said = clock()
+
+
+async def paid(
+    state: State,
+    cover: Cover,
+    *,
+    plan: Plan,
+    source: Source,
+    round: int,
+    neighbourhood: Callable[[int], Neighbourhood],
+) -> State:
+    """Pay the masks that are owed in one more round without training, if anybody owes any.
+
+    Parameters
+    ----------
+    state, cover
+        Of this peer, whose ledger has finished.
+    plan, source
+        Of the run.
+    round
+        The first after the last.
+    neighbourhood
+        Makes that of a round.
+    """
+    owes = torch.tensor([[float(cover.settle())]], dtype=torch.float64)  # [1, 1]
+    if not bool((await maximum(neighbourhood(round), owes, steps=plan.diameter)).any()):
+        return state
+    settings = replace(plan.protection.settings, noise=0.0, clip=math.inf, participation=1.0)  # nothing is private
+
+    async def unseen(_round: int, _state: State, _net: Neighbourhood) -> None:
+        """Nobody trained."""
+
+    after = await learn(
+        plan.played,
+        Idle(plan.learner),
+        replace(state, rows=state.public),
+        rounds=range(round + 1, round + 2),
+        neighbourhood=neighbourhood,
+        private=lambda net, number: private(net, settings=settings, masks=cover, source=source, round=number),
+        observe=unseen,
+    )
+    return replace(after, rows=after.rows + (state.rows - state.public), report=state.report)
+
+
+def shifted(state: State, row: Row | None, *, mass: float | None) -> State:
+    """The rows with what was found late after the last exchange: in homogeneous coordinates where there is a mass."""
+    if row is None:
+        return state
+    late = torch.from_numpy(row).to(state.public)  # [P] or [P + 1]
+    if mass is None:
+        moved = late
+    else:
+        if mass + float(late[-1]) <= 0:
+            return state
+        moved = (late[:-1] - late[-1] * state.public[0]) / (mass + late[-1])  # [P]
+    return replace(state, rows=state.rows + moved, public=state.public + moved)
+
+
+def left(books: Books, *, deviation: float, peers: int) -> list[str]:
+    """What stays open at the end, in sentences."""
+    sentences = []
+    if masks := books.masks.uncancelled():
+        spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers
+        ends = sorted({end for mask in masks for end in mask.edge} - {books.peer})
+        sentences.append(
+            f"{len(masks)} masks shared with {', '.join(ends)} may not have cancelled: they move a number of the mean "
+            f"by a deviation of at most {spread:.2g}"
+        )
+    if open_ := Counter(partner for partner, _ in books.flows.unsettled()):
+        sentences.append(
+            f"{open_.total()} exchanges with {', '.join(sorted(open_))} may have moved only one of two rows: "
+            "the mean of the rows is not what it was"
+        )
+    return sentences

@@ -1,0 +1,93 @@
+"""Training and hiding in threads, so that the event loop never misses a heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import torch
+
+from p2pfl.learning import Correction, Fitted, Learner, Memory
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
+from p2pfl.rows import Rows, distances
+
+
+class Threaded:
+    """A learner that trains in a thread, so that the event loop never misses a heartbeat."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.seconds = 0.0
+        self.update: float | None = None  # how far the last training moved the row
+
+    async def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+        correction: Correction | None = None,
+    ) -> Fitted:
+        """Train the rows."""
+        begun = time.perf_counter()
+        fitted = await asyncio.to_thread(
+            self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
+        )
+        self.update = float(distances(fitted.rows, rows)[0, 0])
+        self.seconds += time.perf_counter() - begun
+        return fitted
+
+    async def gradient(
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
+    ) -> Rows:
+        """Gradients of the rows."""
+        begun = time.perf_counter()
+        found = await asyncio.to_thread(
+            self.learner.gradient, rows, peers=peers, round=round, step=step, whole=whole, active=active
+        )
+        self.seconds += time.perf_counter() - begun
+        return found
+
+
+class Unhurried:
+    """A neighbourhood that hides rows in a thread: masks of large rows take a while.
+
+    Parameters
+    ----------
+    net
+        Whose ``release`` waits for nobody.
+    prepare
+        Called before each release, outside of the thread.
+    """
+
+    def __init__(self, net: Neighbourhood, *, prepare: Callable[[], object]) -> None:
+        self.net = net
+        self.prepare = prepare
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Whose rows these are."""
+        return self.net.peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """Hide the rows."""
+        self.prepare()
+        return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))
+
+    async def mix(self, released: Released) -> Released:
+        """Mix with those heard."""
+        return await self.net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """Hear the neighbours' rows."""
+        return await self.net.hear(released)

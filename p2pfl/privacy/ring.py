@@ -1,0 +1,164 @@
+"""Masks in a ring: keystreams added and subtracted modulo a power of two.
+
+A number of the ring that a uniform one was added to is uniform, whatever it was; so a mask of the ring hides
+perfectly, up to the keystream, where noise only blurs.
+
+References
+----------
+RFC 8439 (ChaCha20). Rings of 2^32 or 2^64: C. Sabater, A. Bellet, J. Ramon, GOPA, Machine Learning 111, 2022,
+and K. Bonawitz et al., CCS 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from p2pfl.privacy.stream import BLOCK, Floats, Ints, spans, to_grid
+
+Ring = npt.NDArray[np.unsignedinteger[Any]]
+"""Numbers modulo a power of two."""
+
+WIDTHS = {32: np.uint32, 64: np.uint64}
+"""Bits of a ring, and in what its numbers are kept."""
+
+_ZEROS = memoryview(bytes(8 * BLOCK))
+
+
+def width(terms: int, *, largest: float, bits: int) -> int:
+    r"""Return the bits of the smallest ring that holds every sum: 32 if :math:`n\, L\, 2^f < 2^{31}`, else 64.
+
+    Parameters
+    ----------
+    terms
+        n, in a sum.
+    largest
+        L, the largest magnitude of a number in a term: for updates alone the clip and eight deviations
+        of the noise. Infinite where nothing bounds it.
+    bits
+        f, fraction bits of the grid.
+
+    Examples
+    --------
+    >>> width(8, largest=1.0 + 8 * 0.5, bits=20), width(8, largest=float("inf"), bits=20)
+    (32, 64)
+    """
+    return 32 if terms * largest * 2.0**bits < 2**31 else 64
+
+
+def portion(points: Floats, *, weight: float) -> Ints:
+    r"""Return a weighted row on its grid, :math:`\mathrm{rint}(W_{rj} x_j)`, half to even; ``[P]``.
+
+    Parameters
+    ----------
+    points
+        ``[P]``, in steps of the grid; smaller than ``LIMIT``.
+    weight
+        :math:`W_{rj}`.
+
+    Examples
+    --------
+    >>> portion(np.array([3.0, -5.0, 6.0]), weight=0.5)
+    array([ 2, -2,  3])
+    """
+    return to_grid(points * weight, scale=1.0)
+
+
+def portions(weights: scipy.sparse.csr_array, points: Floats) -> Ints:
+    r"""Return the sums of weighted rows, :math:`\sum_j \mathrm{rint}(W_{rj} x_j)`, ``[N, P]``: exact.
+
+    Parameters
+    ----------
+    weights
+        ``[N, N]``.
+    points
+        ``[N, P]``, in steps of the grid; smaller than ``LIMIT``.
+
+    Examples
+    --------
+    >>> portions(scipy.sparse.csr_array([[0.5, 0.5], [0.0, 1.0]]), np.array([[3.0, 4.0], [5.0, 8.0]]))
+    array([[4, 6],
+           [5, 8]])
+    """
+    count, size = points.shape
+    sums = np.zeros(points.shape, np.int64)  # [N, P]
+    heard = np.diff(weights.indptr)  # [N]
+    for columns in spans(size, max(1, 4 * BLOCK // count)):
+        for place in range(int(heard.max(initial=0))):
+            rows = np.flatnonzero(heard > place)  # [R]
+            edges = weights.indptr[rows] + place
+            block = points[weights.indices[edges], columns]  # [R, columns]
+            block *= weights.data[edges, None]
+            sums[rows, columns] += to_grid(block, scale=1.0)
+    return sums
+
+
+def mask(values: Ring, *, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
+    """Add and subtract the keystreams of some keys, in place and modulo the ring.
+
+    Parameters
+    ----------
+    values
+        ``[P]``.
+    plus, minus
+        Keys of one use each.
+
+    Examples
+    --------
+    >>> row = np.arange(3, dtype=np.uint32)
+    >>> mask(row, plus=[bytes(32)], minus=[])
+    >>> row
+    array([2917185654, 2419978657, 3848953154], dtype=uint32)
+    >>> mask(row, plus=[], minus=[bytes(32)])
+    >>> row
+    array([0, 1, 2], dtype=uint32)
+    """
+    little = values.dtype.newbyteorder("<")
+    buffer = bytearray(values.itemsize * min(BLOCK, values.size))
+    added = [_keystream(key) for key in plus]
+    subtracted = [_keystream(key) for key in minus]
+    for columns in spans(values.size, BLOCK):
+        block = values[columns]
+        room = memoryview(buffer)[: block.nbytes]
+        words = np.frombuffer(room, little)  # [columns]
+        for streams, change in ((added, np.add), (subtracted, np.subtract)):
+            for stream in streams:
+                stream.update_into(_ZEROS[: block.nbytes], room)
+                change(block, words, out=block)
+
+
+def _keystream(key: bytes) -> CipherContext:
+    return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+
+def zeros(size: int, width: int) -> Ring:
+    """Return as many zeros of a ring, ``[size]``."""
+    return np.zeros(size, WIDTHS[width])
+
+
+def unsigned(points: Ints, width: int) -> Ring:
+    """Return whole numbers in a ring, ``[P]``, as two's complement; a copy.
+
+    Examples
+    --------
+    >>> unsigned(np.array([1, -1]), 32)
+    array([         1, 4294967295], dtype=uint32)
+    """
+    return points.astype(WIDTHS[width])
+
+
+def signed(values: Ring) -> Ints:
+    """Return the whole numbers that numbers of a ring stand for, ``[P]``: the inverse of :func:`unsigned`.
+
+    Examples
+    --------
+    >>> signed(np.array([1, 4294967295], np.uint32))
+    array([ 1, -1])
+    """
+    return values.view(f"i{values.itemsize}").astype(np.int64)

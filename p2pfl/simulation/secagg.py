@@ -1,0 +1,234 @@
+"""All peers at once, each given the sum of its neighbours' rows and none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from p2pfl.errors import PrivacyError
+from p2pfl.experiment import Plan
+from p2pfl.experiment.sums import least, ring_width
+from p2pfl.identity import Source
+from p2pfl.neighbourhood import Heard, Released
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.ring import portion, portions
+from p2pfl.privacy.secagg import Slot, Sum
+from p2pfl.privacy.secagg_net import exchanged, senders
+from p2pfl.privacy.stream import LIMIT, Floats, Ints
+from p2pfl.rows import distances
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
+from p2pfl.topology import Weights
+
+
+def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Callable[[int], SummedNeighbourhood]:
+    """Return what makes the neighbourhood of each round of an experiment with ``privacy.mode = "secagg"``.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved.
+    faults, masking
+        As in :class:`SummedNeighbourhood`.
+    """
+    settings, experiment = plan.protection.settings, plan.experiment
+    width = ring_width(
+        experiment,
+        plan.weights,
+        start=float(plan.learner.start(plan.topology.peers[:1]).abs().max()),
+        clip=settings.clip,
+        noise=settings.noise,
+        rounds=experiment.rounds,
+        masses=_masses(plan),
+    )
+
+    def neighbourhood(round: int) -> SummedNeighbourhood:
+        return SummedNeighbourhood(
+            plan.weights,
+            round=round,
+            seed=experiment.seed,
+            faults=faults,
+            bits=settings.bits,
+            width=width,
+            colluders=experiment.privacy.colluders,
+            masking=masking,
+        )
+
+    return neighbourhood
+
+
+@dataclass(frozen=True)
+class Masking:
+    """What it takes to draw every mask of a simulated sum.
+
+    Attributes
+    ----------
+    secrets
+        Of every two peers that somebody hears both (:func:`p2pfl.privacy.secagg_net.partners`).
+    source
+        Of the keys that each peer has for itself.
+    """
+
+    secrets: Mapping[Edge, bytes] = field(repr=False)
+    source: Source
+
+
+class SummedNeighbourhood(StackedNeighbourhood):
+    r"""One round of all peers, who learn sums: :math:`\sum_j \mathrm{rint}(W_{rj} x_j 2^f)`, own share included.
+
+    The integers are those that :mod:`p2pfl.privacy.secagg` gives, where masks cancel; so none are drawn
+    unless that is asked for. A receiver that too few reach keeps its row.
+
+    Parameters
+    ----------
+    weights, round, seed, faults
+        As in :class:`StackedNeighbourhood`.
+    bits
+        Fraction bits of the grid.
+    width
+        Bits of the ring.
+    colluders
+        How many peers may put their sums together, which says how few are too few.
+    masking
+        Draws all masks and sends all messages, one receiver after the other.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[Weights],
+        *,
+        round: int,
+        seed: int,
+        faults: Faults | None = None,
+        bits: int = 20,
+        width: int = 64,
+        colluders: int = 1,
+        masking: Masking | None = None,
+    ) -> None:
+        super().__init__(weights, round=round, seed=seed, faults=faults)
+        self.bits = bits
+        self.width = width
+        self.colluders = colluders
+        self.masking = masking
+
+    async def mix(self, released: Released) -> Released:
+        """Every row becomes the sum of the weighted rows it is given.
+
+        Raises
+        ------
+        PrivacyError
+            A number leaves the range in which sums are exact.
+        """
+        phase = self.weights[(self.round + self.step) % len(self.weights)]
+        heard = self.faults.hears(phase.matrix, seed=self.seed, round=self.round, step=self.step)
+        matrix, values = _enough(heard, least(phase, colluders=self.colluders)), released.values
+        rows = _points(released, self.bits)  # [N, P]
+        self._check(matrix, rows, senders(phase))
+        sums = portions(matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [N, P]
+        self._count(phase, matrix, size=values.shape[-1])
+        masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
+        grid = torch.from_numpy(sums).to(values.device)
+        mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
+        self.distance = distances(mixed.values, values).squeeze(-1)  # [N]
+        return mixed
+
+    async def hear(self, released: Released) -> Heard:
+        """Public numbers, one a peer, as they are.
+
+        Raises
+        ------
+        PrivacyError
+            Rows are asked for.
+        """
+        if released.rows.shape[-1] > 1 or released.grid is not None or released.masses is not None:
+            raise PrivacyError(
+                'expected only sums of rows to be asked for with privacy.mode = "secagg", got the rows themselves; '
+                "use an algorithm that mixes, or another mode."
+            )
+        return await super().hear(released)
+
+    def _check(self, matrix: scipy.sparse.csr_array, rows: Floats, terms: Ints) -> None:
+        """Refuse rows of which a term or a sum could leave the ring."""
+        largest = np.maximum(rows.max(axis=-1, initial=0), -rows.min(axis=-1, initial=0))  # [N]
+        listener = np.repeat(np.arange(len(terms)), np.diff(matrix.indptr))  # [E]
+        limits = np.minimum(LIMIT, 2.0 ** (self.width - 1) / np.maximum(terms, 1))  # [N]
+        fits = np.rint(matrix.data * largest[matrix.indices]) < limits[listener]  # [E]
+        if not (fits.all() and (largest < LIMIT).all()):
+            raise PrivacyError(
+                f"expected every term of a sum to fit into a ring of {self.width} bits, where sums of "
+                f"{int(terms.max())} are exact, got rows of up to {largest.max():.3g} grid points; clip, lower the "
+                "learning rate or use fewer bits."
+            )
+
+    def _count(self, phase: Weights, matrix: scipy.sparse.csr_array, *, size: int) -> None:
+        """What the exchange costs: a row for each receiver."""
+        self.step += 1
+        whole = phase.matrix
+        listener = np.repeat(np.arange(len(self.peers)), np.diff(whole.indptr))  # [E]
+        receivers = np.bincount(whole.indices[listener != whole.indices], minlength=len(self.peers))  # [N]
+        self.bytes_out += torch.from_numpy(receivers * (size * self.width // 8))
+        self.heard += torch.from_numpy(senders(Weights(self.peers, matrix)))
+
+    def _masked(self, phase: Weights, matrix: scipy.sparse.csr_array, rows: Floats) -> Ints:
+        """The same through all messages, ``[N, P]``."""
+        assert self.masking is not None  # noqa: S101 (asked by the caller)
+        sums = np.empty(rows.shape, np.int64)  # [N, P]
+        for row, receiver in enumerate(self.peers):
+            own, terms = _row(matrix, row)
+            sums[row] = portion(rows[row], weight=own)
+            if not terms:
+                continue
+            known = Sum(
+                Slot(receiver, self.round, self.step),
+                tuple(self.peers[each] for each in _row(phase.matrix, row)[1]),
+                size=rows.shape[-1],
+                width=self.width,
+                colluders=self.colluders,
+            )
+            points = {self.peers[each]: portion(rows[each], weight=weight) for each, weight in terms.items()}
+            here, total = exchanged(known, points, secrets=self.masking.secrets, source=self.masking.source)
+            assert total is not None and len(here) == len(terms)  # noqa: S101, PT018 (they are enough)
+            sums[row] += total
+        return sums
+
+
+def _enough(heard: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_array:
+    """The weights of those who are given a sum; who hears fewer keeps its own row."""
+    count = heard.shape[0]
+    listener = np.repeat(np.arange(count), np.diff(heard.indptr))  # [E]
+    others = np.bincount(listener[listener != heard.indices], minlength=count)  # [N]
+    alone = np.flatnonzero((others < fewest) & (others > 0))
+    if not len(alone):
+        return heard
+    keeps = np.ones(count)
+    keeps[alone] = 0.0
+    matrix = scipy.sparse.csr_array(scipy.sparse.diags_array(keeps) @ heard + scipy.sparse.diags_array(1.0 - keeps))
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix
+
+
+def _points(released: Released, bits: int) -> Floats:
+    """Rows in steps of the grid, ``[N, P]``: whole numbers where they were hidden or mixed before."""
+    rows = released.rows.detach().cpu().to(torch.float64).numpy()
+    return rows if released.grid == bits else rows * 2.0**bits
+
+
+def _masses(plan: Plan) -> tuple[float, float]:
+    """The smallest and the largest that peers of an experiment count by."""
+    average = getattr(plan.algorithm, "average", None)
+    if average is None or not average.weighted:
+        return 1.0, 1.0
+    samples = plan.learner.samples(plan.topology.peers).double()
+    shares = samples / (average.mean_samples or samples.max())
+    return float(shares.min()), float(shares.max())
+
+
+def _row(matrix: scipy.sparse.csr_array, receiver: int) -> tuple[float, dict[int, float]]:
+    """The own weight of a receiver, and those of the others that it hears."""
+    span = slice(matrix.indptr[receiver], matrix.indptr[receiver + 1])
+    given = dict(zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True))
+    return given.pop(receiver, 0.0), given

@@ -1,0 +1,170 @@
+r"""Base-(k+1) graphs: exact averages after a few exchanges, for any number of peers.
+
+Peers are written in base k + 1, :math:`n = \sum_l a_l (k+1)^{p_l}`, and split accordingly. Parts whose
+size has no prime factor above k + 1 average exactly in cliques, digit by digit; larger parts then pass the
+smaller ones their mean, and average once more inside.
+
+References
+----------
+Takezawa, Sato, Bao, Niwa and Yamada, Beyond exponential graph: communication-efficient topologies for
+decentralized learning via finite-time convergence, NeurIPS 2023, algorithms 1 to 3.
+"""
+
+from collections.abc import Sequence
+
+from p2pfl.topology.builders import at_least_one, numbered
+from p2pfl.topology.graph import Schedule
+
+Exchange = dict[tuple[int, int], float]
+"""Weights of the edges of one exchange."""
+
+
+def base(n: int, *, degree: int = 1) -> Schedule:
+    """Build the Base-(k+1) graph for k = ``degree``: nobody ever has more neighbours at a time.
+
+    The weights come with the edges and the product of a period's is the exact average. With
+    ``n = (degree + 1) ** p`` it takes p exchanges, in general about twice as many at most.
+
+    Parameters
+    ----------
+    n
+        How many peers.
+    degree
+        k, the most neighbours a peer has in an exchange.
+
+    Raises
+    ------
+    TopologyError
+        ``n`` or ``degree`` below 1.
+
+    Examples
+    --------
+    >>> [base(n, degree=1).period for n in (4, 5, 6, 7, 8)]
+    [2, 5, 4, 5, 3]
+    """
+    at_least_one(n)
+    at_least_one(degree, "neighbours (topology.degree)")
+    peers = range(n)
+    exchanges = _base(peers, degree)
+    return Schedule(tuple(numbered(n, each, weights=each.values()) for each in exchanges or [{}]))
+
+
+def _base(peers: Sequence[int], degree: int) -> list[Exchange]:
+    """Algorithm 3: what is smooth of the number is averaged last, across equal parts; or 2 if that is shorter."""
+    simple = _simple(peers, degree)
+    across = _smooth_part(len(peers), degree + 1)
+    size = len(peers) // across
+    parts = [peers[i * size : (i + 1) * size] for i in range(across)]
+    inside = _together([_simple(part, degree) for part in parts])
+    last = _together([_cliques([part[i] for part in parts], degree) for i in range(size)])
+    return min(simple, [*inside, *last], key=len)
+
+
+def _simple(peers: Sequence[int], degree: int) -> list[Exchange]:
+    """Algorithm 2, the simple graph."""
+    n = len(peers)
+    if _smooth_part(n, degree + 1) == n:
+        return _cliques(peers, degree)
+    parts: list[list[Sequence[int]]] = []  # V_l as its a_l equal pieces
+    start = 0
+    for digit, size in _digits(n, degree + 1):
+        parts.append([peers[start + i * size : start + (i + 1) * size] for i in range(digit)])
+        start += digit * size
+    whole = [_cliques([peer for piece in part for peer in piece], degree) for part in parts]
+    pieces = [_together([_cliques(piece, degree) for piece in part]) for part in parts]
+    exchanges = [_union([_latest(each, m) for each in whole]) for m in range(len(whole[0]))]
+    done = [0] * len(parts)  # exchanges inside the pieces of each part
+    while done[0] < len(pieces[0]):
+        giving = len(exchanges) - len(whole[0])  # the part whose mean goes to all smaller ones
+        exchange = _passed(parts, giving, degree) if giving < len(parts) - 1 else {}
+        for part in range(min(giving, len(parts))):
+            exchange |= _latest(pieces[part], done[part])
+            done[part] += 1
+        if giving == len(parts) - 1:  # the smallest has nobody to give to and averages at once
+            exchange |= _latest(pieces[giving], done[giving])
+            done[giving] += 1
+        exchanges.append(exchange)
+    return exchanges
+
+
+def _passed(parts: list[list[Sequence[int]]], giving: int, degree: int) -> Exchange:
+    """Each peer of the smaller parts trades with one of every piece of the part that gives.
+
+    Those of the giving part that are left over already agree; they mix all the same, for between exchanges
+    peers may have learned.
+    """
+    takers = [peer for part in parts[giving + 1 :] for piece in part for peer in piece]
+    size = sum(map(len, parts[giving]))
+    weight = size / (len(parts[giving]) * (size + len(takers)))
+    exchange = {_edge(taker, piece[i]): weight for i, taker in enumerate(reversed(takers)) for piece in parts[giving]}
+    left = [peer for piece in parts[giving] for peer in piece[len(takers) :]]
+    for start in range(0, len(left), degree + 1):
+        exchange |= _clique(left[start : start + degree + 1])
+    return exchange
+
+
+def _cliques(peers: Sequence[int], degree: int) -> list[Exchange]:
+    """Algorithm 1, the hyper-hypercube: a clique of each peer for every digit of its number, in mixed base."""
+    exchanges, stride = [], 1
+    for size in _factors(len(peers), degree + 1):
+        starts = [i for i in range(len(peers)) if i // stride % size == 0]
+        cliques = [_clique([peers[start + digit * stride] for digit in range(size)]) for start in starts]
+        exchanges.append(_union(cliques))
+        stride *= size
+    return exchanges
+
+
+def _clique(peers: Sequence[int]) -> Exchange:
+    return {_edge(a, b): 1 / len(peers) for i, a in enumerate(peers) for b in peers[:i]}
+
+
+def _edge(a: int, b: int) -> tuple[int, int]:
+    return min(a, b), max(a, b)
+
+
+def _together(schedules: list[list[Exchange]]) -> list[Exchange]:
+    """Schedules of equal length over different peers, side by side."""
+    return [_union(list(each)) for each in zip(*schedules, strict=True)]
+
+
+def _union(exchanges: list[Exchange]) -> Exchange:
+    return {edge: weight for each in exchanges for edge, weight in each.items()}
+
+
+def _latest(exchanges: list[Exchange], number: int) -> Exchange:
+    """The exchange of that number, or the last one over and over; nothing for those who are alone."""
+    return exchanges[min(number, len(exchanges) - 1)] if exchanges else {}
+
+
+def _digits(n: int, radix: int) -> list[tuple[int, int]]:
+    """Digits of ``n`` that are not zero and the powers they stand for, the highest first."""
+    digits, power = [], 1
+    while n:
+        n, digit = divmod(n, radix)
+        if digit:
+            digits.append((digit, power))
+        power *= radix
+    return digits[::-1]
+
+
+def _smooth_part(n: int, most: int) -> int:
+    """The largest divisor of ``n`` with no prime factor above ``most``."""
+    smooth = 1
+    for factor in range(2, most + 1):
+        while n % factor == 0:
+            n //= factor
+            smooth *= factor
+    return smooth
+
+
+def _factors(n: int, most: int) -> list[int]:
+    """As few factors of ``n`` as there are with none above ``most``, which must exist; the largest come last."""
+    fewest: dict[int, list[int]] = {1: []}
+
+    def of(m: int) -> list[int]:
+        if m not in fewest:
+            found = [[*of(m // size), size] for size in range(2, min(m, most) + 1) if m % size == 0]
+            fewest[m] = min(found, key=len)
+        return fewest[m]
+
+    return sorted(of(n))

@@ -1,0 +1,85 @@
+"""Every kind of topology by its name."""
+
+import inspect
+import math
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from p2pfl.errors import TopologyError
+from p2pfl.topology import builders, schedules
+from p2pfl.topology.builders import at_least_one, bits
+from p2pfl.topology.finite_time import base
+from p2pfl.topology.graph import Schedule, Topology
+
+BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
+    builder.__name__: builder
+    for builder in (
+        *(builders.ring, builders.path, builders.star, builders.complete, builders.grid, builders.torus),
+        *(builders.hypercube, builders.tree, builders.small_world, builders.random_regular, builders.circulant),
+        *(builders.random_k_out, builders.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
+        *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.hierarchical),
+        *(schedules.double_binary_tree,),
+    )
+}
+"""Every kind an experiment file may name."""
+
+
+def build(
+    kind: str,
+    *,
+    peers: int,
+    seed: int,
+    degree: int = 4,
+    rewire: float = 0.1,
+    probability: float = 0.3,
+    rows: int | None = None,
+    branching: int = 2,
+    clusters: int = 4,
+    inside: str = "complete",
+    every: int = 4,
+    period: int = 64,
+) -> Topology | Schedule:
+    """Build any kind from a number of peers; each builder takes what it knows of the rest.
+
+    Parameters
+    ----------
+    kind
+        A key of :data:`BUILDERS`.
+    peers
+        How many; a power of two for a hypercube.
+    rows
+        Of a grid or torus; by default it is made as square as the number of peers allows.
+
+    Raises
+    ------
+    TopologyError
+        An unknown kind (the nearest is named), or numbers of which no such graph exists.
+
+    Examples
+    --------
+    >>> build("torus", peers=12, seed=0) == builders.torus(3, 4)
+    True
+    """
+    if kind not in BUILDERS:
+        near = get_close_matches(kind.lower(), BUILDERS, n=1, cutoff=0.0)[0]
+        raise TopologyError(f'expected a kind of topology ({", ".join(BUILDERS)}), got "{kind}"; try "{near}"')
+    at_least_one(peers)
+    if kind in {"grid", "torus"}:
+        rows = _most_square(peers) if rows is None else rows
+        if rows < 1 or peers % rows:
+            raise TopologyError(f"expected rows of equal length, got {peers} peers in {rows} rows; change one of them")
+        return BUILDERS[kind](rows, peers // rows)
+    if kind == "hypercube":
+        if peers != 2 ** bits(peers):
+            nearest = 2 ** round(math.log2(peers))
+            raise TopologyError(f"expected a power of two of peers in a hypercube, got {peers}; try {nearest}")
+        return builders.hypercube(bits(peers))
+    options: dict[str, Any] = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
+    options |= {"branching": branching, "clusters": clusters, "inside": inside, "every": every, "period": period}
+    known = inspect.signature(BUILDERS[kind]).parameters
+    return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
+
+
+def _most_square(n: int) -> int:
+    return max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import torch
+from convex import OPTIMUM, A, B, quadratics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stacks import SEED, classifier, play, wine
+
+from p2pfl import topology
+from p2pfl.algorithms import D2, Averaging, ExactDiffusion, FedAvg, Gossip
+from p2pfl.errors import TopologyError
+from p2pfl.experiment import plan, read
+from p2pfl.simulation import Faults
+
+RATE = 0.05
+PATH = topology.path(4)
+W = topology.metropolis(PATH).matrix.toarray()
+
+
+def gradient(x):
+    return A * x + B
+
+
+def test_d2_is_the_recursion_of_the_paper():
+    before, x = np.zeros(4), W @ (0 - RATE * gradient(np.zeros(4)))
+    for state in play(D2(), quadratics(), PATH, rounds=30)[1:]:
+        assert state.rows.squeeze(-1).numpy() == pytest.approx(x, abs=1e-12)
+        before, x = x, W @ (2 * x - before - RATE * gradient(x) + RATE * gradient(before))
+
+
+def test_exact_diffusion_adapts_corrects_and_combines_as_the_paper_does():
+    x, psi = [0.0] * 4, [0.0] * 4
+    lazy = (np.eye(4) + W) / 2
+    for state in play(ExactDiffusion(), quadratics(), PATH, rounds=30)[1:]:
+        adapted = [x[k] - RATE * (A[k] * x[k] + B[k]) for k in range(4)]
+        phi = [adapted[k] + x[k] - psi[k] for k in range(4)]
+        x, psi = [sum(lazy[k, l] * phi[l] for l in range(4)) for k in range(4)], adapted
+        assert state.rows.squeeze(-1).numpy() == pytest.approx(x, abs=1e-12)
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(absence=0.3)], ids=["everybody", "some absent"])
+@pytest.mark.parametrize("algorithm", [D2(), ExactDiffusion(), ExactDiffusion(Gossip(3))], ids=["D2", "ED", "ED, 3"])
+def test_they_end_at_the_optimum_to_ten_digits(algorithm, faults):
+    ends = play(algorithm, quadratics(), PATH, rounds=700, faults=faults)[-1].rows
+    assert (ends - OPTIMUM).abs().max() < 1e-10
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from([D2(), ExactDiffusion(Gossip(2))]), st.integers(1, 4), st.sampled_from([0.0, 0.4]))
+def test_what_combining_did_sums_to_zero(algorithm, steps, absence):
+    for state in play(algorithm, quadratics(steps=steps), PATH, rounds=6, faults=Faults(absence=absence))[1:]:
+        assert abs(float(state.extra["shift"].sum())) < 1e-12
+
+
+def test_the_first_round_of_d2_is_fedavg_in_which_all_count_alike():
+    learner, _ = classifier(wine(PATH.peers), batch=8)
+    averaged = play(FedAvg(Averaging(PATH.peers, SEED, Gossip(), weighted=False)), learner, PATH, rounds=1)[-1].rows
+    assert torch.equal(play(D2(), learner, PATH, rounds=1)[-1].rows, averaged)
+
+
+def test_weights_with_which_d2_would_swing_for_ever_are_refused():
+    table = {"topology": {"peers": 8}, "data": {"name": "wine"}, "learning": {"algorithm": "d2"}}
+    with pytest.raises(TopologyError, match=r"above -1/3 for d2, got -0.3333: take exact_diffusion, or gossip.steps"):
+        plan(read(table))
+    for changes in ["gossip.steps=2"], ["topology.peers=7"], ["learning.algorithm=exact_diffusion"]:
+        plan(read(table, changes=changes))

@@ -1,0 +1,192 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
+from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
+from p2pfl.errors import DecodeError, InputError
+from p2pfl.rows import draw
+
+CODECS = {
+    "float16": Half("float16"),
+    "bfloat16": Half("bfloat16"),
+    "top 10 %": TopK(0.1),
+    "all": TopK(1.0),
+    "random 10 %": RandomK(0.1, seed=3),
+    "QSGD, 4 bits": QSGD(7, seed=3),
+    "QSGD, 10 bits": QSGD(256, seed=3),
+    "8 bits": Quantise(8),
+    "4 bits": Quantise(4),
+    "2 bits": Quantise(2),
+}
+EACH = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+PEERS = ("ada", "bob", "cyd")
+
+
+def rows(length, *, seed=0, dtype=torch.float32, count=3):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((count, length))).to(dtype)
+
+
+def at(*, peers=PEERS, round=2, step=1):
+    return At(peers, round, step)
+
+
+@EACH
+@given(st.integers(1, 3000), st.sampled_from([torch.float32, torch.float64]), st.integers(0, 100))
+@settings(max_examples=20, deadline=None)
+def test_what_is_read_from_the_bytes_is_what_the_sender_takes_it_for(codec, length, dtype, seed):
+    left, short = coded(codec, rows(length, seed=seed, dtype=dtype), at=at())
+    assert left.dtype == dtype
+    for index, peer in enumerate(PEERS):
+        data = short.data(index)
+        assert data.numel() == short.size
+        other = coded(codec, rows(length, seed=seed + 1, dtype=dtype, count=1), at=at(peers=("eve",)))[1]
+        assert torch.equal(other.read(data, sender=peer), left[index])  # the receiver has a row of its own
+
+
+@EACH
+def test_each_row_is_coded_by_itself(codec):
+    stack = rows(2000)
+    left = coded(codec, stack, at=at())[0]
+    for index, peer in enumerate(PEERS):
+        assert torch.equal(coded(codec, stack[index : index + 1], at=at(peers=(peer,)))[0][0], left[index])
+
+
+@EACH
+def test_a_row_of_zeros_stays_one(codec):
+    assert torch.equal(coded(codec, torch.zeros(3, 50), at=at())[0], torch.zeros(3, 50))
+
+
+@EACH
+@given(st.integers(0, 10**6))
+@settings(max_examples=20, deadline=None)
+def test_what_is_lost_is_no_more_than_the_row(codec, seed):
+    stack = rows(2000, seed=seed)
+    left = coded(codec, stack, at=at())[0]
+    assert bool(((left - stack).norm(dim=-1) <= stack.norm(dim=-1)).all())
+
+
+@EACH
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_hostile_bytes_give_finite_numbers_or_a_decode_error(codec, data):
+    short = coded(codec, rows(20, count=1), at=at(peers=("ada",)))[1]
+    hostile = data.draw(st.binary(min_size=short.size, max_size=short.size) | st.binary(max_size=100))
+    try:
+        row = short.read(torch.tensor(list(hostile), dtype=torch.uint8), sender="bob")
+    except DecodeError:
+        return
+    assert row.shape == (20,)
+    assert bool(row.isfinite().all())
+
+
+def test_bytes_of_another_type_are_refused():
+    short = coded(Quantise(8), rows(20, count=1), at=at(peers=("ada",)))[1]
+    with pytest.raises(DecodeError, match="got 24 numbers"):
+        short.read(torch.zeros(24, dtype=torch.int8), sender="bob")
+
+
+def test_places_that_repeat_or_lie_outside_are_refused():
+    short = coded(TopK(0.1), rows(20, count=1), at=at(peers=("ada",)))[1]
+    data = short.data(0)
+    for places in ([3, 3], [4, 3], [3, 20]):
+        data[:2] = packed(torch.tensor([places]), bits=5)[0]
+        with pytest.raises(DecodeError, match="rising places below 20"):
+            short.read(data, sender="ada")
+
+
+def test_top_k_keeps_the_largest_as_a_loop_finds_them():
+    stack = rows(100)
+    expected = torch.zeros_like(stack)
+    for index, row in enumerate(stack):
+        for place in sorted(range(100), key=lambda place: -abs(float(row[place])))[:10]:
+            expected[index, place] = row[place]
+    assert torch.equal(coded(TopK(0.1), stack, at=at())[0], expected)
+
+
+def test_random_k_keeps_other_places_for_every_peer_round_and_step():
+    ones = torch.ones(1, 1000)
+    keys = [at(peers=("ada",)), at(peers=("bob",)), at(peers=("ada",), round=3), at(peers=("ada",), step=2)]
+    found = [coded(RandomK(0.1, seed=1), ones, at=key)[0] for key in keys]
+    assert all(float(row.sum()) == 100 for row in found)
+    assert len({tuple(row[0].tolist()) for row in found}) == 4
+
+
+def test_qsgd_is_the_formula_of_the_paper():
+    stack, s, length = rows(300, dtype=torch.float64), 16, 300
+    left = coded(QSGD(s, seed=5), stack, at=at())[0]
+    tau = 1 + min(length / s**2, math.sqrt(length) / s)
+    for index, peer in enumerate(PEERS):
+        xi = draw(5, "qsgd 1", peer, 2).random(length)
+        norm = math.sqrt(sum(float(x) ** 2 for x in stack[index]))
+        for place, x in enumerate(stack[index].tolist()):
+            expected = math.copysign(norm / (s * tau) * math.floor(s * abs(x) / norm + xi[place]), x)
+            assert float(left[index, place]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_qsgd_is_right_on_average_up_to_its_shrinking():
+    row = rows(50, count=1, dtype=torch.float64)
+    codec = QSGD(4, seed=0)
+    mean = torch.stack([coded(codec, row, at=At(("ada",), round, 0))[0] for round in range(4000)]).mean(0)
+    tau = 1 + min(50 / 16, math.sqrt(50) / 4)
+    assert torch.allclose(mean * tau, row, atol=0.15)  # four deviations of the mean
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_quantised_numbers_lie_within_half_a_level(bits):
+    stack = rows(5000)
+    left = coded(Quantise(bits), stack, at=at())[0]
+    for start in range(0, 5000, 1024):
+        block = slice(start, start + 1024)
+        level = stack[:, block].abs().amax(-1, keepdim=True) / (2 ** (bits - 1) - 1)
+        assert bool(((left - stack)[:, block].abs() <= level * 0.5001).all())
+
+
+@pytest.mark.parametrize(
+    ("codec", "size"),
+    [
+        (Half("float16"), 2000),
+        (TopK(0.1), 100 * 4 + 125),  # places of ten bits
+        (RandomK(0.1), 400),
+        (QSGD(7), 504),
+        (QSGD(127), 1004),
+        (Quantise(8), 1004),
+        (Quantise(4), 504),
+    ],
+    ids=str,
+)
+def test_a_row_of_a_thousand_numbers_has_so_many_bytes(codec, size):
+    assert coded(codec, rows(1000), at=at())[1].size == size
+
+
+@given(st.integers(1, 16), st.integers(1, 50), st.data())
+@settings(max_examples=100, deadline=None)
+def test_numbers_come_out_of_their_bits_as_they_went_in(bits, count, data):
+    codes = torch.tensor([data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=count, max_size=count))])
+    tight = packed(codes, bits=bits)
+    assert tight.shape == (1, bytes_for(count, bits=bits))
+    assert torch.equal(unpacked(tight, bits=bits, count=count), codes)
+
+
+@given(st.integers(0, 2**20))
+def test_bits_suffice(largest):
+    assert largest < 2 ** bits_for(largest)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Half("float8"), 'expected "float16" or "bfloat16", got "float8"'),
+        (lambda: Quantise(16), "expected 2 to 8 bits a number, got 16"),
+        (lambda: QSGD(0), "expected 1 to 32767 levels, got 0"),
+        (lambda: TopK(0.0), "expected a share above 0"),
+        (lambda: RandomK(1.5), "expected a share above 0"),
+    ],
+)
+def test_a_codec_that_cannot_be_is_refused_in_one_sentence(make, sentence):
+    with pytest.raises(InputError, match=sentence):
+        make()

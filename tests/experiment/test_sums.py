@@ -1,0 +1,219 @@
+import math
+
+import numpy as np
+import pytest
+
+from p2pfl.audit import audit
+from p2pfl.cli import privacy
+from p2pfl.errors import ExperimentError, InputError
+from p2pfl.experiment import plan, read, sums
+from p2pfl.experiment.sums import least, ring_width
+from p2pfl.privacy import divergence
+from p2pfl.topology import metropolis, random_regular
+
+TABLE = {
+    "rounds": 4,
+    "seed": 5,
+    "topology": {"kind": "random_regular", "peers": 10, "degree": 4},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "gossip": {"steps": 1},
+    "privacy": {"mode": "secagg", "noise": 0.5, "clip": 1.0},
+}
+COMPLETE = "topology.kind=complete"
+
+
+def resolved(*changes):
+    return plan(read(TABLE, changes=changes))
+
+
+# Exact
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_noise_for_an_epsilon_keeps_it_exactly_over_all_rounds(adjacency):
+    found = resolved("privacy.noise=0", "privacy.epsilon=8", f"privacy.adjacency={adjacency}").protection
+    assert 8 * (1 - 1e-6) < found.spent({found.cost: 4}) <= 8 * (1 + 1e-9)
+    assert found.affordable == 4
+
+
+@pytest.mark.parametrize("colluders", [1, 3])
+def test_on_the_complete_graph_noise_is_the_curators_of_all_honest_peers(colluders):
+    found = resolved(COMPLETE, "privacy.noise=0", "privacy.epsilon=8", f"privacy.colluders={colluders}").protection
+    alone = divergence.mu(8.0, delta=1e-5) / math.sqrt(4)
+    change = 1.0 + 2**-20 * math.sqrt(found.size) / 2
+    assert found.settings.noise == pytest.approx(change / alone / math.sqrt(10 - colluders))
+
+
+def test_given_noise_makes_epsilon_a_budget_for_fewer_rounds():
+    found = resolved("privacy.epsilon=8").protection
+    assert 0 < found.affordable < 4
+    assert found.spent({found.cost: found.affordable}) <= 8 < found.spent({found.cost: found.affordable + 1})
+
+
+def test_observers_are_the_broker_each_receiver_colluders_and_everyone_else():
+    found = resolved("topology.kind=hypercube", "topology.peers=16", "privacy.colluders=2").protection.observers()
+    assert [given.observer for given in found] == [
+        "broker",
+        "broker and one neighbour",
+        "broker and 2 colluders",
+        "broker and everyone else",
+    ]
+    mus = [given.mu for given in found]
+    assert mus == sorted(mus)
+    assert mus[0] == 0
+    assert mus[-1] == found[0].local
+
+
+def test_without_noise_nothing_is_claimed():
+    found = resolved("privacy.noise=0").protection
+    assert not found.claimed
+    assert found.observers()[1].mu == math.inf
+
+
+def test_the_command_says_what_sums_promise():
+    found = privacy.facts(resolved("privacy.noise=0", "privacy.epsilon=8"))
+    names, promised = ([each[key] for each in found["observers"]] for key in ("observer", "promised"))
+    assert names == ["broker", "broker and any one neighbour", "everyone else"]
+    assert promised == [False, True, False]
+    assert found["observers"][0]["epsilon"] == 0
+    assert found["observers"][1]["epsilon"] == pytest.approx(8.0)
+    assert "sums" in privacy.described(found)
+    assert "exact sum of its neighbours' rows and none of them" in found["statement"]
+
+
+# Oracle: what is recorded from the algorithms
+
+
+def test_what_a_receiver_sees_of_dpsgd_is_written_from_its_definition():
+    found = resolved("learning.algorithm=dpsgd", "gossip.steps=2", COMPLETE, "rounds=2")
+    W = found.weights[0].matrix.toarray()
+    seen = found.protection.sums.seen
+    assert seen.shape == (4, 10, 2, 10)
+    for exchange, (first, second) in enumerate([(W, 0 * W), (W @ W, 0 * W), (W @ W @ W, W), (W @ W @ W @ W, W @ W)]):
+        np.testing.assert_allclose(seen[exchange, :, 0], first, atol=1e-14)
+        np.testing.assert_allclose(seen[exchange, :, 1], second, atol=1e-14)
+
+
+def test_masses_of_fedavg_weigh_what_is_released_again():
+    found = resolved("rounds=2", "data.split=dirichlet")
+    W = found.weights[0].matrix.toarray()
+    samples = found.learner.samples(found.topology.peers).double().numpy()
+    masses = samples / samples.mean()
+    again = W @ np.diag(masses / (W @ masses)) @ W
+    np.testing.assert_allclose(found.protection.sums.seen[1, :, 0], again, atol=1e-14)
+    np.testing.assert_allclose(found.protection.sums.seen[1, :, 1], W, atol=1e-14)
+
+
+def test_accelerated_exchanges_show_the_same_of_one_round_as_plain_ones():
+    plain, fast = (
+        resolved("rounds=1", "gossip.steps=3", f"gossip.acceleration={kind}").protection.sums
+        for kind in ("none", "chebyshev")
+    )
+    assert not np.allclose(plain.seen[2], fast.seen[2])
+    np.testing.assert_allclose(plain.leaks({"peer0"}), fast.leaks({"peer0"}), rtol=1e-6)
+
+
+# Invariant
+
+
+def test_more_exchanges_a_round_cost_more_noise():
+    noises = [
+        resolved("privacy.noise=0", "privacy.epsilon=8", f"gossip.steps={steps}").protection.settings.noise
+        for steps in (1, 2, 3)
+    ]
+    assert noises == sorted(noises)
+    assert noises[0] < noises[2]
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["topology.kind=ring"], r"at least 3 others with \"secagg\", .* got 2 for peer0"),
+        (["topology.kind=star"], "at least 3 others .* got 1 for peer1"),
+        (["privacy.colluders=3"], "at least 5 others .* of whom 2 may collude with it, .* got 4"),
+        (
+            ["gossip.steps=9"],
+            "peer0 alone can tell the row of .* from the sums of the 9 exchanges .* fewer gossip.steps",
+        ),
+        (["gossip.steps=9", "gossip.acceleration=chebyshev"], "alone can tell the row"),
+        (["learning.stop=0.1"], "learning.stop: expected none, for it tells others how far each row moved"),
+        (["learning.fraction=0.5"], "learning.fraction: expected 1"),
+        (["privacy.participation=0.5"], "privacy.participation: expected 1"),
+        (["privacy.colluders=0"], "privacy.colluders: expected 1 or more"),
+        (["privacy.clip=inf", "privacy.epsilon=1"], "privacy.clip"),
+    ],
+)
+def test_what_sums_cannot_hide_is_refused_with_its_reason(changes, why):
+    with pytest.raises(ExperimentError, match=why):
+        resolved(*changes)
+
+
+def test_two_receivers_whose_neighbourhoods_differ_by_one_peer_are_refused_where_they_may_collude():
+    near = ["topology.kind=small_world", "topology.peers=16", "topology.degree=6", "learning.algorithm=dpsgd", "seed=0"]
+    alone = resolved(*near)
+    assert alone.protection.cost.mu < alone.protection.local.mu
+    hears = [{*alone.topology.neighbours(peer)} - {"peer02", "peer03"} for peer in ("peer02", "peer03")]
+    assert hears[0] ^ hears[1] == {"peer15"}
+    with pytest.raises(ExperimentError, match=r"peer02, peer03 together .* row of peer15 .* fewer privacy.colluders"):
+        resolved(*near, "privacy.colluders=2")
+
+
+def test_keys_of_other_masks_are_said_to_change_nothing():
+    with pytest.raises(InputError, match="masks are uniform"):
+        resolved("privacy.mask=2")
+
+
+def test_live_peers_refuse_it_and_so_does_the_audit():
+    with pytest.raises(ExperimentError, match="live peers"):
+        plan(read(TABLE), only=["peer0"])
+    with pytest.raises(InputError, match="rows that others see"):
+        audit(resolved())
+
+
+@pytest.mark.parametrize("change", ["gossip.steps=2", "privacy.colluders=2"])
+def test_views_that_are_too_large_are_refused_where_several_sums_could_show_a_row(change, monkeypatch):
+    monkeypatch.setattr(sums, "LARGEST", 50)
+    alone = resolved().protection
+    assert alone.cost == alone.local
+    with pytest.raises(ExperimentError, match="too many to look at"):
+        resolved(change)
+
+
+# Parts
+
+
+def test_with_several_colluders_a_sum_needs_all_neighbours():
+    weights = metropolis(random_regular(10, degree=6, seed=0))
+    assert least(weights, colluders=1).tolist() == [4] * 10
+    assert least(weights, colluders=2).tolist() == [6] * 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "given", "bits"),
+    [
+        (["learning.algorithm=dpsgd"], {}, 32),
+        ([], {"masses": (0.5, 1.5)}, 32),
+        ([], {"masses": (0.001, 20.0)}, 64),
+        ([], {"masses": (0.0, 1.0)}, 64),
+        (["learning.algorithm=dpsgd", "gossip.acceleration=chebyshev"], {}, 64),
+        (["learning.algorithm=dpsgd"], {"clip": math.inf}, 64),
+        (["learning.algorithm=dpsgd"], {"rounds": 10_000}, 64),
+        (["learning.algorithm=dpsgd", "privacy.bits=30"], {}, 64),
+    ],
+)
+def test_the_ring_is_small_where_the_settings_bound_every_row(changes, given, bits):
+    found = resolved(*changes)
+    numbers = {"start": 1.0, "clip": 1.0, "noise": 0.5, "rounds": 4} | given
+    assert ring_width(found.experiment, found.weights, **numbers) == bits
+
+
+def test_a_tolerance_asks_for_as_many_exchanges_as_without_masks():
+    table = {key: value for key, value in TABLE.items() if key != "gossip"}
+    assert plan(read(table, changes=[COMPLETE])).gossip.steps == 1
+    plain = plan(read(table, changes=["privacy.mode=none", "privacy.noise=0", "privacy.clip=inf"]))
+    with pytest.raises(ExperimentError, match=f"the {plain.gossip.steps} exchanges of a round"):
+        plan(read(table))

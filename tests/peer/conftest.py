@@ -1,0 +1,17 @@
+"""What the tests of attacks on live peers start from; the attacks are in tests/attacks.py."""
+
+import pytest
+from attacks import RING, run
+from swarms import SMALL
+
+from p2pfl.experiment import read
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return read(SMALL, changes=RING)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(experiment):
+    return {name: end.state.rows for name, end in run(experiment).items()}

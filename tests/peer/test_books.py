@@ -1,0 +1,49 @@
+"""What is found late comes with the share that it would have had in time."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pfl.algorithms import Gossip
+from p2pfl.peer.books import _Chain
+
+STEPS = 8
+
+
+def sums(gossip, flows, *, found):
+    """A number that flows move under the semi-iteration, over two rounds; flow k is found in exchange ``found[k]``."""
+    chain, row, before = _Chain(), 0.0, 0.0
+    for number in range(2 * STEPS):
+        step = number % STEPS
+        if step == 0:
+            before = row  # released again
+        omega = gossip.omegas[step]
+        mixed = row
+        for exchange, when in enumerate(found):
+            if when == number:
+                chain.owe((exchange,), flows[exchange])
+        due = chain.due(omega)
+        mixed += 0.0 if due is None else due
+        chain.passed((number,), omega, oldest=(0,))
+        row, before = omega * mixed + (1 - omega) * before, row
+    rest = chain.due(1.0)
+    return row + (0.0 if rest is None else rest)
+
+
+@pytest.mark.parametrize("rho", [None, 0.6, 0.95])
+@given(
+    flows=st.lists(st.floats(-10, 10), min_size=STEPS, max_size=STEPS),
+    delays=st.lists(st.integers(0, STEPS), min_size=STEPS, max_size=STEPS),
+)
+def test_flows_found_late_end_where_they_would_have_in_time(rho, flows, delays):
+    gossip = Gossip(STEPS, rho)
+    values = [np.float64(flow) for flow in flows]
+    late = sums(gossip, values, found=[exchange + delay for exchange, delay in enumerate(delays)])
+    row, before = 0.0, 0.0
+    for number in range(2 * STEPS):
+        omega = gossip.omegas[number % STEPS]
+        mixed = row + (values[number] if number < STEPS else 0.0)
+        row, before = omega * mixed + (1 - omega) * (row if number % STEPS == 0 else before), row
+    prompt = row
+    assert late == pytest.approx(prompt, abs=1e-9 * (1 + sum(map(abs, flows)) * 100))

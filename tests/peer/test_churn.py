@@ -1,0 +1,206 @@
+"""Rows and masks of live peers that do not hear each other: what is moved is moved at both ends, or at none.
+
+One round is played, in which every peer is heard too late by a neighbour; without loss the mean of the rows after
+any number of exchanges is the mean of what was released, which the simulation knows.
+"""
+
+import asyncio
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from swarms import SMALL, live
+
+from p2pfl.errors import DecodeError, TransportError
+from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
+from p2pfl.peer import Peer
+from p2pfl.peer.books import Books
+from p2pfl.peer.settling import Cover
+from p2pfl.privacy.ledger import Mask, Slot
+from p2pfl.report.budget import Meter
+from p2pfl.transport import MemoryTransport
+from p2pfl.wire.envelope import SEALED
+from p2pfl.wire.messages import Account, Masked, Moved
+
+LOSSY = ["rounds=1", "gossip.steps=6", "transport.patience=0.4", "topology.kind=ring", "topology.peers=4"]
+ROUNDING = 1e-12
+MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0"]
+
+
+def deaf(alive, *, listener, sender, until):
+    """Lose all that a listener should get from a sender, but accounts, until it is in a later exchange."""
+
+    def lose(client, message):
+        here = alive.get(listener)
+        stream = f"/{sender}/pub/" in message.topic and client.split("-")[1] == listener
+        return stream and message.data[:1] == bytes([SEALED]) and here is not None and here.mailbox.exchange < until
+
+    return lose
+
+
+def played(changes, *, until, transport=None):
+    """The rows of all peers where peer1 hears nothing of peer0 at first, and the peers."""
+    experiment, alive = read(SMALL, changes=[*LOSSY, *changes]), {}
+    lose = deaf(alive, listener="peer1", sender="peer0", until=until)
+    running = live(experiment, transport or MemoryTransport(lose=lose), source=SeededSource(5), alive=alive)
+    ended = asyncio.run(asyncio.wait_for(running, 40))
+    rows = torch.cat([ended[f"peer{number}"].state.rows for number in range(4)])  # [4, P]
+    return rows, {name: end.peer for name, end in ended.items()}, {name: end.records for name, end in ended.items()}
+
+
+@cache
+def released():
+    """The mean of what all peers release in the first round: of their rows after training."""
+    learner = plan(read(SMALL, changes=LOSSY)).learner
+    peers = tuple(f"peer{number}" for number in range(4))
+    return learner.fit(learner.start(peers), peers=peers, round=0).rows.mean(0)
+
+
+@pytest.mark.parametrize("until", [(0, 1), (0, 2), (0, 6)], ids=["first", "first two", "never"])
+@pytest.mark.parametrize("acceleration", ["none", "chebyshev"])
+def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(until, acceleration):
+    changes = ["learning.weighted=false", f"gossip.acceleration={acceleration}"]
+    rows, _, records = played(changes, until=until)
+    assert "peer0" in records["peer1"][0].missed
+    assert torch.allclose(rows.mean(0), released(), rtol=0, atol=ROUNDING)
+
+
+def test_masks_cancel_although_a_neighbour_did_not_hear_us():
+    rows, peers, records = played(["learning.weighted=false", *MASKS], until=(0, 2))
+    assert "peer0" in records["peer1"][0].missed
+    assert torch.allclose(rows.mean(0), released(), rtol=0, atol=1e-5)  # rounding to the grid, of 2 ** -20
+    assert all(not peer.link.books.masks.uncancelled() for peer in peers.values())
+
+
+def blind(monkeypatch, *, peer, to, rounds):
+    """Make a peer overlook a partner when it decides its masks."""
+    decide = Cover.decide
+
+    def overlook(cover, round, *, present):
+        overlooked = cover.ledger.peer == peer and round in rounds
+        decide(cover, round, present=present - {to} if overlooked else present)
+
+    monkeypatch.setattr(Cover, "decide", overlook)
+
+
+@pytest.mark.parametrize(("peer", "to"), [("peer1", "peer0"), ("peer0", "peer1")], ids=["follower", "leader"])
+def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, peer, to):
+    blind(monkeypatch, peer=peer, to=to, rounds=[0])
+    rows, peers, _ = played(["learning.weighted=false", *MASKS, "gossip.steps=40"], until=(0, 0))
+    assert torch.allclose(rows, released().expand(4, -1), rtol=0, atol=1e-4)
+    assert all(not each.link.books.masks.uncancelled() for each in peers.values())
+
+
+def test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded(monkeypatch):
+    blind(monkeypatch, peer="peer1", to="peer0", rounds=[0])
+    charged = []
+    monkeypatch.setattr(Meter, "charge", lambda meter, round, *, whole: charged.append((meter._peers, round, whole)))
+    played(["learning.weighted=false", *MASKS, "privacy.noise=0.1", "privacy.clip=1.0"], until=(0, 0))
+    assert (("peer1",), 0, False) in charged
+    assert sorted(each for each in charged if each[0] == ("peer0",)) == [(("peer0",), 0, False), (("peer0",), 0, True)]
+    assert [each for each in charged if each[0] == ("peer2",)] == [(("peer2",), 0, True)]
+
+
+def test_what_a_peer_that_died_leaves_uncancelled_is_said():
+    experiment = read(SMALL, changes=[*LOSSY, *MASKS, "rounds=3", "transport.patience=20"])
+    notices, alive = [], {}
+
+    class Dying:
+        """Dies in training, once both neighbours have released the round under a mask that it will not apply."""
+
+        def __init__(self, victim):
+            self.victim, self.training, self.learner = victim, victim._training, victim._training.learner
+            self.seconds, self.update = 0.0, None
+
+        async def fit(self, rows, *, round, **settings):
+            while round == 1 and min(alive[name].mailbox.exchange for name in ("peer0", "peer2")) < (1, 0):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if round == 1:
+                self.victim.link.line.channel.abort()
+            return await self.training.fit(rows, round=round, **settings)
+
+    async def main():
+        transport = MemoryTransport()
+        victim = Peer("peer3", plan(experiment, only=["peer3"]), transport=transport)
+        victim._training = Dying(victim)
+
+        async def dying():
+            async with victim:
+                with pytest.raises(TransportError):
+                    await victim.run()
+
+        names = ["peer0", "peer1", "peer2"]
+        await asyncio.gather(live(experiment, transport, names=names, alive=alive, notice=notices.append), dying())
+
+    asyncio.run(asyncio.wait_for(main(), 40))
+    told = {each.peer: each.sentence for each in notices if "may not have cancelled" in each.sentence}
+    assert set(told) == {"peer0", "peer2"}
+    assert all("masks shared with peer3" in sentence for sentence in told.values())
+    masks = alive["peer0"].link.books.masks.uncancelled()
+    assert masks == [Mask(("peer0", "peer3"), Slot(0, 1))]
+
+
+def test_an_account_that_another_neighbour_forged_changes_nothing():
+    experiment = read(SMALL, changes=[*LOSSY, "gossip.steps=3"])
+    alive = {}
+
+    async def main():
+        transport = MemoryTransport()
+        running = asyncio.create_task(live(experiment, transport, alive=alive))
+        while "peer1" not in alive or alive["peer1"].mailbox.exchange < (0, 1):  # noqa: ASYNC110 (nothing tells of this)
+            await asyncio.sleep(0)
+        link, forger = alive["peer1"].link, alive["peer2"].link
+        lie = Account(alive["peer0"].me.incarnation, 99, [(Moved((9,), (9,), (), (), (9,)), [])])
+        with pytest.raises(DecodeError, match="own words"):
+            link._told("peer0", lie.signed(forger.line.identity, swarm="test"))
+        with pytest.raises(DecodeError, match="own words"):
+            link._told("peer0", lie)
+        await running
+        return link
+
+    link = asyncio.run(asyncio.wait_for(main(), 40))
+    assert not link.books.flows.unsettled()
+
+
+def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
+    books = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
+    much = Masked((0, 0), (0, 2**40), ((0, 0, 2**40),), (0, 0), (0, 0))
+    with pytest.raises(DecodeError, match='expected an account of "bob"'):
+        books.hear("bob", Account(1, 1, [], {"ada": much}))
+    never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])])
+    books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
+    assert books.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
+    books.hear("bob", msgspec.structs.replace(never, number=1))
+    assert books.flows.unsettled() == [("bob", (0, 0))]
+    books.hear("bob", never)
+    assert books.flows.unsettled() == []
+    assert books.close(omega=1.0).tolist() == [-0.5, -0.5]
+
+
+def test_a_peer_whose_last_mask_neighbour_left_keeps_what_it_has_learned():
+    changes = [*LOSSY, *MASKS, "rounds=4", "topology.kind=path", "topology.peers=2", "transport.patience=20"]
+    experiment, notices = read(SMALL, changes=changes), []
+
+    async def main():
+        transport = MemoryTransport()
+        victim = Peer("peer1", plan(experiment, only=["peer1"]), transport=transport)
+
+        async def leaving():
+            async with victim:
+                running = asyncio.create_task(victim.run())
+                while victim.mailbox.exchange < (2, 0):
+                    await victim.link.news.wait()
+                victim.link.line.channel.abort()
+                with pytest.raises(TransportError):
+                    await running
+
+        ended, _ = await asyncio.gather(live(experiment, transport, names=["peer0"], notice=notices.append), leaving())
+        return ended["peer0"]
+
+    ended = asyncio.run(asyncio.wait_for(main(), 40))
+    assert 1 <= ended.records[-1].round < 3
+    assert torch.isfinite(ended.state.rows).all()
+    assert any("what was learned before is kept" in notice.sentence for notice in notices)

@@ -1,0 +1,168 @@
+"""Effective neighbours, rates of learning, and what one exchange leaves."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given as holds_for
+from hypothesis import strategies as st
+
+from p2pfl import topology as graphs
+from p2pfl.errors import TopologyError
+from p2pfl.rows import draw
+from p2pfl.topology import Topology
+
+N = 32
+NAMES = graphs.ring(N).peers
+
+
+def weights_of(topology):
+    return [graphs.natural(topology.at(phase)) for phase in range(topology.period)]
+
+
+def two_cliques():
+    halves = [(NAMES[a], NAMES[b]) for start in (0, 16) for a in range(start, start + 16) for b in range(start, a)]
+    return Topology(NAMES, (*halves, (NAMES[0], NAMES[16])))
+
+
+DECAYS = (0.5, 0.9, 0.95, 0.99, 0.999)
+PUBLISHED = {  # Vogels et al. 2022: n_W at these decays; best rate at zeta = 100, and its step
+    "solo": (Topology(NAMES, ()), (1, 1, 1, 1, 1), 0.01000, 0.0100),
+    "ring": (graphs.ring(N), (3.72, 6.632, 8.781, 17.076, 28.895), 0.07970, 0.0574),
+    "torus": (graphs.torus(4, 8), (7.116, 15.739, 20.502, 28.541, 31.609), 0.13918, 0.1039),
+    "hypercube": (graphs.hypercube(5), (8.897, 19.636, 24.170, 30.009, 31.788), 0.15853, 0.1222),
+    "one-peer": (graphs.one_peer_exponential(N), (2.994, 9.286, 14.155, 25.429, 31.190), 0.10983, 0.0752),
+    "two cliques": (two_cliques(), (16.183, 16.991, 17.873, 22.385, 29.906), 0.14377, 0.1398),
+    "complete": (graphs.complete(N), (32, 32, 32, 32, 32), 0.24426, 0.2462),
+}
+
+
+def refuses(sentence):
+    return pytest.raises(TopologyError, match=re.escape(sentence))
+
+
+# Exact: published and closed forms.
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_effective_neighbours_are_those_published(name):
+    topology, published, _, _ = PUBLISHED[name]
+    found = [graphs.effective_neighbours(weights_of(topology), decay=decay) for decay in DECAYS]
+    assert found == pytest.approx(published, abs=1e-3)  # half of that but for the torus: see the next test
+
+
+def test_effective_neighbours_of_a_torus_follow_from_its_eigenvalues():
+    squares = [
+        ((1 + 2 * math.cos(2 * math.pi * a / 4) + 2 * math.cos(2 * math.pi * b / 8)) / 5) ** 2
+        for a in range(4)
+        for b in range(8)
+    ]
+    for decay in DECAYS:
+        variance = sum(each / (1 - decay * each) for each in squares) / N
+        found = graphs.effective_neighbours(weights_of(graphs.torus(4, 8)), decay=decay)
+        assert found == pytest.approx(1 / ((1 - decay) * variance), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_step_gives_the_published_rate_and_no_step_a_better_one(name):
+    topology, _, published, step = PUBLISHED[name]
+    weights = weights_of(topology)
+    assert graphs.rate(weights, step=step, noise=100) == pytest.approx(published, abs=5.1e-6)
+    best, at = graphs.best_rate(weights, noise=100)
+    assert published - 5e-6 <= best <= published + 2e-5
+    assert at == pytest.approx(step, rel=0.01)
+
+
+def test_two_cliques_learn_faster_than_a_ring_with_twice_their_gap():
+    ring, cliques = weights_of(graphs.ring(N)), weights_of(two_cliques())
+    assert graphs.gap(cliques) < 0.55 * graphs.gap(ring)
+    assert graphs.best_rate(cliques, noise=100)[0] > 1.8 * graphs.best_rate(ring, noise=100)[0]
+
+
+def test_an_exchange_leaves_nothing_of_what_all_share_and_everything_of_what_nobody_does():
+    assert graphs.remainder(weights_of(graphs.complete(7))) == pytest.approx(0, abs=1e-15)
+    assert graphs.remainder(weights_of(Topology(NAMES, ()))) == pytest.approx(1)
+    assert graphs.remainder(weights_of(graphs.ring(1))) == 0
+    assert graphs.remainder(weights_of(graphs.ring(9))) == pytest.approx((9 / 3 - 1) / 8)
+
+
+# Invariants.
+
+
+@holds_for(st.integers(2, 12), st.floats(0, 0.999), st.integers(0, 50))
+def test_effective_neighbours_lie_between_one_and_all(n, decay, seed):
+    probability = 1.0 if n < 5 else 0.6
+    weights = weights_of(graphs.erdos_renyi(n, probability=probability, seed=seed))
+    assert 1 - 1e-9 <= graphs.effective_neighbours(weights, decay=decay) <= n * (1 + 1e-9)
+
+
+# Oracles.
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        *(graphs.star(7), graphs.exponential(6), graphs.base(7, degree=2)),
+        *(graphs.epidemic_local(8, degree=2, period=3, seed=1), graphs.hierarchical(8, clusters=2, every=3)),
+    ],
+)
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.97])
+def test_variances_are_the_sum_over_all_former_exchanges(topology, decay):
+    matrices = [each.matrix.toarray() for each in weights_of(topology)]
+    period, total = len(matrices), 0.0
+    for last in range(period):
+        product = np.eye(len(matrices[0]))
+        for back in range(2000):
+            product = product @ matrices[(last - back) % period]
+            total += decay**back * (product**2).sum()
+    mean = total / period / len(matrices[0])
+    found = graphs.effective_neighbours(weights_of(topology), decay=decay)
+    assert found == pytest.approx(1 / ((1 - decay) * mean), rel=1e-9)
+
+
+def test_a_constant_schedule_is_its_one_graph():
+    weights = weights_of(graphs.ring(9))
+    for decay in DECAYS:
+        assert graphs.effective_neighbours(weights * 3, decay=decay) == pytest.approx(
+            graphs.effective_neighbours(weights, decay=decay), rel=1e-9
+        )
+
+
+def test_a_random_walk_on_the_ring_varies_as_much_as_it_should():
+    matrix, rng = graphs.metropolis(graphs.ring(N)).matrix.toarray(), draw(3, "walk")
+    rows, squares = np.zeros((N, 200)), []
+    for step in range(400):
+        rows = matrix @ (math.sqrt(0.9) * rows + rng.standard_normal(rows.shape))
+        if step >= 100:
+            squares.append((rows**2).mean())
+    assert 10 / np.mean(squares) == pytest.approx(6.632, rel=0.01)
+
+
+@pytest.mark.parametrize("topology", [graphs.ring(12), graphs.hypercube(3), graphs.complete(5), graphs.exponential(8)])
+def test_the_rate_is_that_of_the_second_moments(topology):
+    step, noise, weights = 0.05, 20.0, weights_of(topology)
+    matrix = weights[0].matrix.toarray()
+    moments = np.eye(len(matrix))
+    for _ in range(2000):
+        before = np.trace(moments)
+        fresh = step**2 * (noise - 1) * np.diag(moments.diagonal())
+        moments = matrix @ ((1 - step) ** 2 * moments + fresh) @ matrix.T / before  # scaled, to stay finite
+    assert graphs.rate(weights, step=step, noise=noise) == pytest.approx(1 - np.trace(moments), rel=1e-9)
+
+
+# What is refused, and how.
+
+
+def test_decays_steps_and_sums_out_of_range_are_refused():
+    ring = weights_of(graphs.ring(4))
+    uneven = Topology(("a", "b", "c"), (("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")), directed=True)
+    for decay in (-0.1, 1.0, math.nan):
+        with refuses(f"expected a decay from 0 to below 1, got {decay}; change it"):
+            graphs.effective_neighbours(ring, decay=decay)
+    with refuses("expected a step between 0 and 1 and noise of at least 1, got 1.0 and 2; change"):
+        graphs.rate(ring, step=1.0, noise=2)
+    with refuses("expected noise of at least 1, got 0.5; raise it"):
+        graphs.best_rate(ring, noise=0.5)
+    with refuses("expected weights whose rows sum to one, got others; take metropolis weights"):
+        graphs.effective_neighbours([graphs.push(uneven)], decay=0.5)
