@@ -195,7 +195,7 @@ def _hides(mode: str, settings: Settings) -> str:
 
 
 def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
-    left = "masks of a round in which a peer vanishes do not cancel yet"
+    left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "secagg":
         left = "what hardly changes from round to round shows in many sums"
