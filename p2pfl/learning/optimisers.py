@@ -178,7 +178,8 @@ class Recipe:
     @cached_property
     def _plain(self) -> bool:
         """Whether there is nothing to try out: the first optimiser has torch import its compiler, a second of work."""
-        return self.kind is optim.SGD and not self.options and self.schedule is None and self.rate >= 0
+        usual = 0 <= self.rate < 1e4  # no type of numbers overflows
+        return usual and self.kind is optim.SGD and not self.options and self.schedule is None
 
     @cached_property
     def stateless(self) -> bool:
