@@ -253,6 +253,7 @@ class Books:
         self.mass = page.mass
         carried = {name: frozenset(ledger.slots(told)) for name, told in page.masks.items()}
         self.masks = MaskLedger(self.peer, partners=self.masks.partners, journal=journal, carried=carried)
+        self._last.clear()  # what was told before is to be told again
 
     def begin(self, partner: str, *, anew: bool) -> None:
         """Begin to listen to a partner's next life; ``anew`` where its masks are under other keys than before."""

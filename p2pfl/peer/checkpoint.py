@@ -29,7 +29,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from p2pfl.algorithms import State
+from p2pfl.algorithms import State, Statistics
 from p2pfl.errors import RunError, StorageError
 from p2pfl.files import replace
 from p2pfl.peer.books import Page, Rows
@@ -38,6 +38,10 @@ from p2pfl.privacy.spending import Cost
 
 REACH = 4
 """Exchanges of the present round that a neighbour says again to one that comes back."""
+
+
+SCALE = ("samples", "classes", "mean", "deviation")
+"""What a checkpoint holds of the statistics of the features."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Checkpoint:
         Of the books.
     bytes_out, bytes_in
         Since the run began.
+    statistics
+        By which all scale their features, where they agreed on them.
     """
 
     peer: str
@@ -63,6 +69,7 @@ class Checkpoint:
     rows: Rows = field(default_factory=dict)
     bytes_out: int = 0
     bytes_in: int = 0
+    statistics: Statistics | None = None
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -87,6 +94,8 @@ def packed(checkpoint: Checkpoint) -> bytes:
     c = checkpoint
     tensors = {"rows": c.state.rows, **c.state.tensors()}
     tensors |= {f"books.{name}": torch.from_numpy(np.ascontiguousarray(row)) for name, row in c.rows.items()}
+    if c.statistics is not None:  # the model is of no use without them
+        tensors |= {f"scale.{name}": getattr(c.statistics, name)[0] for name in SCALE}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in)).decode()
     return save(tensors, {"note": note, "hash": _digest(tensors, note)})
@@ -112,8 +121,10 @@ def unpacked(data: bytes) -> Checkpoint:
     rows = {
         name.removeprefix("books."): tensors.pop(name).numpy() for name in list(tensors) if name.startswith("books.")
     }
+    scale = {name: tensors.pop(f"scale.{name}").unsqueeze(0) for name in SCALE if f"scale.{name}" in tensors}  # [1, F]
     state = State.restore(tensors.pop("rows"), tensors)
-    return Checkpoint(note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in)
+    statistics = Statistics(**scale) if scale else None
+    return Checkpoint(note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics)
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:

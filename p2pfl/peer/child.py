@@ -37,11 +37,12 @@ BEAT = 5.0
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A peer's last word: its final scores and its private memory in bytes."""
+    """A peer's last word: its final scores, its private memory in bytes, and what all peers' common model scores."""
 
     peer: str
     scores: dict[str, float]
     memory: int | None
+    common: dict[str, float] | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -133,12 +134,15 @@ async def live(
         state = await _rounds(peer)
         await asyncio.to_thread(owned.keep)
         line, (page, rows) = peer.link.line, peer.link.books.page()
-        checkpoint = Checkpoint(name, last + 1, state, page, rows, line.bytes_out, line.bytes_in)
-        await asyncio.to_thread(store.save, checkpoint, resolved.learner.state_dict(state.rows[0]))
-        evaluated = await asyncio.to_thread(resolved.learner.evaluate, state.rows, peers=(name,))
+        checkpoint = Checkpoint(
+            name, last + 1, state, page, rows, line.bytes_out, line.bytes_in, statistics=peer.statistics
+        )
+        learner = peer.plan.learner
+        await asyncio.to_thread(store.save, checkpoint, learner.state_dict(state.rows[0]))
+        evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
     finally:
         watching.cancel()
-    tell(Done(name, {key: float(value[0]) for key, value in evaluated.items()}, private_memory()))
+    tell(Done(name, {key: float(value[0]) for key, value in evaluated.items()}, private_memory(), peer.common))
 
 
 async def _rounds(peer: Peer) -> State:
