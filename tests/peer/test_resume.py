@@ -82,6 +82,8 @@ def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
 class Held:
     """Trains when it is told to."""
 
+    update = None
+
     def __init__(self, peer, *, round):
         self.training, self.learner, self.round = peer._training, peer._training.learner, round
         self.reached, self.go, self.seconds = asyncio.Event(), asyncio.Event(), 0.0
