@@ -21,6 +21,7 @@ from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial import PartialSharing
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
+from p2pfl.algorithms.power_gossip import PowerGossip
 from p2pfl.algorithms.propagation import Propagation
 from p2pfl.algorithms.push import SGP
 from p2pfl.algorithms.quasi_global import QGDSGDm
@@ -61,6 +62,7 @@ __all__ = [
     "PFedMe",
     "PartialSharing",
     "PerFedAvg",
+    "PowerGossip",
     "Propagation",
     "QGDSGDm",
     "RelaySGD",

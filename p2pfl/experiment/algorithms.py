@@ -68,6 +68,12 @@ ALGORITHMS = {
         ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
     ),
     "choco": Known(".choco:Choco", steps=1, everybody=True),
+    "power_gossip": Known(
+        ".power_gossip:PowerGossip",
+        steps=1,
+        everybody=True,
+        bare="sends products of rows, in which masks do not cancel",
+    ),
     "partial": Known(".partial:PartialSharing", whole="shares another part of the row each round"),
 }
 
