@@ -15,6 +15,7 @@ from p2pfl.algorithms.fedprox import FedProx
 from p2pfl.algorithms.fedrep import FedRep
 from p2pfl.algorithms.fine_tuning import FineTuning
 from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.gossip_learning import GossipLearning
 from p2pfl.algorithms.idle import Idle
 from p2pfl.algorithms.ifca import IFCA
 from p2pfl.algorithms.multitask import MultiTask
@@ -56,6 +57,7 @@ __all__ = [
     "FedYogi",
     "FineTuning",
     "Gossip",
+    "GossipLearning",
     "GradientTracking",
     "Idle",
     "MultiTask",

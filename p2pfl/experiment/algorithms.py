@@ -68,6 +68,11 @@ ALGORITHMS = {
         ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
     ),
     "choco": Known(".choco:Choco", steps=1, everybody=True),
+    "gossip_learning": Known(
+        ".gossip_learning:GossipLearning",
+        everybody=True,
+        whole="merges rows of different cycles, which have no common past",
+    ),
     "power_gossip": Known(
         ".power_gossip:PowerGossip",
         steps=1,

@@ -12,7 +12,18 @@ from typing import Any
 from msgspec import inspect
 
 from p2pfl.experiment.algorithms import known
-from p2pfl.experiment.schema import LARGEST, Compression, Data, Experiment, Learning, Model, Privacy, Section, Topology
+from p2pfl.experiment.schema import (
+    LARGEST,
+    Compression,
+    Data,
+    Experiment,
+    Learning,
+    Model,
+    Privacy,
+    Section,
+    Simulation,
+    Topology,
+)
 
 
 def mismatch(message: str, table: Mapping[str, Any]) -> str:
@@ -61,6 +72,8 @@ def idle(experiment: Experiment) -> dict[str, str]:
         found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
+    if not experiment.simulation.slow and _set(experiment.simulation, Simulation(), "pace"):
+        found["simulation.pace"] = "there are no simulation.slow peers"
     return found | _uncompressed(experiment.compression) | _unhidden(experiment)
 
 

@@ -21,6 +21,7 @@ from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import Rows
+from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -189,7 +190,7 @@ def play(
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
-    sums = None if protection.sums is None else summing(resolved, faults=faults)
+    neighbourhood = _neighbourhoods(resolved, faults=faults)
 
     def present(round: int) -> torch.Tensor:
         there = faults.present(names, seed=settings.seed, round=round)  # [N]
@@ -200,18 +201,11 @@ def play(
 
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
 
-    def neighbourhood(round: int) -> StackedNeighbourhood:
-        if sums is not None:
-            return sums(round)
-        return StackedNeighbourhood(
-            resolved.weights, round=round, seed=settings.seed, faults=faults, zstd=resolved.zstd
-        )
-
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here)
-        lossy = sums is not None and faults.loss > 0  # then sums show more than was looked at
+        lossy = protection.sums is not None and faults.loss > 0  # then sums show more than was looked at
         paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
         return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
 
@@ -242,6 +236,23 @@ def play(
     return state, learner.seconds
 
 
+def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int], StackedNeighbourhood]:
+    """What makes that of each round."""
+    if resolved.protection.sums is not None:
+        return summing(resolved, faults=faults)
+    seed, zstd = resolved.experiment.seed, resolved.zstd
+    flight = Flight(resolved.weights, seed=seed, faults=faults) if resolved.asynchronous else None
+
+    def neighbourhood(round: int) -> StackedNeighbourhood:
+        if flight is None:
+            return StackedNeighbourhood(resolved.weights, round=round, seed=seed, faults=faults, zstd=zstd)
+        return AsynchronousNeighbourhood(
+            resolved.weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd
+        )
+
+    return neighbourhood
+
+
 def _recorded(
     resolved: Plan, run: Run, source: Source, observe: Callable[[list[Record]], None] | None
 ) -> tuple[State, float]:
@@ -259,7 +270,7 @@ def _recorded(
             observe(records)
 
     wrong = resolved.experiment.simulation
-    faults = Faults(wrong.loss, wrong.absence)
+    faults = Faults(wrong.loss, wrong.absence, wrong.delay, wrong.slow, wrong.pace)
     return play(resolved, source=source, rounds=meter.rounds, faults=faults, charge=meter.charge, observe=record)
 
 

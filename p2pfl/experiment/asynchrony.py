@@ -1,0 +1,60 @@
+"""What goes with peers that wait for nobody, and what only with them."""
+
+from __future__ import annotations
+
+from p2pfl.algorithms import Algorithm
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.schema import Experiment
+
+
+def asynchronous(algorithm: Algorithm) -> bool:
+    """Whether the peers of an algorithm are in cycles of their own."""
+    return bool(getattr(algorithm, "asynchronous", False))
+
+
+def check_waiting(experiment: Experiment, *, asynchronous: bool) -> None:
+    """Refuse what expects all peers in the same round, or what expects that they are not.
+
+    Raises
+    ------
+    ExperimentError
+        With the key, and why.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment.schema import Learning
+    >>> check_waiting(Experiment(learning=Learning(algorithm="gossip_learning", stop=0.1)), asynchronous=True)
+    Traceback (most recent call last):
+    p2pfl.errors.ExperimentError: learning.stop: expected none with gossip_learning, whose peers, each in a cycle of \
+its own, take no decision together, got 0.1: leave it out, or take an algorithm whose peers wait for each other
+    """
+    name, simulation = experiment.learning.algorithm, experiment.simulation
+    if not asynchronous:
+        late = [key for key in ("delay", "slow") if getattr(simulation, key)]
+        if late:
+            raise ExperimentError(
+                f"simulation.{late[0]}: expected 0 with {name}, whose peers wait for each other, got "
+                f"{getattr(simulation, late[0]):g}: leave it out, or take gossip_learning"
+            )
+        return
+    mode, sped, codec = experiment.privacy.mode, experiment.gossip.acceleration, experiment.compression.name
+    why = ""
+    if mode in {"pairwise", "secagg"}:
+        why = (
+            f'privacy.mode: expected "none" or "independent" with {name}, whose peers merge rows of different cycles, '
+            f'in which masks do not cancel, got "{mode}"'
+        )
+    elif sped != "none":
+        why = f'gossip.acceleration: expected "none" with {name}, which merges by age and mixes nothing, got "{sped}"'
+    elif experiment.learning.stop is not None:
+        why = (
+            f"learning.stop: expected none with {name}, whose peers, each in a cycle of its own, take no decision "
+            f"together, got {experiment.learning.stop:g}"
+        )
+    elif codec != "none":
+        why = (
+            f'compression.name: expected "none" with {name}, whose peers miss rows by design, got "{codec}", of which '
+            "each needs the one before"
+        )
+    if why:
+        raise ExperimentError(f"{why}: leave it out, or take an algorithm whose peers wait for each other")
