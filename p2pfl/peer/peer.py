@@ -17,11 +17,12 @@ from p2pfl.errors import BudgetError, CoverError, P2PFLError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
 from p2pfl.peer.threads import Threaded, Unhurried
@@ -126,7 +127,7 @@ class Peer:
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}")
-        self.mailbox = Mailbox()
+        self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
         self._training = Threaded(plan.learner)
@@ -233,9 +234,12 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     def _books(self) -> Books:
-        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held."""
+        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held.
+
+        Peers that wait for nobody mix nothing.
+        """
         plan = self.plan
-        fair = not self.mailbox.large and all(weights.symmetric for weights in plan.weights)
+        fair = not (self.mailbox.large or plan.asynchronous) and all(weights.symmetric for weights in plan.weights)
         return Books(
             self.name,
             gossip=plan.topology.neighbours(self.name) if fair else None,
@@ -291,7 +295,8 @@ class Peer:
 
     def _neighbourhood(self, round: int) -> LiveNeighbourhood:
         self._training.seconds = 0.0
-        return LiveNeighbourhood(
+        kind = AsynchronousNeighbourhood if self.plan.asynchronous else LiveNeighbourhood
+        return kind(
             self.link,
             weights=self.plan.weights,
             turns=self.turns,
