@@ -287,3 +287,9 @@ def test_what_it_does_not_go_with_is_said(changes, match):
 def test_exact_sums_over_neighbourhoods_do_not_go_with_it():
     with pytest.raises(ExperimentError, match=r"learning.algorithm|privacy.mode"):
         plan(read({"learning": {"algorithm": "gossip_learning"}}, changes=["privacy.mode=secagg"]))
+
+
+def test_a_pace_without_slow_peers_is_told_to_have_no_effect():
+    table = {"learning": {"algorithm": "gossip_learning"}, "simulation": {"pace": 3}}
+    with pytest.raises(ExperimentError, match=r"simulation.pace: .* there are no simulation.slow peers"):
+        read(table)
