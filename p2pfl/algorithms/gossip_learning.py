@@ -25,7 +25,7 @@ class GossipLearning:
     they come, and what it is sent brings it up to date in one cycle.
 
     A row goes to all neighbours at once, which costs one message; under a schedule of topologies of one peer an
-    exchange (``one_peer_exponential``, ``epidemic_local`` with ``degree = 1``, the paper's peer sampling) to one of them.
+    exchange (``one_peer_exponential``; ``epidemic_local`` with ``degree = 1`` is the paper's peer sampling) to one.
 
     References
     ----------

@@ -51,6 +51,9 @@ its own, take no decision together, got 0.1: leave it out, or take an algorithm 
             f"learning.stop: expected none with {name}, whose peers, each in a cycle of its own, take no decision "
             f"together, got {experiment.learning.stop:g}"
         )
+    elif experiment.learning.consensus or experiment.data.scale:
+        key = "data.scale" if experiment.data.scale else "learning.consensus"
+        why = f"{key}: expected false with {name}, whose peers come and go in cycles of their own, got true"
     elif codec != "none":
         why = (
             f'compression.name: expected "none" with {name}, whose peers miss rows by design, got "{codec}", of which '

@@ -273,6 +273,8 @@ def test_an_algorithm_that_mixes_is_told_that_nobody_waits():
         (["privacy.mode=pairwise"], "privacy.mode: .* masks do not cancel"),
         (["gossip.acceleration=chebyshev"], "gossip.acceleration: .* mixes nothing"),
         (["learning.stop=0.1"], "learning.stop: .* no decision"),
+        (["learning.consensus=true"], "learning.consensus: expected false"),
+        (["data.scale=true"], "data.scale: expected false"),
         (["compression.name=top_k"], "compression.name: "),
         (["compression.name=bfloat16"], "compression.name: "),
         (["learning.algorithm=fedavg", "simulation.delay=1.0"], "simulation.delay: expected 0 with fedavg"),
