@@ -37,27 +37,32 @@ its own, take no decision together, got 0.1: leave it out, or take an algorithm 
                 f"{getattr(simulation, late[0]):g}: leave it out, or take gossip_learning"
             )
         return
+    if why := _together(experiment):
+        raise ExperimentError(f"{why}: leave it out, or take an algorithm whose peers wait for each other")
+
+
+def _together(experiment: Experiment) -> str:
+    """What of an experiment expects all peers in one round, and why; empty if nothing does."""
+    name, learning = experiment.learning.algorithm, experiment.learning
     mode, sped, codec = experiment.privacy.mode, experiment.gossip.acceleration, experiment.compression.name
-    why = ""
     if mode in {"pairwise", "secagg"}:
-        why = (
+        return (
             f'privacy.mode: expected "none" or "independent" with {name}, whose peers merge rows of different cycles, '
             f'in which masks do not cancel, got "{mode}"'
         )
-    elif sped != "none":
-        why = f'gossip.acceleration: expected "none" with {name}, which merges by age and mixes nothing, got "{sped}"'
-    elif experiment.learning.stop is not None:
-        why = (
+    if sped != "none":
+        return f'gossip.acceleration: expected "none" with {name}, which merges by age and mixes nothing, got "{sped}"'
+    if learning.stop is not None:
+        return (
             f"learning.stop: expected none with {name}, whose peers, each in a cycle of its own, take no decision "
-            f"together, got {experiment.learning.stop:g}"
+            f"together, got {learning.stop:g}"
         )
-    elif experiment.learning.consensus or experiment.data.scale:
+    if learning.consensus or experiment.data.scale:
         key = "data.scale" if experiment.data.scale else "learning.consensus"
-        why = f"{key}: expected false with {name}, whose peers come and go in cycles of their own, got true"
-    elif codec != "none":
-        why = (
+        return f"{key}: expected false with {name}, whose peers come and go in cycles of their own, got true"
+    if codec != "none":
+        return (
             f'compression.name: expected "none" with {name}, whose peers miss rows by design, got "{codec}", of which '
             "each needs the one before"
         )
-    if why:
-        raise ExperimentError(f"{why}: leave it out, or take an algorithm whose peers wait for each other")
+    return ""

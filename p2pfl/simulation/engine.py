@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import scipy.sparse
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
@@ -207,14 +209,13 @@ def play(
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
+    if resolved.masked:
+        adjacency = protection.graph.adjacency
+        faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
     neighbourhood = _neighbourhoods(resolved, source, faults=faults)
 
     def present(round: int) -> torch.Tensor:
-        there = faults.present(names, seed=settings.seed, round=round)  # [N]
-        if resolved.masked and not bool(there.all()):  # who has nobody to mask with sits out
-            adjacency = protection.graph.adjacency
-            there &= torch.from_numpy((adjacency + adjacency.T) @ there.numpy() > 0)
-        return there
+        return faults.present(names, seed=settings.seed, round=round)  # [N]
 
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
 
@@ -323,7 +324,7 @@ def _recorded(
             observe(records)
 
     wrong = resolved.experiment.simulation
-    faults = Faults(wrong.loss, wrong.absence, wrong.delay, wrong.slow, wrong.pace)
+    faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
     return play(resolved, source=source, rounds=meter.rounds, faults=faults, charge=meter.charge, observe=record)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,8 @@ class Faults:
         Probability that a listener misses a neighbour's row in an exchange.
     absence
         Probability that a peer sits out a round: it hears nobody and nobody hears it.
+    partners
+        Who shares masks with whom, ``[N, N]``; who is left without anybody to share with sits out, too.
     delay
         Mean number of cycles that a row takes, geometric; only where nobody waits for anybody.
     slow, pace
@@ -33,15 +35,18 @@ class Faults:
 
     loss: float = 0.0
     absence: float = 0.0
+    partners: scipy.sparse.csr_array | None = None
     delay: float = 0.0
     slow: float = 0.0
     pace: int = 1
 
-    def present(self, peers: Sequence[str], *, seed: int, round: int) -> torch.Tensor:
+    def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Who is there in a round, ``[N]`` bool; a slow peer where a cycle of its own ends."""
-        there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence  # [N]
+        there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence
         if self.slow and (round + 1) % self.pace:
             there &= draw(seed, "slow").random(len(peers)) >= self.slow
+        if self.partners is not None and not there.all():
+            there &= self.partners @ there > 0
         return torch.from_numpy(there)
 
     def hears(self, weights: scipy.sparse.csr_array, *, seed: int, round: int, step: int) -> scipy.sparse.csr_array:
@@ -51,7 +56,7 @@ class Faults:
         count = weights.shape[0]
         listener = np.repeat(np.arange(count), np.diff(weights.indptr))  # [E]
         sender = weights.indices
-        absent = draw(seed, "absence", round=round).random(count) < self.absence  # [N]
+        absent = ~self.present(range(count), seed=seed, round=round).numpy()  # [N]
         lost = draw(seed, f"loss {step}", round=round).random(len(sender)) < self.loss  # [E]
         lost = (lost | absent[listener] | absent[sender]) & (listener != sender)
         data = np.where(lost, 0.0, weights.data)
