@@ -15,7 +15,8 @@ from p2pfl.peer.mailbox import Newest
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
 from p2pfl.wire.envelope import CONTROL, SEALED
-from p2pfl.wire.rows import Head
+from p2pfl.wire.rows import Head, encode_row, pieces, read_row
+from p2pfl.wire.trailer import CHECKSUM
 
 GOSSIP = ["learning.algorithm=gossip_learning", "rounds=8"]
 TURNS = ["topology.kind=one_peer_exponential", "topology.peers=8"]
@@ -76,6 +77,20 @@ def test_all_neighbours_may_always_send_and_none_is_waited_for(mailbox, large):
     assert not mailbox.may_send("eve")
     assert mailbox.deliver("eve", head(0), ROW) == "stranger"
     assert mailbox.missing() == []
+
+
+def test_two_rows_of_one_cycle_prove_a_lie_however_far_ahead_the_sender_is(mailbox):
+    def tell(cycle, value):
+        parts = encode_row(torch.full((5,), float(value)), round=cycle, step=0)
+        head, row, said = read_row(b"".join(pieces(parts, size=1000, trailer=CHECKSUM)), trailer=CHECKSUM)
+        return mailbox.deliver("ada", head, row, said=said)
+
+    assert {tell(cycle, 1) for cycle in range(1000, 1030)} == {"kept"}
+    assert tell(1029, 1) == "duplicate"
+    assert tell(1029, 2) == "equivocation"
+    assert set(mailbox.proofs) == {"ada"}
+    assert mailbox.collect() == {}
+    assert not mailbox.may_send("ada")
 
 
 # ---------------------------------------------------------------------- peers
