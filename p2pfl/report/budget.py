@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -134,6 +135,8 @@ class Meter:
                     f"{self.protection.spent({}):.3g} spent already by {self._budget.path}: raise it, or stop here"
                 )
         self._costs: Counter[Cost] = Counter()
+        self._whole: list[int] = []  # rounds that count by more than their private noise
+        self._exposed = False
 
     @property
     def rounds(self) -> range:
@@ -152,6 +155,9 @@ class Meter:
         """
         if not self.protection.claimed:
             return
+        if self._exposed:
+            self.expose()
+            whole = False
         cost = self.protection.cost if whole else self.protection.local
         costs = self._costs + Counter({cost: 1})
         if not self.protection.allows(costs):
@@ -163,6 +169,35 @@ class Meter:
         if self._budget is not None:
             self._budget.spend(self._peers, run=self._run, round=round, cost=cost)
         self._costs = costs
+        if whole:
+            self._whole.append(round)
+
+    def expose(self) -> None:
+        """Count all releases, those before as well, as hidden by their private noise alone.
+
+        Sums of which one is not what it should be show more than was looked at, also of what was released before.
+
+        Raises
+        ------
+        BudgetError
+            If that would cost more than is left of the budget; then nothing may be sent any more.
+        """
+        self._exposed = True
+        if not self.protection.claimed or not self._whole:
+            return
+        nominal, floor = self.protection.cost, self.protection.local
+        rest = Cost(math.sqrt(max(0.0, floor.mu**2 - nominal.mu**2)), floor.probability)  # squares of mu add
+        costs = self._costs + Counter({rest: len(self._whole)})
+        if not self.protection.allows(costs):
+            raise BudgetError(
+                f"expected privacy.epsilon = {self.protection.wanted.epsilon:g} to allow {len(self._whole)} rounds of "
+                f"sums that somebody is missing from, got {self.protection.spent(costs):.3g} with them: raise it, or "
+                "run fewer rounds"
+            )
+        if self._budget is not None:
+            for round in self._whole:
+                self._budget.spend(self._peers, run=self._run, round=round, cost=rest)
+        self._costs, self._whole = costs, []
 
     @property
     def spent(self) -> float | None:
