@@ -86,7 +86,7 @@ class Adding:
             case RollCall():
                 answer = self.giving.called(sender, message)
                 if not self.giving.whole(sender, message):
-                    self.lacking()
+                    self._check(sender)
                 return [] if answer is None else [(sender, answer)]
             case Agreement():
                 agreed = self.getting.consented(sender, message)
@@ -98,6 +98,13 @@ class Adding:
             case Unmasking():
                 self.getting.unlock(sender, message)
         return []
+
+    def _check(self, receiver: str) -> None:
+        try:
+            self.lacking()
+        except BudgetError:
+            self.giving.withhold(receiver)
+            raise
 
 
 class SummedLiveNeighbourhood(LiveNeighbourhood):
@@ -215,12 +222,16 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             await self._until(senders, lambda peer: peer in getting.here or getting.passed(peer), each=True)
             call = getting.close()
             self._tell(senders, call)
+            if len(call.here) < len(senders):
+                self.adding.lacking()
             if not await self._until(call.here, lambda peer: peer in getting.consents, again=lambda: call):
                 return None
             agreed = lambda: getting.agreements  # noqa: E731
             if not await self._until(call.here, lambda peer: peer in getting.unlocked, again=agreed):
                 return None
             return getting.total()
+        except BudgetError:
+            return None  # the next release is refused
         finally:
             link.waiting = False
             self.seconds_waiting += asyncio.get_running_loop().time() - begun

@@ -126,6 +126,12 @@ class Giving:
         """Receivers that may still ask for what opens the last term they were given."""
         return {receiver for receiver, given in self._given.items() if given[max(given)].open}
 
+    def withhold(self, receiver: str) -> None:
+        """Give a receiver nothing more for the last term that it was given."""
+        given = self._given.get(receiver)
+        if given:
+            given[max(given)].open = False
+
     def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
         """Mask a term, ``[P]`` grid points, once for each slot; nothing else changes by it, so that a thread can.
 
