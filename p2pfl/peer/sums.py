@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import Heard, Released, moved
 from p2pfl.peer.link import PULSE, SLOW, Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.terms import Getting, Giving, Sums
@@ -19,7 +19,6 @@ from p2pfl.privacy.ring import portion
 from p2pfl.privacy.secagg import Slot, Sum
 from p2pfl.privacy.secagg_net import grid_points, refuse_rows
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
-from p2pfl.rows import distances
 from p2pfl.topology import Weights
 from p2pfl.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
 
@@ -151,7 +150,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         self._note(here, senders)
         mixed = self._mixed(released, points, total, _heard(weights, here, own=self.name, given=total is not None))
         self._close()
-        self.distance = distances(mixed.values, released.level).squeeze(-1)  # [1]
+        self.distance = moved(released, mixed)  # [1]
         return mixed
 
     async def hear(self, released: Released) -> Heard:

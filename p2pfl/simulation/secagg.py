@@ -13,13 +13,12 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.sums import least
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import Heard, Released, moved
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.ring import portion, portions
 from p2pfl.privacy.secagg import Slot, Sum
 from p2pfl.privacy.secagg_net import exchanged, grid_points, refuse_rows, senders
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
-from p2pfl.rows import distances
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Weights
 
@@ -123,7 +122,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
         grid = torch.from_numpy(sums).to(values.device)
         mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
-        self.distance = distances(mixed.values, values).squeeze(-1)  # [N]
+        self.distance = moved(released, mixed)  # [N]
         return mixed
 
     async def hear(self, released: Released) -> Heard:

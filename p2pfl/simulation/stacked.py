@@ -10,8 +10,8 @@ import scipy.sparse
 import torch
 
 from p2pfl.compression import Zstd
-from p2pfl.neighbourhood import Heard, Released, bare
-from p2pfl.rows import Rows, distances, draw, raw
+from p2pfl.neighbourhood import Heard, Released, bare, moved
+from p2pfl.rows import Rows, draw, raw
 from p2pfl.topology import Weights
 
 
@@ -66,6 +66,8 @@ class StackedNeighbourhood:
         What goes wrong, drawn by key.
     zstd
         What squeezes the bytes of a row, only to be counted here.
+    step
+        The round's exchanges so far.
     """
 
     def __init__(
@@ -76,13 +78,14 @@ class StackedNeighbourhood:
         seed: int,
         faults: Faults | None = None,
         zstd: Zstd | None = None,
+        step: int = 0,
     ) -> None:
         self.weights = weights
         self.round = round
         self.seed = seed
         self.faults = faults or Faults()
         self.zstd = zstd
-        self.step = 0
+        self.step = step
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
         self.distance = torch.zeros(len(self.peers), dtype=torch.float64)
@@ -103,8 +106,9 @@ class StackedNeighbourhood:
         values = released.values
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        self.distance = distances(mixed, released.level).squeeze(-1)  # [N]
-        return Released(mixed, masses)
+        after = Released(mixed, masses)
+        self.distance = moved(Released(released.level, released.masses), after)  # [N]
+        return after
 
     async def hear(self, released: Released) -> Heard:
         """Who heard whom, as edges."""

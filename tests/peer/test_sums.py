@@ -248,7 +248,7 @@ def test_a_word_that_a_broker_drops_is_said_again(number):
     """Its roll, all consents, or its own consent or key: peer1 hears nothing of one of the first from peer0."""
     counted = Counter()
 
-    def lose(client, message):
+    def lose(_, message):
         if message.topic.endswith("peer1/in/peer0") and message.data[:1] == bytes([PRIVATE]):
             counted["all"] += 1
             counted["dropped"] += len(message.data) < 700 and counted["all"] > 1 and counted["all"] - 2 == number

@@ -1,7 +1,9 @@
 import torch
 
 from p2pfl.experiment import plan, read
-from p2pfl.simulation import simulate
+from p2pfl.neighbourhood import Released, settled
+from p2pfl.simulation import StackedNeighbourhood, simulate
+from p2pfl.topology import metropolis, ring
 
 TABLE = {
     "rounds": 1,
@@ -30,3 +32,15 @@ def test_nothing_of_an_absent_peer_moves_and_masks_of_the_others_cancel():
     plain = rows(simulate(read(TABLE, changes=["privacy.mode=none"]), baselines=False), resolved)
     assert torch.equal((plain != start).any(1), moved)
     assert torch.allclose(masked[moved].mean(0), plain[moved].mean(0), atol=1e-5)
+
+
+def test_at_consensus_no_exchange_moves_a_model_however_differently_heavy_its_rows():
+    graph = ring(5)
+    net = StackedNeighbourhood([metropolis(graph)], round=0, seed=0)
+    masses = torch.tensor([[0.5], [1.0], [3.0], [0.2], [0.3]], dtype=torch.float64)
+    model = torch.ones(5, 3, dtype=torch.float64)
+    settled(net.mix(Released(model * masses, masses)))
+    assert net.distance.abs().max() < 1e-12
+    idle = torch.tensor([[0.0], [1.0], [1.0], [1.0], [1.0]], dtype=torch.float64)
+    settled(net.mix(Released(model * idle, idle)))
+    assert torch.isfinite(net.distance).all()
