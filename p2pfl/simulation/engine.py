@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import scipy.sparse
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
@@ -208,12 +210,12 @@ def play(
     masks = _masks(resolved, source) if resolved.masked else None
     sums = None if protection.sums is None else summing(resolved, faults=faults)
 
+    if resolved.masked:
+        adjacency = protection.graph.adjacency
+        faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
+
     def present(round: int) -> torch.Tensor:
-        there = faults.present(names, seed=settings.seed, round=round)  # [N]
-        if resolved.masked and not bool(there.all()):  # who has nobody to mask with sits out
-            adjacency = protection.graph.adjacency
-            there &= torch.from_numpy((adjacency + adjacency.T) @ there.numpy() > 0)
-        return there
+        return faults.present(names, seed=settings.seed, round=round)  # [N]
 
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,14 +25,20 @@ class Faults:
         Probability that a listener misses a neighbour's row in an exchange.
     absence
         Probability that a peer sits out a round: it hears nobody and nobody hears it.
+    partners
+        Who shares masks with whom, ``[N, N]``; who is left without anybody to share with sits out, too.
     """
 
     loss: float = 0.0
     absence: float = 0.0
+    partners: scipy.sparse.csr_array | None = None
 
-    def present(self, peers: Sequence[str], *, seed: int, round: int) -> torch.Tensor:
+    def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Who is there in a round, ``[N]`` bool."""
-        return torch.from_numpy(draw(seed, "absence", round=round).random(len(peers)) >= self.absence)
+        there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence
+        if self.partners is not None and not there.all():
+            there &= self.partners @ there > 0
+        return torch.from_numpy(there)
 
     def hears(self, weights: scipy.sparse.csr_array, *, seed: int, round: int, step: int) -> scipy.sparse.csr_array:
         """The weights of those heard; the weight of the others falls to the listener's own row."""
@@ -41,7 +47,7 @@ class Faults:
         count = weights.shape[0]
         listener = np.repeat(np.arange(count), np.diff(weights.indptr))  # [E]
         sender = weights.indices
-        absent = draw(seed, "absence", round=round).random(count) < self.absence  # [N]
+        absent = ~self.present(range(count), seed=seed, round=round).numpy()  # [N]
         lost = draw(seed, f"loss {step}", round=round).random(len(sender)) < self.loss  # [E]
         lost = (lost | absent[listener] | absent[sender]) & (listener != sender)
         data = np.where(lost, 0.0, weights.data)
