@@ -223,7 +223,8 @@ def play(
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here)
-        lossy = protection.sums is not None and faults.loss > 0  # then sums show more than was looked at
+        # faults make sums show more than was looked at, also of other rounds
+        lossy = protection.sums is not None and faults != Faults()
         paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
         return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
 

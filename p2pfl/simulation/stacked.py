@@ -38,7 +38,7 @@ class Faults:
     partners: scipy.sparse.csr_array | None = None
     delay: float = 0.0
     slow: float = 0.0
-    pace: int = 1
+    pace: int = 10
 
     def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Who is there in a round, ``[N]`` bool; a slow peer where a cycle of its own ends."""
