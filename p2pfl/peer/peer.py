@@ -322,7 +322,8 @@ class Peer:
 
         settings = self.plan.protection.settings
         hidden = private(net, settings=settings, masks=cover, source=self.source, round=round, charge=charge)
-        return net if hidden is net else Unhurried(hidden, prepare=prepare)
+        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
+        return self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
 
     def _uncovered(self, cover: Cover) -> None:
         """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""

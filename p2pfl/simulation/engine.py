@@ -213,7 +213,8 @@ def play(
         among = masks if masks is None or whole else masks.among(here)
         lossy = sums is not None and faults.loss > 0  # then sums show more than was looked at
         paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
-        return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        return resolved.contested(hides, round=round, told=net)
 
     last: State | None = None
 
