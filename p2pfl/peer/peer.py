@@ -233,9 +233,13 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     def _books(self) -> Books:
-        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held."""
+        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held.
+
+        Neither lies nor rules that bear them keep a mean.
+        """
         plan = self.plan
         fair = not self.mailbox.large and all(weights.symmetric for weights in plan.weights)
+        fair &= plan.rule is None and plan.attack is None
         return Books(
             self.name,
             gossip=plan.topology.neighbours(self.name) if fair else None,
