@@ -131,6 +131,10 @@ CASES = {
     "D-PSGD, Krum, flipped labels": [
         *("learning.algorithm=dpsgd", "robustness.rule=krum", "topology.kind=complete", "attack.name=label_flip"),
     ],
+    "FedAvg, multi-Krum, sign flips, private noise": [
+        *("learning.weighted=false", "robustness.rule=multi_krum", "topology.kind=complete", "attack.name=sign_flip"),
+        *("privacy.mode=independent", "privacy.noise=0.01"),
+    ],
     "FedAvg, scaled lies": ["learning.weighted=false", "attack.name=scaled"],
     "propagation": ["learning.algorithm=propagation"],
     "IFCA": ["learning.algorithm=ifca"],
