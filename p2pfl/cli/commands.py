@@ -69,7 +69,7 @@ def peer(options: argparse.Namespace) -> int:
             if isinstance(event, Record):
                 own.record([event])
             elif isinstance(event, Done):
-                summary["scores"] = event.scores
+                summary["scores"], summary["common"] = event.scores, event.common
             lines.observe(event)
 
         until_interrupted(live(resolved, options.name, url=url, folder=folder, owned=owned, tell=tell))
@@ -129,6 +129,18 @@ def topology(options: argparse.Namespace) -> int:
         print(json.dumps(facts))
     else:
         tables.facts(topologies.described(facts))
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """``p2pfl explain``."""
+    from p2pfl.cli import explain as explaining  # noqa: PLC0415
+
+    found = explaining.explained(plan(_experiment(options)))
+    if options.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        explaining.show(found)
     return 0
 
 

@@ -26,8 +26,8 @@ class Known:
         Why its rows cannot be hidden, empty where they can.
     whole
         Why its rows cannot be compressed although they can be hidden, empty where they can.
-    linear
-        Why its exchanges must be plain averages of true rows, empty where a robust rule may take their place.
+    personal
+        Whether each peer has a model of its own in the end.
     """
 
     place: str
@@ -36,7 +36,7 @@ class Known:
     plain: bool = False
     bare: str = ""
     whole: str = ""
-    linear: str = ""
+    personal: bool = False
 
 
 ALGORITHMS = {
@@ -44,79 +44,35 @@ ALGORITHMS = {
     "fedsgd": Known(".fedavg:FedAvg"),
     "dpsgd": Known(".dpsgd:DPSGD", steps=1, everybody=True),
     "fedprox": Known(".fedprox:FedProx"),
-    "scaffold": Known(
-        ".scaffold:SCAFFOLD",
-        plain=True,
-        bare="releases a second row a round, its control variate",
-        linear="needs control variates that add up to zero",
-    ),
-    "fednova": Known(".fednova:FedNova", plain=True, linear="mixes numbers of steps beside rows"),
+    "scaffold": Known(".scaffold:SCAFFOLD", plain=True, bare="releases a second row a round, its control variate"),
+    "fednova": Known(".fednova:FedNova", plain=True),
     "fedavgm": Known(".fedopt:FedAvgM"),
     "fedadam": Known(".fedopt:FedAdam"),
     "fedyogi": Known(".fedopt:FedYogi"),
     "fedadagrad": Known(".fedopt:FedAdagrad"),
-    "fine_tuning": Known(".fine_tuning:FineTuning"),
-    "ditto": Known(".ditto:Ditto"),
-    "pfedme": Known(".pfedme:PFedMe"),
-    "per_fedavg": Known(".per_fedavg:PerFedAvg"),
-    "fedper": Known(".fedper:FedPer"),
-    "fedrep": Known(".fedrep:FedRep"),
+    "fine_tuning": Known(".fine_tuning:FineTuning", personal=True),
+    "ditto": Known(".ditto:Ditto", personal=True),
+    "pfedme": Known(".pfedme:PFedMe", personal=True),
+    "per_fedavg": Known(".per_fedavg:PerFedAvg", personal=True),
+    "fedper": Known(".fedper:FedPer", personal=True),
+    "fedrep": Known(".fedrep:FedRep", personal=True),
     "multitask": Known(
-        ".multitask:MultiTask",
-        everybody=True,
-        bare="compares the rows that it hears one by one",
-        linear="weighs the rows that it hears by a rule of its own",
+        ".multitask:MultiTask", everybody=True, bare="compares the rows that it hears one by one", personal=True
     ),
     "propagation": Known(
-        ".propagation:Propagation",
-        everybody=True,
-        bare="keeps models apart, so that masks stay",
-        linear="mixes models that differ on purpose",
+        ".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay", personal=True
     ),
-    "ifca": Known(
-        ".ifca:IFCA",
-        bare="releases a row for each of its models",
-        linear="mixes rows of several models with masses that say whose they are",
-    ),
-    "gradient_tracking": Known(
-        ".tracking:GradientTracking",
-        steps=1,
-        everybody=True,
-        linear="needs trackers whose sum stays that of the gradients",
-    ),
-    "d2": Known(
-        ".diffusion:D2",
-        steps=1,
-        everybody=True,
-        linear="corrects for what the last average has left, which must be one",
-    ),
-    "exact_diffusion": Known(
-        ".diffusion:ExactDiffusion",
-        steps=1,
-        everybody=True,
-        linear="corrects for what the last average has left, which must be one",
-    ),
+    "ifca": Known(".ifca:IFCA", bare="releases a row for each of its models", personal=True),
+    "gradient_tracking": Known(".tracking:GradientTracking", steps=1, everybody=True),
+    "d2": Known(".diffusion:D2", steps=1, everybody=True),
+    "exact_diffusion": Known(".diffusion:ExactDiffusion", steps=1, everybody=True),
     "qg_dsgdm": Known(".quasi_global:QGDSGDm", steps=1, everybody=True),
-    "sgp": Known(
-        ".push:SGP",
-        steps=1,
-        everybody=True,
-        bare="divides by masses that the graph alone makes unequal",
-        linear="divides sums by masses",
-    ),
+    "sgp": Known(".push:SGP", steps=1, everybody=True, bare="divides by masses that the graph alone makes unequal"),
     "robust_sgp": Known(
-        ".running_sums:RobustSGP",
-        steps=1,
-        everybody=True,
-        bare="sends running totals, in which masks do not cancel",
-        linear="sends running totals that are divided by masses",
+        ".running_sums:RobustSGP", steps=1, everybody=True, bare="sends running totals, in which masks do not cancel"
     ),
     "relay_sgd": Known(
-        ".relay:RelaySGD",
-        steps=1,
-        everybody=True,
-        bare="sums rows of different rounds, whose masks do not cancel",
-        linear="sends sums of rows",
+        ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
     ),
     "choco": Known(".choco:Choco", steps=1, everybody=True),
     "partial": Known(".partial:PartialSharing", whole="shares another part of the row each round"),

@@ -24,6 +24,22 @@ from p2pfl.robust import (
 from p2pfl.robust.attacks import ALL, flipped
 from p2pfl.rows import draw
 
+LEFT = "corrects for what the last average has left, which must be one"
+LINEAR = {
+    "scaffold": "needs control variates that add up to zero",
+    "fednova": "mixes numbers of steps beside rows",
+    "multitask": "weighs the rows that it hears by a rule of its own",
+    "propagation": "mixes models that differ on purpose",
+    "ifca": "mixes rows of several models with masses that say whose they are",
+    "gradient_tracking": "needs trackers whose sum stays that of the gradients",
+    "d2": LEFT,
+    "exact_diffusion": LEFT,
+    "sgp": "divides sums by masses",
+    "robust_sgp": "sends running totals that are divided by masses",
+    "relay_sgd": "sends sums of rows",
+}
+"""Why exchanges of an algorithm must be plain averages of true rows; one of the user's own is taken at its word."""
+
 
 def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> Rule | None:
     """The robust rule of an experiment; ``None`` where rows are averaged.
@@ -176,12 +192,15 @@ def _misfit(experiment: Experiment) -> str:
         )
     if privacy.mode == "secagg":
         return 'with privacy.mode = "secagg", as peers are given sums and no row that could be looked at'
-    if why := known(name).linear:
+    if why := LINEAR.get(name):
         return f"with {name}, which {why}"
-    if why := _uneven(experiment):
-        return f"with {why}, as a mass is a claim that a liar would inflate: rows weigh alike"
+    if masses := _uneven(experiment):
+        return f"with {masses}, as a mass is a claim that a liar would inflate: rows weigh alike"
     if gossip.acceleration != "none":
         return f'with gossip.acceleration = "{gossip.acceleration}", which expects linear mixing'
+    for key, given in (("learning.consensus", experiment.learning.consensus), ("data.scale", experiment.data.scale)):
+        if given:
+            return f"with {key}, which takes a plain average that one liar could spoil"
     if experiment.compression.name not in {"none", "float16", "bfloat16"}:
         return f'with compression.name = "{experiment.compression.name}", under which differences travel and no rows'
     return ""

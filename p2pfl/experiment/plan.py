@@ -20,6 +20,7 @@ from p2pfl.algorithms import Algorithm, Averaging, Compressed, FedAvg, Gossip, S
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
+from p2pfl.experiment.agreement import check_agreeing
 from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
@@ -248,6 +249,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     bears = rule(experiment, topology)
     trained = learner(experiment, federation)
     _check_hiding(experiment)
+    check_agreeing(experiment)
     diameter = _flood(topology)
     averaging = partial(
         _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter

@@ -12,9 +12,10 @@ from typing import Self
 
 import torch
 
-from p2pfl.algorithms import State, learn, start
+from p2pfl.algorithms import State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, P2PFLError, RunError
 from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.books import Books, heaviest
@@ -129,6 +130,9 @@ class Peer:
         self.mailbox = Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
+        self.statistics: Statistics | None = None
+        self.common: dict[str, float] | None = None
+        self._opening = Agreement(plan, self.source).opening
         self._training = Threaded(plan.learner)
         self._stack = AsyncExitStack()
         self._link: Link | None = None
@@ -159,7 +163,9 @@ class Peer:
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
-        longest = self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0)
+        largest = row_bytes(self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0), dtype)
+        if self._opening or self.plan.experiment.learning.consensus:
+            largest = max(largest, row_bytes(Agreement(self.plan, self.source).longest, torch.float64))
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -170,7 +176,7 @@ class Peer:
                 membership=self.membership,
                 mailbox=self.mailbox,
                 topology=self.plan.topology,
-                row_bytes=row_bytes(longest, dtype),
+                row_bytes=largest,
                 chunk=settings.chunk,
                 patience=settings.patience,
             )
@@ -248,8 +254,11 @@ class Peer:
         )
 
     async def _rounds(self) -> State:
+        masks = self._masks() if self.plan.masked else None
+        if self._opening:
+            await self._open(masks)
         plan = self.plan
-        cover = Cover(self._masks(), self.link.books.masks) if plan.masked else None
+        cover = None if masks is None else Cover(masks, self.link.books.masks)
         self._state = start(plan.learner, (self.name,))
         try:
             self._state = await learn(
@@ -269,6 +278,8 @@ class Peer:
             await self.link.tell()
         else:
             self._state = await self._settle(self._state, cover)
+            if plan.experiment.learning.consensus:
+                self._state = await self._close(self._state, masks)
         for sentence in left(self.link.books, deviation=plan.protection.settings.mask, peers=len(plan.topology.peers)):
             self._say(sentence)
         return self._state
@@ -293,8 +304,34 @@ class Peer:
                 state = shifted(state, books.remainder(), mass=books.mass)
         return state
 
-    def _neighbourhood(self, round: int) -> LiveNeighbourhood:
+    async def _open(self, masks: Masks | None) -> None:
+        """Agree with all peers on the statistics of the features, and scale our own by them."""
+        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(0, step=0, conserving=False)
+        self.plan, self.statistics = await agreement.open(agreement.blind(net, self._among(masks), phase=OPENING))
+        if net.missed:
+            raise RunError(
+                "expected all neighbours to stay while everybody agrees on the statistics of the features, got nothing "
+                f"from {', '.join(sorted({*net.missed}))}: start the run again"
+            )
+        self._training.learner = self.plan.learner
+
+    async def _close(self, state: State, masks: Masks | None) -> State:
+        """Agree with all peers on one model, and on what it scores on everybody's test data."""
+        agreement = Agreement(self.plan, self.source)
+        net = self._neighbourhood(self.mailbox.exchange[0] + 1, conserving=False)
+        state = await agreement.settle(net, state)
+        scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
+        if scored and agreement.scored:
+            self.common = await agreement.score(agreement.blind(net, self._among(masks), phase=CLOSING), scored)
+        if net.missed:
+            self.common = None
+            self._say(f"no consensus: nothing came from {', '.join(sorted({*net.missed}))}, so models may differ")
+        return state
+
+    def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
+        if step is None:
+            step = 0 if round else self._opening
         return LiveNeighbourhood(
             self.link,
             weights=self.plan.weights,
@@ -303,6 +340,8 @@ class Peer:
             patience=self.plan.experiment.transport.patience,
             omegas=self.plan.gossip.omegas,
             zstd=self.plan.zstd,
+            step=step,
+            conserving=conserving,
         )
 
     def _masks(self) -> Masks:
@@ -334,6 +373,13 @@ class Peer:
         for slot in cover.uncovered(self.link.books.halves):
             self.meter.charge(slot.round, whole=False)
 
+    def _among(self, masks: Masks | None) -> Masks | None:
+        """The masks shared with those that are there."""
+        if masks is None or not self.membership.neighbours:
+            return masks
+        partners = {peer for edge in masks.secrets for peer in edge}
+        return masks.among({self.name, *self.membership.present & partners})
+
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state = state
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
@@ -351,6 +397,7 @@ class Peer:
             heard=int(net.heard[0]),
             missed=net.missed,
             privacy_spent=await asyncio.to_thread(lambda: self.meter.spent),
+            update=self._training.update,
         )
         if self.observe is not None:
             self.observe(record, state)

@@ -55,6 +55,7 @@ def test_every_name_is_a_rule(changes, rule):
         (["learning.fraction=0.5"], "learning.fraction below 1, as a mass"),
         (["privacy.mode=independent", "privacy.participation=0.5", "privacy.noise=0.1"], "privacy.participation below"),
         (["gossip.acceleration=chebyshev"], "which expects linear mixing"),
+        (["learning.consensus=true"], "learning.consensus, which takes a plain average"),
         (["learning.algorithm=gradient_tracking"], "needs trackers whose sum stays that of the gradients"),
         (["learning.algorithm=scaffold"], "needs control variates"),
         (["learning.algorithm=relay_sgd"], "sends sums of rows"),

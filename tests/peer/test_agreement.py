@@ -58,6 +58,13 @@ CASES = {
         "privacy.participation=0.5",
     ],
     "FedAvg, masks and noise for an epsilon": ["privacy.mode=pairwise", "privacy.epsilon=8.0"],
+    "FedAvg, scaled features, consensus": ["data.scale=true", "learning.consensus=true"],
+    "FedAvg, scaled features, consensus, masks": [
+        "data.scale=true",
+        "learning.consensus=true",
+        "privacy.mode=pairwise",
+        "topology.kind=complete",
+    ],
     "FedAvg, stragglers left out": [
         *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
     ],
@@ -235,3 +242,14 @@ def test_the_records_of_a_live_peer_and_of_the_simulation_agree():
         assert twin.training_loss == pytest.approx(record.training_loss)
         assert twin.distance == pytest.approx(record.distance)
         assert twin.heard == record.heard
+
+
+def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_score_of_one_model():
+    experiment = read(SMALL, changes=["data.scale=true", "learning.consensus=true", "privacy.mode=pairwise"])
+    source = SeededSource(11)
+    ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
+    told = simulate(experiment, source=source, baselines=False).summary
+    for end in ended.values():
+        assert end.peer.statistics.mean[0].tolist() == pytest.approx(told["statistics"]["mean"], abs=1e-7)
+        assert end.peer.common == pytest.approx(told["common"], abs=1e-4)  # masks on a grid move the model
+        assert torch.equal(end.state.rows, ended["peer0"].state.rows)
