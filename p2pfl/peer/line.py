@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from p2pfl.errors import DecodeError
@@ -67,6 +67,8 @@ class Line:
         self.me = me
         self.identity = identity
         self.envelope = envelope
+        self.admit: Callable[[str], bool] = lambda _sender: True
+        """Whether one more message of a sender is to be read; asked before any of it is."""
         self.bytes_out = 0
         self.bytes_in = 0
         self._publishing = asyncio.Semaphore(16)
@@ -116,6 +118,8 @@ class Line:
             if state and not message.data:
                 continue  # cleared after a goodbye
             sender = place.removeprefix("in/") if place.startswith("in/") else owner
+            if not self.admit(sender):
+                continue
             try:
                 yield Heard(sender, self._opened(sender, message.data), state)
             except DecodeError as error:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
+from p2pfl.peer.allowance import Allowance
 from p2pfl.peer.books import Books
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery, Mailbox
@@ -83,6 +84,8 @@ class Link:
         patience: float,
     ) -> None:
         self.line = line
+        line.admit = self._admit
+        self._allowance = Allowance()
         self.books = Books(membership.me.peer)
         self.trailers: dict[str, Trailer] = {}  # by neighbour: how its rows end
         self.membership = membership
@@ -258,10 +261,20 @@ class Link:
                 return
         self.news.tell()
 
+    def _admit(self, sender: str) -> bool:
+        """Whether a message is read at all: of each neighbour so many, and of all strangers together."""
+        admitted = self._allowance.take(self._known(sender), now=asyncio.get_running_loop().time())
+        if not admitted:
+            self._refuse(sender, "too much")
+        return admitted
+
+    def _known(self, sender: str) -> str:
+        """A name that no stranger can multiply."""
+        return sender if sender in {self.me.peer, *self.membership.neighbours} else "stranger"
+
     def _refuse(self, sender: str, why: str) -> None:
-        """Count what was not used, under names that no stranger can multiply."""
-        known = sender if sender in self.membership.neighbours else "stranger"
-        self.refused[f"{known}: {why}"] += 1
+        """Count what was not used."""
+        self.refused[f"{self._known(sender)}: {why}"] += 1
 
     def _hello(self, hello: Hello) -> None:
         if not self.membership.trusts(hello):
