@@ -21,13 +21,13 @@ from p2pfl.experiment import read as read_experiment
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    from p2pfl.experiment.sums import refuse_live  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.experiment.sums import check_live  # noqa: PLC0415 (each command imports what it needs)
     from p2pfl.peer import swarm  # noqa: PLC0415
 
     experiment = _experiment(options, broker=options.broker)
     resolved = plan(experiment)
     if resolved.protection.sums is not None:
-        refuse_live()
+        check_live(experiment, resolved.algorithm)
     folder = _folder(options, experiment)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:
         result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe)

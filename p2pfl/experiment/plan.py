@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,12 @@ from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
-from p2pfl.experiment.sums import refuse_live, summed
+from p2pfl.experiment.sums import check_live, masses, ring_width, sized, summed
 from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.privacy import secagg
 from p2pfl.privacy.examples import worst
 from p2pfl.privacy.stream import VERSION
 from p2pfl.robust import Attack, Rule, attacked, robust
@@ -76,6 +77,8 @@ class Plan:
         What makes rows small; ``None`` where they travel whole.
     rule, attack
         What takes the place of averages; who lies. ``None`` where nothing and nobody does.
+    masses
+        The smallest and the largest by which rows count in sums.
     """
 
     experiment: Experiment
@@ -89,6 +92,7 @@ class Plan:
     diameter: int
     stop: Stop | None
     codec: Codec | None = None
+    masses: tuple[float, float] = (1.0, 1.0)
     rule: Rule | None = None
     attack: Attack | None = None
 
@@ -139,6 +143,20 @@ class Plan:
     def masked(self) -> bool:
         """Whether pairwise masks are on."""
         return self.protection.settings.mask > 0
+
+    @cached_property
+    def ring(self) -> int:
+        """Bits of the ring in which rows are added up where peers are given sums alone."""
+        settings = self.protection.settings
+        return ring_width(
+            self.experiment,
+            self.weights,
+            start=float(self.learner.start(self.topology.peers[:1]).abs().max()),
+            clip=settings.clip,
+            noise=settings.noise,
+            rounds=self.experiment.rounds,
+            masses=self.masses,
+        )
 
     @property
     def pinned(self) -> Experiment:
@@ -205,6 +223,7 @@ class Plan:
             ),
             "features": str(self.federation.dataset.shape),
             "masks": VERSION,
+            "sums": "none" if self.protection.sums is None else f"{secagg.VERSION} {self.ring}",
             "mask_graph": _digest(repr(self.protection.graph.edges).encode()),
             "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
@@ -239,7 +258,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     federation = _federation(experiment, names, only)  # before the graph: too many peers are noticed sooner
     lies = attack(experiment, names, live=only is not None)
     federation = misled(federation, lies)
-    mean_samples = None
+    mean_samples, everybody = None, federation
     if not private:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
         mean_samples = float(everybody.samples(names).double().mean())
@@ -255,14 +274,15 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter
     )
     heavy = gossip.acceleration == "heavy_ball"
-    sums = None
+    sums, weighed = None, (1.0, 1.0)
     if experiment.privacy.mode == "secagg":
-        if only is not None:
-            refuse_live()
         steps, rho = _steps(experiment, topology, weights)  # no masks stay in the rows
-        sums = summed(
-            experiment, weights, averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained, exchanges=steps
-        )
+        added, counted = averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained
+        if only is not None:
+            check_live(experiment, added)
+            counted = sized({} if private else dict(zip(names, everybody.samples(names).tolist(), strict=True)))
+        sums = summed(experiment, weights, added, counted, exchanges=steps)
+        weighed = masses(added, counted, names)
     hidden = protection(
         experiment.privacy,
         topology,
@@ -287,8 +307,9 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         diameter,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
         codec(experiment, length=trained.layout.size, dtype=trained.dtype, period=topology.period),
-        bears,
-        lies,
+        masses=weighed,
+        rule=bears,
+        attack=lies,
     )
 
 

@@ -240,7 +240,7 @@ class Privacy(Section, frozen=True):
     ----------
     mode
         ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
-        peer is given the exact sum of its neighbours' rows and none of them (simulated so far).
+        peer is given the exact sum of its neighbours' rows and none of them.
     clip
         Bound of the norm of an update.
     clipping

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -25,8 +25,12 @@ from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
+from p2pfl.peer.sums import Adding, SummedLiveNeighbourhood, known
+from p2pfl.peer.terms import Getting, Giving, Seal
 from p2pfl.peer.threads import Threaded, Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
@@ -125,6 +129,8 @@ class Peer:
         facts = plan.facts | {"roster": roster}
         self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
+        if plan.protection.sums is not None:
+            around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}")
         self.mailbox = Mailbox()
@@ -181,6 +187,7 @@ class Peer:
                 patience=settings.patience,
             )
             self._link.books = self._books()
+            self._link.adding = self._adding()
         except BaseException:
             await self._stack.aclose()
             raise
@@ -244,7 +251,8 @@ class Peer:
         Neither lies nor rules that bear them keep a mean.
         """
         plan = self.plan
-        fair = not self.mailbox.large and all(weights.symmetric for weights in plan.weights)
+        fair = plan.protection.sums is None and not self.mailbox.large  # sums are not rows
+        fair &= all(weights.symmetric for weights in plan.weights)
         fair &= plan.rule is None and plan.attack is None
         return Books(
             self.name,
@@ -253,11 +261,27 @@ class Peer:
             heaviest=heaviest(len(plan.topology.peers)),
         )
 
+    def _adding(self) -> Adding | None:
+        """What is added up in secret, where that is asked for."""
+        plan = self.plan
+        if plan.protection.sums is None:
+            return None
+        size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+        sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
+        seal = Seal(self.identity, self.membership)
+        return Adding(
+            giving=Giving(self.name, sums=sums, seal=seal, source=self.source),
+            getting=Getting(self.name, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
+            lacking=self.meter.expose,
+        )
+
     async def _rounds(self) -> State:
         masks = self._masks() if self.plan.masked else None
         if self._opening:
             await self._open(masks)
         plan = self.plan
+        if self.link.adding is not None:
+            self.link.adding.giving.secrets = self._secrets()
         cover = None if masks is None else Cover(masks, self.link.books.masks)
         self._state = start(plan.learner, (self.name,))
         try:
@@ -330,29 +354,34 @@ class Peer:
 
     def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
-        if step is None:
-            step = 0 if round else self._opening
-        return LiveNeighbourhood(
-            self.link,
-            weights=self.plan.weights,
-            turns=self.turns,
-            round=round,
-            patience=self.plan.experiment.transport.patience,
-            omegas=self.plan.gossip.omegas,
-            zstd=self.plan.zstd,
-            step=step,
-            conserving=conserving,
-        )
+        given: dict[str, Any] = {
+            "weights": self.plan.weights,
+            "turns": self.turns,
+            "round": round,
+            "patience": self.plan.experiment.transport.patience,
+            "omegas": self.plan.gossip.omegas,
+            "zstd": self.plan.zstd,
+            "step": step if step is not None else 0 if round else self._opening,
+            "conserving": conserving,
+        }
+        if self.link.adding is None:
+            return LiveNeighbourhood(self.link, **given)
+        bits = self.plan.protection.settings.bits
+        return SummedLiveNeighbourhood(self.link, adding=self.link.adding, bits=bits, **given)
+
+    def _secrets(self) -> dict[Edge, bytes]:
+        """Shared with every neighbour that came."""
+        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
+        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
 
     def _masks(self) -> Masks:
         """Masks with every neighbour that came."""
-        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
-        secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
         settings = self.plan.protection.settings
-        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
+        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 
     def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
+        summed = self.link.adding is not None
 
         def charge() -> None:
             if cover is not None:
@@ -362,9 +391,13 @@ class Peer:
         def prepare() -> None:
             if cover is not None:
                 cover.decide(round, present=self.membership.present)
+            if summed:  # here, where rolls are heard that change what it costs
+                charge()
 
         settings = self.plan.protection.settings
-        hidden = private(net, settings=settings, masks=cover, source=self.source, round=round, charge=charge)
+        hidden = private(
+            net, settings=settings, masks=cover, source=self.source, round=round, charge=None if summed else charge
+        )
         unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
         return self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
 

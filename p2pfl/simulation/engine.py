@@ -233,7 +233,7 @@ def play(
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here)
-        lossy = sums is not None and faults.loss > 0  # then sums show more than was looked at
+        lossy = sums is not None and faults != Faults()  # then sums show more than was looked at, also of other rounds
         paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
         hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
         return resolved.contested(hides, round=round, told=net)

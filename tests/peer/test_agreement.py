@@ -65,6 +65,13 @@ CASES = {
         "privacy.mode=pairwise",
         "topology.kind=complete",
     ],
+    "FedAvg, sums": ["privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1"],
+    "FedAvg, sums, noise, clip": [
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "privacy.noise=0.01", "privacy.clip=1.0"),
+    ],
+    "D-PSGD, sums": [
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "learning.algorithm=dpsgd"),
+    ],
     "FedAvg, stragglers left out": [
         *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
     ],
