@@ -52,6 +52,11 @@ def _together(experiment: Experiment) -> str:
         )
     if sped != "none":
         return f'gossip.acceleration: expected "none" with {name}, which merges by age and mixes nothing, got "{sped}"'
+    if experiment.gossip.steps is not None:
+        return (
+            f"gossip.steps: expected none with {name}, whose peers send once a cycle and wait for nobody, got "
+            f"{experiment.gossip.steps}"
+        )
     if learning.stop is not None:
         return (
             f"learning.stop: expected none with {name}, whose peers, each in a cycle of its own, take no decision "

@@ -287,6 +287,50 @@ class Privacy(Section, frozen=True):
     budget: str | None = None
 
 
+class Robustness(Section, frozen=True):
+    """What takes the place of the average where peers may lie.
+
+    Attributes
+    ----------
+    rule
+        ``none``; ``clipped_gossip``; ``self_centred_clipping`` (radius); ``trimmed_mean``, ``median``, ``krum`` or
+        ``multi_krum``, which weigh all rows alike.
+    attackers
+        How many of those that a peer hears may lie.
+    radius
+        How far one row may pull (self_centred_clipping).
+    nearest
+        Mix each row with those nearest to it before (trimmed_mean, median, krum, multi_krum).
+    """
+
+    rule: Literal["none", "clipped_gossip", "self_centred_clipping", "trimmed_mean", "median", "krum", "multi_krum"] = (
+        "none"
+    )
+    attackers: Annotated[int, Meta(ge=0)] = 1
+    radius: Positive | None = None
+    nearest: bool = False
+
+
+class Attack(Section, frozen=True):
+    """Peers that lie, to see what becomes of the others.
+
+    Attributes
+    ----------
+    name
+        ``none``; ``sign_flip``, ``scaled``, ``random``, ``label_flip``; or, where liars know all honest rows, which
+        only ``simulate`` can tell them, ``alie``, ``ipm``, ``dissensus``.
+    share, peers
+        How many of the peers lie, drawn from the seed; or who does.
+    scale
+        How much; by default as in the paper of the attack.
+    """
+
+    name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
+    share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
+    peers: tuple[str, ...] = ()
+    scale: Positive | None = None
+
+
 class Trust(Section, frozen=True):
     """Whose key is whose.
 
@@ -379,6 +423,8 @@ class Experiment(Section, frozen=True):
     gossip: Gossip = Gossip()
     compression: Compression = Compression()
     privacy: Privacy = Privacy()
+    robustness: Robustness = Robustness()
+    attack: Attack = Attack()
     trust: Trust = Trust()
     transport: Transport = Transport()
     simulation: Simulation = Simulation()

@@ -249,12 +249,13 @@ class Peer:
     def _books(self) -> Books:
         """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held.
 
-        Peers that wait for nobody mix nothing.
+        Peers that wait for nobody mix nothing, and neither lies nor rules that bear them keep a mean.
         """
         plan = self.plan
         fair = plan.protection.sums is None and not self.mailbox.large  # sums are not rows
         fair &= not plan.asynchronous
         fair &= all(weights.symmetric for weights in plan.weights)
+        fair &= plan.rule is None and plan.attack is None
         return Books(
             self.name,
             gossip=plan.topology.neighbours(self.name) if fair else None,
@@ -401,7 +402,8 @@ class Peer:
         hidden = private(
             net, settings=settings, masks=cover, source=self.source, round=round, charge=None if summed else charge
         )
-        return net if hidden is net else Unhurried(hidden, prepare=prepare)
+        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
+        return self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
 
     def _uncovered(self, cover: Cover) -> None:
         """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""

@@ -226,7 +226,8 @@ def play(
         # faults make sums show more than was looked at, also of other rounds
         lossy = protection.sums is not None and faults != Faults()
         paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
-        return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        return resolved.contested(hides, round=round, told=net)
 
     last: State | None = None
 
