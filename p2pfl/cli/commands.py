@@ -22,7 +22,7 @@ from p2pfl.experiment.reading import flat
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    from p2pfl.experiment.sums import refuse_live  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.experiment.sums import check_live  # noqa: PLC0415 (each command imports what it needs)
     from p2pfl.peer import swarm  # noqa: PLC0415
 
     folder = None if options.resume is None else _interrupted(options)
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     experiment = _experiment(options, broker=options.broker)
     resolved = plan(experiment)
     if resolved.protection.sums is not None:
-        refuse_live()
+        check_live(experiment, resolved.algorithm)
     again = folder is not None
     folder = folder or _folder(options, experiment)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:

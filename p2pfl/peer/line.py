@@ -9,8 +9,8 @@ from typing import NamedTuple
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
-from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
+from p2pfl.wire.messages import Account, Ack, Chunk, ForOne, Hello, Message, Pulse, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
 ForNeighbours = Chunk | Ack | Pulse | Account
@@ -82,7 +82,9 @@ class Line:
         me = self.me.peer
         topic = f"{place[3:]}/in/{me}" if place.startswith("in/") else f"{me}/{place}"
         async with self._publishing:
-            if self.envelope is not None and isinstance(message, ForNeighbours):
+            if self.envelope is not None and isinstance(message, ForOne):
+                payload = self.envelope.seal_for(place.removeprefix("in/"), message)
+            elif self.envelope is not None and isinstance(message, ForNeighbours):
                 payload = self.envelope.seal(message)
             else:
                 payload = encode(message)
@@ -138,8 +140,10 @@ class Line:
             return decode(payload)
         if payload[:1] == bytes([SEALED]):
             return self.envelope.open(sender, payload)
+        if payload[:1] == bytes([PRIVATE]):
+            return self.envelope.open_from(sender, payload)
         message = decode(payload)
-        if isinstance(message, ForNeighbours):
+        if isinstance(message, ForNeighbours | ForOne):
             raise DecodeError("expected a sealed message, got one that is not")
         return message
 

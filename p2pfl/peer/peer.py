@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import torch
 from msgspec.structs import replace
@@ -31,16 +31,21 @@ from p2pfl.identity import (
 )
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.arriving import Arriving, Resting
+from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.books import Books, Page, heaviest
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover, compared, exchanged, left, paid, shifted
+from p2pfl.peer.sums import Adding, SummedLiveNeighbourhood, known
+from p2pfl.peer.terms import Getting, Giving, Seal
 from p2pfl.peer.threads import Threaded, Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
@@ -152,9 +157,11 @@ class Peer:
             name, life, "up", facts, self.key.public, self.identity.public, rounds=again[0], attempt=again[1]
         )
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
+        if plan.protection.sums is not None:
+            around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=self.journal.spent)
-        self.mailbox = Mailbox()
+        self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
         self.statistics: Statistics | None = None
@@ -221,6 +228,7 @@ class Peer:
             )
             self._link.books = self._books()
             self._link.durable = self._durable
+            self._link.adding = self._adding()
         except BaseException:
             await self._stack.aclose()
             raise
@@ -283,14 +291,34 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     def _books(self) -> Books:
-        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held."""
+        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held.
+
+        Peers that wait for nobody mix nothing, and neither lies nor rules that bear them keep a mean.
+        """
         plan = self.plan
-        fair = not self.mailbox.large and all(weights.symmetric for weights in plan.weights)
+        fair = plan.protection.sums is None and not self.mailbox.large  # sums are not rows
+        fair &= not plan.asynchronous
+        fair &= all(weights.symmetric for weights in plan.weights)
+        fair &= plan.rule is None and plan.attack is None
         return Books(
             self.name,
             gossip=plan.topology.neighbours(self.name) if fair else None,
             masks=plan.protection.graph.neighbours(self.name) if plan.masked else (),
             heaviest=heaviest(len(plan.topology.peers)),
+        )
+
+    def _adding(self) -> Adding | None:
+        """What is added up in secret, where that is asked for."""
+        plan = self.plan
+        if plan.protection.sums is None:
+            return None
+        size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+        sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
+        seal = Seal(self.identity, self.membership)
+        return Adding(
+            giving=Giving(self.name, sums=sums, seal=seal, source=self.source),
+            getting=Getting(self.name, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
+            lacking=self.meter.expose,
         )
 
     async def _enter(self) -> tuple[Checkpoint | None, int]:
@@ -330,6 +358,8 @@ class Peer:
             await self._prepared(chosen, masks, first=first)
         plan = self.plan
         late = first > (0 if chosen is None else chosen.round)
+        if self.link.adding is not None:
+            self.link.adding.giving.secrets = self._secrets()
         cover = None if masks is None else Cover(masks, self.link.books.masks)
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         try:
@@ -416,30 +446,37 @@ class Peer:
 
     def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
-        if step is None:
-            step = 0 if round else self._opening
-        return LiveNeighbourhood(
-            self.link,
-            weights=self.plan.weights,
-            turns=self.turns,
-            round=round,
-            patience=self.plan.experiment.transport.patience,
-            omegas=self.plan.gossip.omegas,
-            zstd=self.plan.zstd,
-            step=step,
-            conserving=conserving,
-        )
+        given: dict[str, Any] = {
+            "weights": self.plan.weights,
+            "turns": self.turns,
+            "round": round,
+            "patience": self.plan.experiment.transport.patience,
+            "omegas": self.plan.gossip.omegas,
+            "zstd": self.plan.zstd,
+            "step": step if step is not None else 0 if round else self._opening,
+            "conserving": conserving,
+        }
+        if self.plan.asynchronous:
+            return AsynchronousNeighbourhood(self.link, **given)
+        if self.link.adding is None:
+            return LiveNeighbourhood(self.link, **given)
+        bits = self.plan.protection.settings.bits
+        return SummedLiveNeighbourhood(self.link, adding=self.link.adding, bits=bits, **given)
+
+    def _secrets(self) -> dict[Edge, bytes]:
+        """Shared with every neighbour that came."""
+        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
+        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
 
     def _masks(self) -> Masks:
         """Masks with every neighbour that came."""
-        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
-        secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
         settings = self.plan.protection.settings
-        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
+        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 
     def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int, late: bool) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
         settings = self.plan.protection.settings
+        summed = self.link.adding is not None
 
         def charge() -> None:
             if settings.hidden or settings.participation < 1:
@@ -452,9 +489,15 @@ class Peer:
             if cover is not None:
                 cover.masks = self._masks()  # somebody may have come back
                 cover.decide(round, present=self._here(round))
+            if self.link.adding is not None:
+                self.link.adding.giving.secrets = self._secrets()
+                charge()  # here, where rolls are heard that change what it costs
 
-        hidden = private(net, settings=settings, masks=cover, source=self.source, round=round, charge=charge)
-        safe = net if hidden is net else Unhurried(hidden, prepare=prepare)
+        hidden = private(
+            net, settings=settings, masks=cover, source=self.source, round=round, charge=None if summed else charge
+        )
+        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
+        safe = self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
         return Arriving(safe, net) if late else safe
 
     def _here(self, round: int) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -155,6 +156,9 @@ class Meter:
         self._budget = Budget.of(plan.experiment) if plan.protection.claimed else None
         self._protection = plan.protection.after({})
         self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
+        again = dict(earlier or {}) if plan.protection.sums is not None else {}
+        self._whole = [0] * again.get(self._protection.cost, 0)  # rounds that count by more than their private noise
+        self._exposed = bool(again)  # while no life of ours was there, sums lacked us
         self._left = self._protection.after(self._costs)
         if self._budget is not None and not self.rounds:
             raise InputError(
@@ -189,17 +193,43 @@ class Meter:
         """
         if not self._protection.claimed:
             return
+        if self._exposed:
+            self.expose()
+            whole = False
+        why = "" if whole else ", in which somebody to share masks with is missing,"
         cost = self._protection.cost if whole else self._protection.local
+        self._spend(round, cost, what=f"round {round + 1}{why} too")
+        if whole:
+            self._whole.append(round)
 
+    def expose(self) -> None:
+        """Count all releases, those before as well, as hidden by their private noise alone.
+
+        Sums of which one is not what it should be show more than was looked at, also of what was released before.
+
+        Raises
+        ------
+        BudgetError
+            If that would cost more than is left of the budget; then nothing may be sent any more.
+        """
+        self._exposed = True
+        if not self._protection.claimed or not self._whole:
+            return
+        count, nominal, floor = len(self._whole), self._protection.cost, self._protection.local
+        rest = math.sqrt(count * max(0.0, floor.mu**2 - nominal.mu**2))  # squares of mu add
+        what = f"{count} rounds of sums that somebody is missing from"
+        self._spend(self._whole[-1], Cost(rest, floor.probability), what=what)
+        self._whole = []
+
+    def _spend(self, round: int, cost: Cost, *, what: str) -> None:
         def check() -> None:
             if self._budget is not None:
                 self._costs = self._spent_before()  # others may have spent, too
             costs = self._costs + Counter({cost: 1})
             if not self._protection.allows(costs):
-                why = "" if whole else ", in which somebody to share masks with is missing,"
                 raise BudgetError(
-                    f"expected privacy.epsilon = {self._protection.wanted.epsilon:g} to allow round {round + 1}{why} "
-                    f"too, got {self._protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
+                    f"expected privacy.epsilon = {self._protection.wanted.epsilon:g} to allow {what}, got "
+                    f"{self._protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
                 )
 
         if self._budget is None:
