@@ -36,9 +36,10 @@ ROOMS = {
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
+ROOMS["world"] = BELOW | {"peer"}
 ROOMS["simulation"] = BELOW - {"wire", "transport"}
 ROOMS["audit"] = (BELOW - {"wire", "transport"}) | {"simulation"}
-ROOMS["cli"] = BELOW | {"peer", "simulation", "audit"}
+ROOMS["cli"] = BELOW | {"peer", "world", "simulation", "audit"}
 
 PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhood", "algorithms", "compression"}
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}

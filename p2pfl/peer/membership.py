@@ -107,6 +107,8 @@ class Membership:
         """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
         if self.trust is None or hello.peer not in {self.me.peer, *self.neighbours}:
             return True
+        if hello == self.up.get(hello.peer):
+            return True  # said again
         why = self._doubt(hello, self.trust)
         if why:
             self.refused[hello.peer] = why

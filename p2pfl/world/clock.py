@@ -2,7 +2,7 @@
 
 What a running loop takes from its surroundings is replaced: the clock stands until nothing is left to do at its time,
 threads run where they are started and take virtual time, and no socket is watched. Callbacks run one by one, first come
-first served, as asyncio promises; timers of one moment run in an order that depends on what was scheduled before alone.
+first served, as asyncio promises, and so do timers of one moment.
 """
 
 from __future__ import annotations
@@ -49,6 +49,17 @@ class StuckError(RunError):
     """Everybody waits and nothing will come: a deadlock."""
 
 
+class _Timer(asyncio.TimerHandle):
+    """Of two timers of one moment, the one that was set first comes first."""
+
+    def __init__(self, number: int, when: float, *rest: Any) -> None:
+        super().__init__(when, *rest)
+        self.order = when, number
+
+    def __lt__(self, other: object) -> bool:
+        return isinstance(other, _Timer) and self.order < other.order
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time.
 
@@ -83,6 +94,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clocks = clocks or {}
         self._paused: dict[str, deque[Any]] = {}
         self._spent = 0.0
+        self._timers = 0
         # What asyncio.BaseEventLoop keeps its callbacks in since 3.4; it leaves their turns to _run_once.
         self._ready: deque[Any]
         self._scheduled: list[Any]
@@ -99,7 +111,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Call back when the clock of whoever asks shows a time."""
         clock = self._clocks.get(WHO.get() if context is None else context.get(WHO, ""))
         at = when if clock is None else clock.when(when)
-        handle = asyncio.TimerHandle(at, callback, args, self, context)
+        self._timers += 1
+        handle = _Timer(self._timers, at, callback, args, self, context)
         heapq.heappush(self._scheduled, handle)
         handle._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 (as BaseEventLoop.call_at does)
         return handle

@@ -38,6 +38,9 @@ KINDS = (
 LATER = ("half-open connections", "broker restarts", "broker restarts that forget")
 """What they survive where their transport joins again."""
 
+SETTLED = 3.0
+"""Seconds after which all have joined: before, a cut is a broker that cannot be reached, which ends a peer at once."""
+
 
 @dataclass(frozen=True)
 class Pause:
@@ -164,13 +167,13 @@ def _cuts(
     if "cuts" in kinds:
         random = draw(seed, "world cuts")
         for _ in range(int(random.integers(1, 4))):
-            start, length = random.uniform(0.1, 20.0), random.uniform(0.1, longest)
+            start, length = random.uniform(SETTLED, 20.0), random.uniform(0.1, longest)
             if random.random(len(peers))[list(peers).index(peer)] < 0.5:
                 cuts.append((float(start), float(start + length)))
     if "half-open connections" in kinds:
         random = draw(seed, "world half-open", peer)
         if random.random() < 0.5:
-            start = float(random.uniform(0.5, 20.0))
+            start = float(random.uniform(SETTLED, 20.0))
             cuts.append((start, start + float(random.uniform(1.5, 3.0)) * KEEPALIVE))
     return tuple(sorted(cuts))
 

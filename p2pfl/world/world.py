@@ -71,6 +71,7 @@ class Ended:
 
     state: State | None = None
     error: BaseException | None = None
+    killed: bool = False
     missed: int = 0
     left: list[str] = field(default_factory=list)
     """What it said of what stays open."""
@@ -96,7 +97,7 @@ class World:
         self.history = history
         self.lines: list[str] = []
         self.faults: Counter[str] = Counter()
-        self.ended: dict[str, Ended] = {}
+        self.ended = {name: Ended() for name in plan.topology.peers}
         self.loop = VirtualLoop(history.clocks)
         self.transport = WorldTransport(
             self.loop, history.conditions, seed=seed, restarts=history.restarts, log=self._log
@@ -114,9 +115,9 @@ class World:
         self._recent: deque[tuple[str, bytes]] = deque(maxlen=RECENT)
         self._accepted = 0
         self._random = draw(seed, "world stranger")
+        self.bound = self._bound()
 
-    @property
-    def bound(self) -> float:
+    def _bound(self) -> float:
         """Virtual seconds in which everybody has ended: each exchange waits for each other peer at most."""
         settings, plan = self.plan.experiment, self.plan
         exchanges = (settings.rounds + 2) * (plan.gossip.steps + 2 * plan.diameter + 2)
@@ -156,7 +157,7 @@ class World:
         await asyncio.wait(self._tasks.values())
 
     async def _life(self, name: str) -> None:
-        ended = self.ended[name] = Ended()
+        ended = self.ended[name]
         learner = Timed(self.plan.learner, takes=lambda peer, _: self.history.takes[peer], spend=self.loop.spent)
         peer = Peer(
             name,
@@ -209,6 +210,7 @@ class World:
         if task.done():
             return
         self.faults["deaths"] += 1
+        self.ended[name].killed = True
         self.watch.dead.add(name)
         self._log("death", name, "", "silent" if silent else "")
         for channel in [each for each in self.transport.broker.channels.values() if each.who == name]:
@@ -275,7 +277,7 @@ class World:
 
     @property
     def _killed(self) -> set[str]:
-        return {name for name, task in self._tasks.items() if task.cancelled()}
+        return {name for name, ended in self.ended.items() if ended.killed}
 
     def _excused(self, error: BaseException | None) -> bool:
         """Whether what went wrong allows for this."""
@@ -296,6 +298,8 @@ class World:
 
     def _averaged(self) -> str:
         """The mean of the rows is that of the goals, unless peers say that it may not be."""
+        if not all(weights.symmetric for weights in self.plan.weights) and any(e.missed for e in self.ended.values()):
+            return ""  # nothing is conserved along edges that weigh otherwise at their other end
         if any(ended.left for ended in self.ended.values()):
             self.faults["left open"] += 1
             return ""
