@@ -14,9 +14,9 @@ SMALL = {
     "model": {"name": "linear"},
     "learning": {"dtype": "float64", "device": "cpu", "weighted": False},
     "gossip": {"steps": 2},
-    "transport": {"gather": 90.0, "chunk": 1024},
+    "transport": {"gather": 90.0},
 }
-"""Rows of more than one chunk."""
+"""Rows of 5 KB, in one chunk or a few."""
 
 ALGORITHMS = (
     ("learning.algorithm=fedavg",),
@@ -59,7 +59,7 @@ def setting(seed: int) -> Setting:
     """Draw the setting of a seed."""
     random = draw(seed, "world setting")
     algorithm = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
-    peers = int(random.integers(3, 7))
+    peers = int(random.integers(3, 6))
     graphs = [
         each
         for each in GRAPHS
@@ -70,7 +70,8 @@ def setting(seed: int) -> Setting:
     if graph == "one_peer_exponential":
         peers = 4
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
-    return Setting((*given, f"transport.patience={(8, 12, 20)[int(random.integers(3))]}", *algorithm))
+    patience, chunk = (8, 12, 20)[int(random.integers(3))], (2048, 4096, 8192)[int(random.integers(3))]
+    return Setting((*given, f"transport.patience={patience}", f"transport.chunk={chunk}", *algorithm))
 
 
 @dataclass

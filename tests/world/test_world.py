@@ -1,24 +1,22 @@
 """Real peers in simulated worlds."""
 
-import asyncio
 import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 from swarms import SMALL
 
+from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.mailbox import Mailbox
-from p2pfl.peer.membership import Membership
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.simulation import simulate
-from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import decode
+from p2pfl.wire.envelope import Envelope
+from p2pfl.wire.messages import Claim
 from p2pfl.world.explore import explored, outcome
 from p2pfl.world.faults import KINDS, LATER, history
 from p2pfl.world.settings import Plans
@@ -50,8 +48,8 @@ def test_every_kind_of_fault_has_happened(seen):
 
 
 def test_one_seed_is_one_history(seen):
-    again = list(explored(range(20)))
-    assert [found.log for found in again] == [found.log for found in seen[:20]]
+    again = list(explored(range(10)))
+    assert [found.log for found in again] == [found.log for found in seen[:10]]
 
 
 def test_another_process_with_another_hash_seed_has_the_same_history(seen):
@@ -70,16 +68,27 @@ def test_where_nothing_goes_wrong_nobody_misses_anything(plans):
         assert not found.kinds
 
 
+heard = FlowLedger.hear
+
+
+def gullible(self, peer, payload):
+    try:
+        return opened(self, peer, payload)
+    except DecodeError:
+        return Claim(0)
+
+
+opened = Envelope.open
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: []),
-    "a statement says never too soon": (FlowLedger, "hear", lambda _self, _partner, _statement: {}),
+    "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0])),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: []),
-    "a row is taken twice": (
+    "whatever row is there is taken": (
         Mailbox,
         "take",
-        lambda self, sender: next((each for each in self._waiting.get(sender, ())), None),
+        lambda self, sender: self._waiting[sender].popleft() if self._waiting.get(sender) else None,
     ),
-    "everybody is trusted": (Membership, "trusts", lambda _self, _hello: True),
+    "what cannot be opened is believed": (Envelope, "open", gullible),
 }
 
 
@@ -87,24 +96,7 @@ MUTANTS = {
 def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead = mutant
     monkeypatch.setattr(owner, name, instead)
-    assert any(outcome(seed, plans=plans).failure for seed in range(60))
-
-
-def test_a_world_notices_what_a_stranger_said(monkeypatch, plans):
-    opened = Envelope.open
-
-    def gullible(self, peer, payload):
-        try:
-            return opened(self, peer, payload)
-        except Exception:
-            if bytes(payload[:1]) == bytes([SEALED]):
-                return decode(b"\x01\x02\x00\x91\xa0")
-            raise
-
-    monkeypatch.setattr(Envelope, "open", gullible)
-    kept = Envelope.open
-    assert kept is gullible
-    assert any(outcome(seed, plans=plans, kinds=("forgeries",)).failure for seed in range(10)) or True
+    assert any(outcome(seed, plans=plans).failure for seed in range(40))
 
 
 def test_faults_that_end_connections_are_drawn_where_they_are_asked_for():
@@ -132,4 +124,6 @@ def test_where_nothing_is_given_up_peers_end_where_the_simulation_ends(changes):
     for name, ended in world.ended.items():
         model = resolved.learner.state_dict(ended.state.rows[0])
         for key, value in run.models[name].items():
-            assert torch.allclose(model[key], value, rtol=0, atol=1e-10 if experiment.privacy.mode == "none" else 2**-20)
+            assert torch.allclose(
+                model[key], value, rtol=0, atol=1e-10 if experiment.privacy.mode == "none" else 2**-20
+            )
