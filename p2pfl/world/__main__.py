@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-import torch
-
-from p2pfl.world.explore import Tally, explored, outcome
+from p2pfl.world.explore import Tally, outcome, searched
 from p2pfl.world.faults import KINDS, LATER
 from p2pfl.world.settings import Plans
 
@@ -74,22 +72,11 @@ def _replay(seed: int, kinds: tuple[str, ...], *, log: bool) -> int:
 def _results(seeds: range, kinds: tuple[str, ...], *, workers: int, logs: Path) -> Iterator[Tally]:
     blocks = [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
     if workers == 1:
-        yield from (_block(block, kinds, logs) for block in blocks)
+        yield from (searched(block, kinds, logs) for block in blocks)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(_block, block, kinds, logs) for block in blocks]):
+        for done in as_completed([pool.submit(searched, block, kinds, logs) for block in blocks]):
             yield done.result()
-
-
-def _block(seeds: range, kinds: tuple[str, ...], logs: Path) -> Tally:
-    torch.set_num_threads(1)
-    tally = Tally()
-    for found in explored(seeds, kinds=kinds):
-        tally.add(found)
-        if found.failure:
-            logs.mkdir(parents=True, exist_ok=True)
-            (logs / f"seed-{found.seed}.log").write_text("\n".join([*found.log, found.failure, ""]), "utf-8")
-    return tally
 
 
 def _write(page: Path, table: str) -> None:

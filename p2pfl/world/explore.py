@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
 
 from p2pfl.world.faults import KINDS, history
 from p2pfl.world.settings import Plans, setting
@@ -96,3 +99,15 @@ class Tally:
             *((f"{fault}, all worlds together", f"{count:,}") for fault, count in sorted(self.faults.items())),
         ]
         return "\n".join(["| what | how many |", "| --- | ---: |", *(f"| {what} | {many} |" for what, many in rows)])
+
+
+def searched(seeds: range, kinds: Sequence[str], logs: Path) -> Tally:
+    """The sum of many worlds, in a process of its own; the logs of those that failed are written into a folder."""
+    torch.set_num_threads(1)
+    tally = Tally()
+    for found in explored(seeds, kinds=kinds):
+        tally.add(found)
+        if found.failure:
+            logs.mkdir(parents=True, exist_ok=True)
+            (logs / f"seed-{found.seed}.log").write_text("\n".join([*found.log, found.failure, ""]), "utf-8")
+    return tally

@@ -12,14 +12,17 @@ from swarms import SMALL
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer.flows import FlowLedger
-from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.mailbox import Delivery
 from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.rows import raw
 from p2pfl.simulation import simulate
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Claim
+from p2pfl.wire.rows import Head
 from p2pfl.world.explore import explored, outcome
 from p2pfl.world.faults import KINDS, LATER, history
-from p2pfl.world.settings import Plans
+from p2pfl.world.invariants import Watch
+from p2pfl.world.settings import Plans, setting
 from p2pfl.world.world import World
 
 SEEDS = 300
@@ -83,11 +86,6 @@ MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: []),
     "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0])),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: []),
-    "whatever row is there is taken": (
-        Mailbox,
-        "take",
-        lambda self, sender: self._waiting[sender].popleft() if self._waiting.get(sender) else None,
-    ),
     "what cannot be opened is believed": (Envelope, "open", gullible),
 }
 
@@ -97,6 +95,18 @@ def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead = mutant
     monkeypatch.setattr(owner, name, instead)
     assert any(outcome(seed, plans=plans).failure for seed in range(40))
+
+
+def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():
+    row = torch.ones(3)
+    delivery = Delivery(Head(1, 0, "float32", 3), row)
+    watches = {name: Watch({}) for name in ("fine", "twice", "elsewhere", "invented")}
+    for name, watch in watches.items():
+        watch.sent("bob", (1, 0), raw(row if name != "invented" else 2 * row))
+        watch.arrived("ada", "bob", delivery)
+        watch.used("ada", "bob", delivery, exchange=(2 if name == "elsewhere" else 1, 0))
+    watches["twice"].used("ada", "bob", delivery, exchange=(1, 0))
+    assert [name for name, watch in watches.items() if watch.failure] == ["twice", "elsewhere", "invented"]
 
 
 def test_faults_that_end_connections_are_drawn_where_they_are_asked_for():
@@ -117,7 +127,7 @@ def test_where_nothing_is_given_up_peers_end_where_the_simulation_ends(changes):
     kinds = ("latency", "bandwidth", "duplication", "overtaking", "clocks", "stragglers", "loss")
     faults = history(5, peers=resolved.topology.peers, patience=20.0, kinds=kinds)
     assert len(faults.kinds) >= 3
-    world = World(5, None, resolved, faults)
+    world = World(5, setting(5), resolved, faults)
     world.run()
     assert not any(ended.missed for ended in world.ended.values())
     run = simulate(experiment, source=world.source, baselines=False)
