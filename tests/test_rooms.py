@@ -45,7 +45,7 @@ PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhoo
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("wire/", "experiment/", "report/", "peer/", "algorithms/"),
+    "msgspec": ("wire/", "experiment/", "report/", "peer/", "algorithms/", "world/"),
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/divergence.py",

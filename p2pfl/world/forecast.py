@@ -17,7 +17,7 @@ from msgspec import Meta
 from p2pfl.algorithms import State
 from p2pfl.errors import ExperimentError, RunError
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.identity import Identity, Roster, SeededSource
+from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer import Peer
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import Durations, scores, summarise
@@ -222,7 +222,6 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen) -> None:
     names, settings = resolved.topology.peers, resolved.experiment
     source, loop = SeededSource(settings.seed), seen.loop
     identities = {name: Identity.generate(source, peer=name) for name in names}
-    roster = Roster({name: identity.public for name, identity in identities.items()})
     takes = {name: over.takes(name, seed=settings.seed) for name in names}
     learner = Timed(resolved.learner, takes=lambda peer, _: takes[peer], spend=loop.spent)
     conditions = {name: over.conditions(name) for name in names}
@@ -235,7 +234,7 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen) -> None:
             transport=transport,
             source=source,
             identity=identities[name],
-            trust=roster,
+            trust=FirstUse(),  # keys of edges are then those of the simulation
             incarnation=1,
             observe=lambda record, _: seen.record(record),
         )

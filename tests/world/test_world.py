@@ -117,9 +117,7 @@ def test_faults_that_end_connections_are_drawn_where_they_are_asked_for():
     assert any(each.conditions[name].cuts for each in drawn for name in names)
 
 
-@pytest.mark.parametrize(
-    "changes", [[], ["privacy.mode=pairwise"], ["learning.algorithm=robust_sgp"], ["learning.weighted=false"]], ids=str
-)
+@pytest.mark.parametrize("changes", [[], ["learning.algorithm=robust_sgp"], ["learning.weighted=false"]], ids=str)
 def test_where_nothing_is_given_up_peers_end_where_the_simulation_ends(changes):
     """However late, narrow, doubled and out of order: what arrives in the end is all that counts."""
     experiment = read(SMALL, changes=changes)
