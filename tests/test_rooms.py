@@ -31,6 +31,7 @@ ROOMS = {
         "learning",
         "algorithms",
         "privacy",
+        "neighbourhood",
     },
     "report": {"errors", "files", "rows", "learning", "privacy", "experiment", "algorithms"},
 }

@@ -171,6 +171,8 @@ def _gains(result: Mapping[str, Any]) -> Table:
     table.add_row(Text("mean", style="bold"), _number(mean["alone"]), together, _gain(mean, metric))
     if result["pooled"] is not None:
         table.add_row("one model on all data", "", _number(result["pooled"]))
+    if result.get("common"):
+        table.add_row("one model of all peers", "", _number(result["common"].get(metric)))
     return table
 
 
@@ -186,7 +188,8 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(", ".join(said))]
     if result["missed"]:
         lines.append(Text(f"{result['missed']} rows did not come in time; their masks did not cancel", style="yellow"))
-    return [*lines, Text(f"privacy: {result['privacy']['statement']}")]
+    lines.append(Text(f"privacy: {result['privacy']['statement']}"))
+    return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
 
 
 def _gain(score: Mapping[str, float | None], metric: str) -> Text:

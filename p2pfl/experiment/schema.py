@@ -76,6 +76,9 @@ class Data(Section, frozen=True):
         ``iid``, ``dirichlet`` (alpha), ``shards`` (shards a peer), ``power_law`` (exponent), ``column``.
     test, validation
         Shares held out: of all data for everybody's test, of each peer's own for validation.
+    scale
+        Bring each feature to mean 0 and deviation 1 over the training parts of all peers, who agree on
+        both by sums before the first round, under masks where there are any.
     options
         Passed to the data set's loader, such as ``path`` and ``target`` of a CSV file.
     """
@@ -88,6 +91,7 @@ class Data(Section, frozen=True):
     column: str | None = None
     test: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    scale: bool = False
     options: dict[str, Any] = {}
 
 
@@ -134,6 +138,9 @@ class Learning(Section, frozen=True):
         Whether peers count by their number of samples (all but D-PSGD).
     stop
         End when no peer's released row moves by more than this in a round.
+    consensus
+        After the last round exchange until all peers hold one and the same model, the mean of what they
+        released, and add up what it scores on everybody's test data (``common`` in the summary).
     loss, metrics
         ``package.module:function`` of (outputs, targets), each giving one number a sample.
     device, precision, dtype
@@ -159,6 +166,7 @@ class Learning(Section, frozen=True):
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     weighted: bool = True
     stop: Positive | None = None
+    consensus: bool = False
     loss: Reference | None = None
     metrics: dict[str, Reference] = {}
     device: str = "auto"
@@ -232,7 +240,7 @@ class Privacy(Section, frozen=True):
     ----------
     mode
         ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
-        peer is given the exact sum of its neighbours' rows and none of them (simulated so far).
+        peer is given the exact sum of its neighbours' rows and none of them.
     clip
         Bound of the norm of an update.
     clipping

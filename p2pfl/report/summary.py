@@ -15,6 +15,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy import Settings
+from p2pfl.report.advice import advice
 from p2pfl.report.run import Record
 from p2pfl.rows import Rows
 
@@ -48,6 +49,7 @@ def summarise(
     records: Sequence[Record],
     seconds: Durations,
     memory: int | None = None,
+    agreed: Mapping[str, Any] | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
     """The content of ``summary.json``, the same keys for ``run`` and ``simulate``.
@@ -64,6 +66,8 @@ def summarise(
         How long it took.
     memory
         Private memory of a peer in bytes, where each has its own process.
+    agreed
+        What all peers agreed on: ``statistics`` of the features, and what the ``common`` model scores.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
@@ -84,6 +88,7 @@ def summarise(
         "alone": None if single is None else _mean(list(single.values())),
         "together": _mean([value for value in score.values() if value is not None]) if scored else None,
         "pooled": pooled,
+        "common": (agreed or {}).get("common"),
         "per_peer": {
             peer: {"alone": None if single is None else single[peer], "together": score[peer]} for peer in peers
         },
@@ -94,6 +99,8 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
+        "advice": advice(records, steps=plan.gossip.steps, noise=plan.protection.settings.noise),
+        "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(
             plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds
         ),
@@ -188,7 +195,7 @@ def _hides(mode: str, settings: Settings) -> str:
 
 
 def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
-    left = "masks of a round in which a peer vanishes do not cancel yet"
+    left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "secagg":
         left = "what hardly changes from round to round shows in many sums"

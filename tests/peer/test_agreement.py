@@ -58,6 +58,20 @@ CASES = {
         "privacy.participation=0.5",
     ],
     "FedAvg, masks and noise for an epsilon": ["privacy.mode=pairwise", "privacy.epsilon=8.0"],
+    "FedAvg, scaled features, consensus": ["data.scale=true", "learning.consensus=true"],
+    "FedAvg, scaled features, consensus, masks": [
+        "data.scale=true",
+        "learning.consensus=true",
+        "privacy.mode=pairwise",
+        "topology.kind=complete",
+    ],
+    "FedAvg, sums": ["privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1"],
+    "FedAvg, sums, noise, clip": [
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "privacy.noise=0.01", "privacy.clip=1.0"),
+    ],
+    "D-PSGD, sums": [
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "learning.algorithm=dpsgd"),
+    ],
     "FedAvg, stragglers left out": [
         *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
     ],
@@ -217,3 +231,14 @@ def test_the_records_of_a_live_peer_and_of_the_simulation_agree():
         assert twin.training_loss == pytest.approx(record.training_loss)
         assert twin.distance == pytest.approx(record.distance)
         assert twin.heard == record.heard
+
+
+def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_score_of_one_model():
+    experiment = read(SMALL, changes=["data.scale=true", "learning.consensus=true", "privacy.mode=pairwise"])
+    source = SeededSource(11)
+    ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
+    told = simulate(experiment, source=source, baselines=False).summary
+    for end in ended.values():
+        assert end.peer.statistics.mean[0].tolist() == pytest.approx(told["statistics"]["mean"], abs=1e-7)
+        assert end.peer.common == pytest.approx(told["common"], abs=1e-4)  # masks on a grid move the model
+        assert torch.equal(end.state.rows, ended["peer0"].state.rows)
