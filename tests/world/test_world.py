@@ -126,7 +126,7 @@ def test_where_nothing_is_given_up_peers_end_where_the_simulation_ends(changes):
     faults = history(5, peers=resolved.topology.peers, patience=20.0, kinds=kinds)
     assert len(faults.kinds) >= 3
     world = World(5, setting(5), resolved, faults)
-    world.run()
+    assert not world.run().failure
     assert not any(ended.missed for ended in world.ended.values())
     run = simulate(experiment, source=world.source, baselines=False)
     for name, ended in world.ended.items():
