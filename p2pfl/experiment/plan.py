@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,7 +22,9 @@ from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.agreement import check_agreeing
 from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.asynchrony import asynchronous, check_waiting
 from p2pfl.experiment.compression import codec
+from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.learners import algorithm, learner
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection
@@ -32,9 +34,13 @@ from p2pfl.experiment.sums import check_live, masses, ring_width, sized, summed
 from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.privacy import secagg
 from p2pfl.privacy.examples import worst
 from p2pfl.privacy.stream import VERSION
+from p2pfl.robust import Attack, Rule, attacked, robust
+from p2pfl.robust.net import Told, Work, here
+from p2pfl.rows import Rows
 
 SAME = (
     "learning.device",
@@ -70,6 +76,8 @@ class Plan:
         Exchanges in which a word of anybody reaches everybody.
     codec
         What makes rows small; ``None`` where they travel whole.
+    rule, attack
+        What takes the place of averages; who lies. ``None`` where nothing and nobody does.
     masses
         The smallest and the largest by which rows count in sums.
     """
@@ -86,6 +94,38 @@ class Plan:
     stop: Stop | None
     codec: Codec | None = None
     masses: tuple[float, float] = (1.0, 1.0)
+    rule: Rule | None = None
+    attack: Attack | None = None
+
+    def contested(
+        self,
+        hidden: Neighbourhood,
+        *,
+        round: int,
+        told: Told,
+        elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+    ) -> Neighbourhood:
+        """A round's neighbourhood in which liars lie and rows are mixed by the rule.
+
+        Parameters
+        ----------
+        hidden
+            Carries the rows, hidden as they are to be.
+        round
+            Of what liars draw.
+        told
+            Is told how far rows moved.
+        elsewhere
+            Where the rule is computed.
+        """
+        lied = attacked(hidden, self.attack, round=round, told=told)
+        return robust(lied, self.rule, told=told, elsewhere=elsewhere)
+
+    @property
+    def honest(self) -> tuple[str, ...]:
+        """All peers but liars."""
+        liars = frozenset[str]() if self.attack is None else self.attack.liars
+        return tuple(peer for peer in self.topology.peers if peer not in liars)
 
     @property
     def played(self) -> Algorithm:
@@ -99,6 +139,11 @@ class Plan:
     def zstd(self) -> Zstd | None:
         """What squeezes the bytes of a row; ``None`` where nothing does."""
         return Zstd() if self.experiment.compression.zstd else None
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether peers are in cycles of their own and wait for nobody."""
+        return asynchronous(self.algorithm)
 
     @property
     def masked(self) -> bool:
@@ -168,7 +213,7 @@ class Plan:
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
-            if not key.startswith(("transport.", "trust.", "simulation.", "topology.")) and key not in SAME
+            if not key.startswith(("transport.", "trust.", "simulation.", "topology.", "attack.")) and key not in SAME
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
@@ -217,6 +262,8 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {some}')
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     federation = _federation(experiment, names, only)  # before the graph: too many peers are noticed sooner
+    lies = attack(experiment, names, live=only is not None)
+    federation = misled(federation, lies)
     mean_samples, everybody = None, federation
     if not private:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
@@ -224,6 +271,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     topology = _topology(experiment) if loaded is None else loaded
     graphs.check_connected(topology)
     weights = mixing(experiment, topology)
+    bears = rule(experiment, topology)
     trained = learner(experiment, federation)
     _check_hiding(experiment)
     check_agreeing(experiment)
@@ -253,19 +301,23 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         sums=sums,
     )
     rounds = Gossip(*_steps(experiment, topology, weights, hidden), heavy_ball=heavy)
+    chosen = averaging(gossip=rounds)
+    check_waiting(experiment, asynchronous=asynchronous(chosen))
     return Plan(
         experiment,
         topology,
         weights,
         federation,
         trained,
-        averaging(gossip=rounds),
+        chosen,
         hidden,
         rounds,
         diameter,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
         codec(experiment, length=trained.layout.size, dtype=trained.dtype, period=topology.period),
-        weighed,
+        masses=weighed,
+        rule=bears,
+        attack=lies,
     )
 
 

@@ -287,6 +287,50 @@ class Privacy(Section, frozen=True):
     budget: str | None = None
 
 
+class Robustness(Section, frozen=True):
+    """What takes the place of the average where peers may lie.
+
+    Attributes
+    ----------
+    rule
+        ``none``; ``clipped_gossip``; ``self_centred_clipping`` (radius); ``trimmed_mean``, ``median``, ``krum`` or
+        ``multi_krum``, which weigh all rows alike.
+    attackers
+        How many of those that a peer hears may lie.
+    radius
+        How far one row may pull (self_centred_clipping).
+    nearest
+        Mix each row with those nearest to it before (trimmed_mean, median, krum, multi_krum).
+    """
+
+    rule: Literal["none", "clipped_gossip", "self_centred_clipping", "trimmed_mean", "median", "krum", "multi_krum"] = (
+        "none"
+    )
+    attackers: Annotated[int, Meta(ge=0)] = 1
+    radius: Positive | None = None
+    nearest: bool = False
+
+
+class Attack(Section, frozen=True):
+    """Peers that lie, to see what becomes of the others.
+
+    Attributes
+    ----------
+    name
+        ``none``; ``sign_flip``, ``scaled``, ``random``, ``label_flip``; or, where liars know all honest rows, which
+        only ``simulate`` can tell them, ``alie``, ``ipm``, ``dissensus``.
+    share, peers
+        How many of the peers lie, drawn from the seed; or who does.
+    scale
+        How much; by default as in the paper of the attack.
+    """
+
+    name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
+    share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
+    peers: tuple[str, ...] = ()
+    scale: Positive | None = None
+
+
 class Trust(Section, frozen=True):
     """Whose key is whose.
 
@@ -345,10 +389,17 @@ class Simulation(Section, frozen=True):
         Probability that a listener misses a neighbour's row.
     absence
         Probability that a peer sits out a round.
+    delay
+        How many cycles a row takes, on average (``gossip_learning``, whose peers wait for nobody).
+    slow, pace
+        Share of the peers that are slow, and how many cycles of the others one of theirs takes (the same).
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    delay: Annotated[float, Meta(ge=0, le=1000)] = 0.0
+    slow: Share = 0.0
+    pace: Number = 10
 
 
 class Experiment(Section, frozen=True):
@@ -372,6 +423,8 @@ class Experiment(Section, frozen=True):
     gossip: Gossip = Gossip()
     compression: Compression = Compression()
     privacy: Privacy = Privacy()
+    robustness: Robustness = Robustness()
+    attack: Attack = Attack()
     trust: Trust = Trust()
     transport: Transport = Transport()
     simulation: Simulation = Simulation()

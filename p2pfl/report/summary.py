@@ -52,7 +52,7 @@ def summarise(
     agreed: Mapping[str, Any] | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
-    """The content of ``summary.json``, the same keys for ``run`` and ``simulate``.
+    """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
 
     Parameters
     ----------
@@ -76,6 +76,7 @@ def summarise(
     scored = metric in together[peers[0]]  # a learner of one's own need not score
     rounds = 1 + max((record.round for record in records), default=-1)
     score = {peer: together[peer].get(metric) for peer in peers}
+    honest = [peer for peer in peers if peer in plan.honest]
     single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric) if baselines and scored else (None, None)
     last = {record.peer: record for record in records}
     training = seconds.training
@@ -85,12 +86,17 @@ def summarise(
         "rounds": rounds,
         "steps": plan.gossip.steps,
         "metric": metric if scored else None,
-        "alone": None if single is None else _mean(list(single.values())),
-        "together": _mean([value for value in score.values() if value is not None]) if scored else None,
+        "alone": None if single is None else _mean([single[peer] for peer in honest]),
+        "together": _mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
         "pooled": pooled,
         "common": (agreed or {}).get("common"),
         "per_peer": {
-            peer: {"alone": None if single is None else single[peer], "together": score[peer]} for peer in peers
+            peer: {
+                "alone": None if single is None else single[peer],
+                "together": score[peer],
+                "attacker": peer not in plan.honest,
+            }
+            for peer in peers
         },
         "start_s": seconds.start,
         "wall_s": seconds.rounds,
@@ -121,7 +127,7 @@ def _baselines(
     single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
     if not isinstance(plan.learner, TorchLearner):
         return single, None
-    union = plan.federation.pooled()
+    union = plan.federation.of(*plan.honest).pooled()
     experiment, count = plan.experiment, len(peers)
     learning = msgspec.structs.replace(experiment.learning, stragglers=0.0)  # one model has nobody to wait for
     experiment = msgspec.structs.replace(experiment, learning=learning)

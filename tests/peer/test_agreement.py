@@ -119,6 +119,9 @@ CASES = {
         "topology.kind=one_peer_exponential",
         "topology.peers=8",
     ],
+    "PowerGossip": ["learning.algorithm=power_gossip"],
+    "PowerGossip, rank 2": ["learning.algorithm=power_gossip", "learning.algorithm_options={rank=2}"],
+    "PowerGossip, single precision": ["learning.algorithm=power_gossip", "learning.dtype=float32"],
     "fine-tuning": ["learning.algorithm=fine_tuning"],
     "Ditto": ["learning.algorithm=ditto"],
     "Ditto, masks": ["learning.algorithm=ditto", "privacy.mode=pairwise"],
@@ -132,6 +135,24 @@ CASES = {
     ],
     "FedRep": ["learning.algorithm=fedrep", "learning.algorithm_options={head_steps=3, body_steps=2}"],
     "multi-task": ["learning.algorithm=multitask"],
+    "FedAvg, ClippedGossip, sign flips": [
+        *("learning.weighted=false", "robustness.rule=clipped_gossip", "attack.name=sign_flip"),
+    ],
+    "FedAvg, trimmed mean, private noise": [
+        *("learning.weighted=false", "robustness.rule=trimmed_mean"),
+        *("privacy.mode=independent", "privacy.noise=0.01"),
+    ],
+    "D-PSGD, median of mixed rows, random lies": [
+        *("learning.algorithm=dpsgd", "robustness.rule=median", "robustness.nearest=true", "attack.name=random"),
+    ],
+    "D-PSGD, Krum, flipped labels": [
+        *("learning.algorithm=dpsgd", "robustness.rule=krum", "topology.kind=complete", "attack.name=label_flip"),
+    ],
+    "FedAvg, multi-Krum, sign flips, private noise": [
+        *("learning.weighted=false", "robustness.rule=multi_krum", "topology.kind=complete", "attack.name=sign_flip"),
+        *("privacy.mode=independent", "privacy.noise=0.01"),
+    ],
+    "FedAvg, scaled lies": ["learning.weighted=false", "attack.name=scaled"],
     "propagation": ["learning.algorithm=propagation"],
     "IFCA": ["learning.algorithm=ifca"],
 }
