@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 PULSE = 1.0
 """Seconds between heartbeats."""
 
+ECHO = 30.0
+"""Seconds within which the broker must return our own message: more than the keepalive, by which a connection ends."""
+
 PROOF = 2.0
 """Seconds within which a peer of the same name must answer a claim."""
 
@@ -182,12 +185,15 @@ class Link:
 
     async def _claim(self) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        await self.line.publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
-        try:
-            async with asyncio.timeout(10.0):
-                await self._echo.wait()
-        except TimeoutError:
-            raise TransportError("expected the broker to return our own message within 10 s, got nothing") from None
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + ECHO
+        while not self._echo.is_set():
+            if clock() >= deadline:
+                raise TransportError(f"expected the broker to return our own message within {ECHO:g} s, got nothing")
+            await self.line.publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
+            with contextlib.suppress(TimeoutError):  # brokers acknowledge and then drop: claim again
+                async with asyncio.timeout(PULSE):
+                    await self._echo.wait()
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
 
@@ -603,9 +609,9 @@ class Link:
                     self.news.tell()
 
     async def _introduce(self, envelope: Envelope) -> None:
-        """Say again what a neighbour that came has not answered."""
+        """Say again what a neighbour has not answered; of one that has not come, our hello may have been lost."""
         waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
-        if waiting and not self.membership.begun:
+        if (waiting or self.membership.absent) and not self.membership.begun:
             await self.line.say("up")  # somebody may have overwritten what the broker keeps
         for peer in waiting:
             self._post(f"in/{peer}", envelope.handover(peer))
