@@ -167,5 +167,5 @@ def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     """
     keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     return ", ".join(
-        f"{key} = {theirs.get(key, 'nothing')} there and {mine.get(key, 'nothing')} here" for key in keys[:5]
+        f"{key} = {theirs.get(key, 'the default')} there and {mine.get(key, 'the default')} here" for key in keys[:5]
     )

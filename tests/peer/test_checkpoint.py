@@ -48,8 +48,9 @@ def played(resolved, state, rounds):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_algorithm_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(name):
-    changes = [f"learning.algorithm={name}", "topology.kind=path", "topology.peers=3", "gossip.steps=1", "rounds=4"]
-    resolved = plan(read(SMALL, changes=changes))
+    changes = [f"learning.algorithm={name}", "topology.kind=path", "topology.peers=3", "rounds=4"]
+    table = {**SMALL, "gossip": {} if name == "gossip_learning" else {"steps": 1}}
+    resolved = plan(read(table, changes=changes))
     begun = start(resolved.learner, resolved.topology.peers)
     half = played(resolved, begun, range(2))
     again = unpacked(packed(Checkpoint("all", 2, half))).state
