@@ -16,6 +16,7 @@ writes.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from safetensors.torch import load, save
 
 from p2pfl.algorithms import State, Statistics
 from p2pfl.errors import RunError, StorageError
-from p2pfl.files import replace
+from p2pfl.files import DRIVE, Disk, replace
 from p2pfl.peer.books import Page, Rows
 from p2pfl.privacy import ledger
 from p2pfl.privacy.spending import Cost
@@ -296,11 +297,14 @@ class Store:
         Where they lie: ``peers`` of the run directory.
     peer
         Whose.
+    disk
+        On which.
     """
 
-    def __init__(self, folder: Path, peer: str) -> None:
+    def __init__(self, folder: Path, peer: str, *, disk: Disk = DRIVE) -> None:
         self.folder = folder
         self.peer = peer
+        self.disk = disk
         self.doubts: list[str] = []
         """Sentences on files that are there and cannot be used."""
 
@@ -321,14 +325,14 @@ class Store:
         found: list[Checkpoint] = []
         for path in (self._newest, self._former):
             try:
-                checkpoint = unpacked(path.read_bytes())
+                checkpoint = unpacked(self.disk.read(path))
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise StorageError(f"{path}: expected a checkpoint that can be read, got: {error.strerror}") from None
             except StorageError as error:
                 self.doubts.append(f"{path}: {error}; the one before is used")
-                path.unlink(missing_ok=True)
+                self.disk.remove(path)
                 continue
             if not found or checkpoint.round < found[-1].round:
                 found.append(checkpoint)
@@ -346,18 +350,18 @@ class Store:
         StorageError
             If the disk is full or not writable; what was there stays.
         """
-        replace(self._newest, packed(checkpoint), former=self._former)
+        replace(self._newest, packed(checkpoint), former=self._former, disk=self.disk)
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
         about = {"peer": self.peer, "round": str(checkpoint.round - 1)}
-        replace(self.folder / f"{self.peer}.safetensors", save(plain, about))
+        replace(self.folder / f"{self.peer}.safetensors", save(plain, about), disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""
         for checkpoint in self.checkpoints():
             if checkpoint.round > round:
-                self._newest.unlink()
-                if self._former.exists():
-                    self._former.replace(self._newest)
+                self.disk.remove(self._newest)
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.rename(self._former, self._newest)
 
     def journal(self) -> Journal | None:
         """The journal, if there is one.
@@ -368,7 +372,7 @@ class Store:
             It is there and cannot be read: without it masks might be used twice.
         """
         try:
-            return opened(self._journal.read_bytes())
+            return opened(self.disk.read(self._journal))
         except FileNotFoundError:
             return None
         except (OSError, StorageError) as error:
@@ -385,4 +389,4 @@ class Store:
         StorageError
             If it cannot be written, so that nothing may be sent.
         """
-        replace(self._journal, sealed(journal), mode=0o600)
+        replace(self._journal, sealed(journal), mode=0o600, disk=self.disk)

@@ -334,12 +334,16 @@ class Chunk(msgspec.Struct, frozen=True):
 ForOne = Term | RollCall | Agreement | Agreements | Unmasking
 """What is sealed for one neighbour alone."""
 
-Message = Hello | Key | Claim | Pulse | Ack | Account | Chunk | ForOne
+Plain = Hello | Key | Claim
+"""What nobody seals: it is signed, wrapped, or one's own."""
+
+Message = Plain | Pulse | Ack | Account | Chunk | ForOne
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
     Hello | Key | Claim | Pulse | Ack | Account | RollCall | Agreement | Agreements | Unmasking | _ChunkHead | _TermHead
 )
+_plain = msgspec.msgpack.Decoder(Plain)
 
 
 def encode(message: Message) -> bytes:
@@ -361,8 +365,15 @@ def encode(message: Message) -> bytes:
     return _prefix(head) + head
 
 
-def decode(payload: bytes | bytearray | memoryview) -> Message:
+def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> Message:
     """Read one message.
+
+    Parameters
+    ----------
+    payload
+        As it came.
+    plain
+        Whether only what nobody seals is read; of anything else the kind is looked at and nothing that follows.
 
     Raises
     ------
@@ -378,7 +389,7 @@ def decode(payload: bytes | bytearray | memoryview) -> Message:
         )
     end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
     try:
-        head = _decoder.decode(view[PREFIX:end])
+        head = (_plain if plain else _decoder).decode(view[PREFIX:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
     if isinstance(head, _ChunkHead):

@@ -135,12 +135,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             elif not future.done():
                 future.set_result(result)
 
-        self.call_later(self._spent, settle)
+        seconds, self._spent = self._spent, 0.0
+        self.call_at(self.now + seconds, settle, context=Context())  # of the world, whatever the peer's clock shows
         return future
 
-    def spent(self, seconds: float) -> None:
-        """Say, inside of a function that runs in a thread, how long that takes."""
+    def spent(self, seconds: float) -> float:
+        """Say, inside of a function that runs in a thread, how long that takes; return the time when it is over."""
         self._spent += seconds
+        return self.now + self._spent
 
     def pause(self, who: str, seconds: float) -> None:
         """Let a process stand still: what it would have done comes afterwards, in order."""

@@ -31,9 +31,15 @@ KINDS = (
     "clocks",
     "stragglers",
     "deaths",
+    "crashes",
+    "full disks",
+    "torn writes",
     "forgeries",
 )
 """What the present peers promise to survive."""
+
+DISKS = frozenset({"crashes", "full disks", "torn writes"})
+"""Where there are any of these, peers keep checkpoints."""
 
 LATER = ("half-open connections", "broker restarts", "broker restarts that forget")
 """What they survive where their transport joins again."""
@@ -53,19 +59,32 @@ class Pause:
 
 @dataclass(frozen=True)
 class Death:
-    """A process that ends for good between two awaits.
+    """A process that ends between two awaits.
 
     Attributes
     ----------
     event
-        After how many callbacks of the peer.
+        After how many callbacks of the peer, in all its lives.
     silent
-        Whether its device goes with it, so that the broker learns of it by the keepalive only.
+        Whether the power goes with it, so that the broker learns of it by the keepalive only, and the disk loses what
+        was not synced.
+    back
+        Seconds until it is started again; it is not where there are none.
     """
 
     peer: str
     event: int
     silent: bool
+    back: float | None = None
+
+
+@dataclass(frozen=True)
+class Full:
+    """A disk on which there is no room for a while."""
+
+    peer: str
+    at: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -102,13 +121,15 @@ class History:
     deaths: tuple[Death, ...] = ()
     forgeries: tuple[Forgery, ...] = ()
     restarts: tuple[Restart, ...] = ()
+    full: tuple[Full, ...] = ()
 
     @property
     def quiet(self) -> float:
         """From when on nothing more goes wrong at a known time."""
         cuts = [end for each in self.conditions.values() for _, end in each.cuts if end < float("inf")]
         pauses = [pause.at + pause.seconds for pause in self.pauses]
-        return max([0.0, *cuts, *pauses, *(restart.at + restart.down for restart in self.restarts)])
+        full = [full.at + full.seconds for full in self.full]
+        return max([0.0, *cuts, *pauses, *full, *(restart.at + restart.down for restart in self.restarts)])
 
 
 def history(seed: int, *, peers: Sequence[str], patience: float, kinds: Sequence[str] = KINDS) -> History:
@@ -134,9 +155,13 @@ def history(seed: int, *, peers: Sequence[str], patience: float, kinds: Sequence
         {peer: _clock(seed, peer) for peer in peers} if "clocks" in chosen else {},
         {peer: _takes(seed, peer, chosen, patience=patience) for peer in peers},
         _pauses(seed, peers, patience=patience) if "pauses" in chosen else (),
-        _deaths(seed, peers) if "deaths" in chosen else (),
+        (
+            *(_deaths(seed, peers) if "deaths" in chosen else ()),
+            *(_crashes(seed, peers) if "crashes" in chosen else ()),
+        ),
         _forgeries(seed) if "forgeries" in chosen else (),
         restarts,
+        _full(seed, peers) if "full disks" in chosen else (),
     )
 
 
@@ -209,6 +234,29 @@ def _deaths(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
     who: np.ndarray[tuple[int], np.dtype[np.int64]] = random.permutation(len(peers))[:count]
     return tuple(
         Death(peers[int(index)], int(10 ** random.uniform(1.0, 3.0)), bool(random.random() < 0.5)) for index in who
+    )
+
+
+def _crashes(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
+    """Each is started again, soon or late; one peer may crash more than once."""
+    random = draw(seed, "world crashes")
+    return tuple(
+        Death(
+            peers[int(random.integers(len(peers)))],
+            int(10 ** random.uniform(1.0, 3.2)),
+            bool(random.random() < 0.5),
+            float(10 ** random.uniform(-1.0, 1.5)),
+        )
+        for _ in range(int(random.integers(1, 5)))
+    )
+
+
+def _full(seed: int, peers: Sequence[str]) -> tuple[Full, ...]:
+    random = draw(seed, "world full disks")
+    return tuple(
+        Full(peer, float(random.uniform(0.0, 20.0)), float(random.uniform(0.1, 20.0)))
+        for peer in peers
+        if random.random() < 0.3
     )
 
 

@@ -10,22 +10,41 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from p2pfl.errors import RunError
 from p2pfl.peer import Peer
-from p2pfl.peer.books import ROOM, WINDOW, Books
+from p2pfl.peer.books import Books, Page
+from p2pfl.peer.books import Rows as Beside
 from p2pfl.peer.flows import Exchange, FlowLedger, Row, Statement
 from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox, Verdict
 from p2pfl.privacy import ledger
-from p2pfl.privacy.ledger import Mask, MaskLedger, Payment
+from p2pfl.privacy.ledger import Mask, MaskLedger, Payment, Slot
 from p2pfl.rows import Rows, raw
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Message
 from p2pfl.wire.rows import Head
 from p2pfl.wire.stream import Outbox
 from p2pfl.wire.trailer import Said
+
+Life = tuple[str, int]
+"""A peer and its incarnation."""
+
+
+def lived(peer: Peer) -> Life:
+    """Whose life it is."""
+    return peer.name, peer.me.incarnation
+
+
+@dataclass
+class Entered:
+    """What has entered a row for good: flows by partner and exchange, and masks."""
+
+    net: dict[str, dict[Exchange, Row]] = field(default_factory=dict)
+    terms: Counter[Mask] = field(default_factory=Counter)
 
 
 class InvariantError(RunError):
@@ -51,9 +70,14 @@ class Watch:
         self.failure = ""
         self.peers: dict[str, Peer] = {}
         self.dead: set[str] = set()
-        self.rows: dict[tuple[str, Exchange], int] = {}
-        """By peer and exchange, the checksum of the row that it sent."""
-        self._used: set[tuple[str, str, Exchange]] = set()
+        self.rows: dict[tuple[Life, Exchange], int] = {}
+        """By life and exchange, the checksum of the row that was sent."""
+        self.lives: dict[str, dict[int, Peer]] = {}
+        """By peer, all that it has been."""
+        self.pages: dict[tuple[str, bytes], Entered] = {}
+        """By peer and page, what was in the row when the page was written."""
+        self._used: set[tuple[Life, str, Exchange]] = set()
+        self._covers: set[tuple[str, bytes, bytes, Slot]] = set()
         self._changed: set[str] = set()
         self._greeted: Counter[str] = Counter()
         self._came: Counter[str] = Counter()  # bytes, by peer, when it was last checked
@@ -65,17 +89,19 @@ class Watch:
     def adopt(self, peer: Peer) -> None:
         """Watch a peer that has not joined yet."""
         self.peers[peer.name] = peer
-        peer.mailbox = WatchedMailbox(self, peer.name)
+        self.lives.setdefault(peer.name, {})[peer.me.incarnation] = peer
+        self.dead.discard(peer.name)
+        self._greeted.pop(peer.name, None)
+        self._came.pop(peer.name, None)
+        peer.mailbox = WatchedMailbox(self, peer)
 
     def joined(self, peer: Peer) -> None:
         """Watch the link of a peer that has just joined."""
-        link, name = peer.link, peer.name
+        link = peer.link
         link.outboxes = [WatchedOutbox(self, peer, each) for each in link.outboxes]
         if link.line.envelope is not None:
             link.line.envelope = WatchedEnvelope.of(link.line.envelope, self)
-        books = link.books
-        books.flows = WatchedFlows(self, name, books)
-        books.masks = WatchedMasks(self, name, tuple(books.masks.partners))
+        link.books = WatchedBooks.of(link.books, self, peer)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""
@@ -83,24 +109,34 @@ class Watch:
 
     # ------------------------------------------------------------------ rows
 
-    def sent(self, name: str, exchange: Exchange, numbers: bytes | memoryview) -> None:
+    def sent(self, life: Life, exchange: Exchange, numbers: bytes | memoryview) -> None:
         """Note the row that a peer sends in an exchange."""
-        if (name, exchange) in self.rows:
-            self.fail(f"{name} sent two rows in exchange {exchange}")
-        self.rows[name, exchange] = zlib.crc32(numbers)
+        if (life, exchange) in self.rows:
+            self.fail(f"{life[0]} sent two rows in exchange {exchange}")
+        self.rows[life, exchange] = zlib.crc32(numbers)
 
-    def arrived(self, name: str, sender: str, delivery: Delivery) -> None:
+    def covered(self, peer: Peer, payment: Payment) -> None:
+        """A release has been sent under these masks, for the first and only time."""
+        for partner in payment.fresh if payment.slot is not None else ():
+            theirs = peer.membership.up[partner].key if partner in peer.membership.up else b""
+            cover = peer.name, peer.me.key, theirs, payment.slot or Slot(0, 0)
+            if cover in self._covers:
+                self.fail(f"{peer.name} released twice under the mask {tuple(cover[-1])} that it shares with {partner}")
+            self._covers.add(cover)
+
+    def arrived(self, name: str, sender: Life, delivery: Delivery) -> None:
         """Compare a row that a mailbox keeps with what its sender sent in that exchange."""
         if self.rows.get((sender, delivery.exchange)) != zlib.crc32(raw(delivery.row)):
             self.fail(f"{name} kept a row of {sender} for exchange {delivery.exchange} that {sender} did not send")
 
-    def used(self, name: str, sender: str, delivery: Delivery, *, exchange: Exchange) -> None:
+    def used(self, life: Life, sender: str, delivery: Delivery, *, exchange: Exchange) -> None:
         """A row is mixed."""
+        name, _ = life
         if delivery.exchange != exchange:
             self.fail(f"{name} used a row of exchange {delivery.exchange} of {sender} in exchange {exchange}")
-        if (name, sender, exchange) in self._used:
+        if (life, sender, exchange) in self._used:
             self.fail(f"{name} used the row of {sender} of exchange {exchange} twice")
-        self._used.add((name, sender, exchange))
+        self._used.add((life, sender, exchange))
 
     # ------------------------------------------------------------------ after every event
 
@@ -141,8 +177,9 @@ class Watch:
             return
         self._greeted[peer.name] = len(peer.membership.proven)
         for other in sorted(peer.membership.proven):
-            hello, true = peer.membership.up[other], self.peers[other].me
-            if (hello.key, hello.incarnation) != (true.key, true.incarnation):
+            hello = peer.membership.up[other]
+            true = self.lives[other].get(hello.incarnation)
+            if true is None or hello.key != true.me.key:
                 self.fail(f"{peer.name} takes somebody else for {other}")
 
     def _balanced(self, name: str) -> None:
@@ -157,12 +194,14 @@ class Watch:
 
     def _books(self, name: str) -> Books | None:
         peer = self.peers.get(name)
-        there = peer is not None and name not in self.dead and peer.phase != "joining"
+        there = peer is not None and name not in self.dead and peer.phase not in {"joining", "gathering"}
         return peer.link.books if peer is not None and there else None
 
     def _flows(self, one: str, other: str, a: FlowLedger, b: FlowLedger) -> None:
         """What an edge moved at one end it moved back at the other, or is held by who can take it back."""
         if not isinstance(a, WatchedFlows) or not isinstance(b, WatchedFlows):
+            return
+        if len(self.lives[one]) + len(self.lives[other]) > 2:  # a life plays again what the one before had applied
             return
         here, there = a.net.get(other, {}), b.net.get(one, {})
         held = {(one, each) for each in _held(a, other)} | {(other, each) for each in _held(b, one)}
@@ -193,10 +232,10 @@ def _held(flows: FlowLedger, partner: str) -> set[Exchange]:
 class WatchedMailbox(Mailbox):
     """A mailbox that tells what it keeps and gives."""
 
-    def __init__(self, watch: Watch, owner: str) -> None:
+    def __init__(self, watch: Watch, peer: Peer) -> None:
         super().__init__()
         self.watch = watch
-        self.owner = owner
+        self.peer = peer
 
     @property
     def longest(self) -> int:
@@ -207,14 +246,15 @@ class WatchedMailbox(Mailbox):
         """Keep a row, or say why not."""
         verdict = super().deliver(sender, head, row, said=said)
         if verdict == "kept":
-            self.watch.arrived(self.owner, sender, Delivery(head, row))
+            life = sender, self.peer.membership.up[sender].incarnation
+            self.watch.arrived(self.peer.name, life, Delivery(head, row))
         return verdict
 
     def take(self, sender: str) -> Delivery | None:
         """The sender's row of this exchange, once."""
         delivery = super().take(sender)
         if delivery is not None:
-            self.watch.used(self.owner, sender, delivery, exchange=self.exchange)
+            self.watch.used(lived(self.peer), sender, delivery, exchange=self.exchange)
         return delivery
 
 
@@ -230,7 +270,11 @@ class WatchedOutbox(Outbox):
         """Queue a message."""
         head, numbers = parts
         del head
-        self.watch.sent(self.peer.name, self.peer.mailbox.exchange, numbers)
+        self.watch.sent(lived(self.peer), self.peer.mailbox.exchange, numbers)
+        masks = self.peer.link.books.masks
+        if isinstance(masks, WatchedMasks) and masks.latest is not None:
+            self.watch.covered(self.peer, masks.latest)
+            masks.latest = None
         super().put(tuple(parts))
 
 
@@ -254,14 +298,58 @@ class WatchedEnvelope(Envelope):
         return message
 
 
+class WatchedBooks(Books):
+    """Books whose ledgers are watched, in this life and from the page that it goes on from."""
+
+    watch: Watch
+    owner: Peer
+
+    @classmethod
+    def of(cls, books: Books, watch: Watch, owner: Peer) -> WatchedBooks:
+        """The same, watched, before anything is in them."""
+        watched = cls(
+            books.peer,
+            gossip=books.flows.partners if books.conserving else None,
+            masks=books.masks.partners,
+            heaviest=books.heaviest,
+        )
+        watched.watch, watched.owner = watch, owner
+        watched._watched(Entered())
+        return watched
+
+    def _watched(self, entered: Entered) -> None:
+        self.flows = WatchedFlows.of(self.flows, self, entered)
+        self.masks = WatchedMasks.of(self.masks, self, entered)
+
+    def page(self) -> tuple[Page, Beside]:
+        """What to save with the row."""
+        page, rows = super().page()
+        if isinstance(self.flows, WatchedFlows) and isinstance(self.masks, WatchedMasks):
+            net = {partner: dict(each) for partner, each in self.flows.net.items()}
+            self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, Counter(self.masks.terms))
+        return page, rows
+
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
+        """Go on from a page."""
+        super().turn(page, rows, round=round, journal=journal)
+        found = self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered())
+        self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}, Counter(found.terms)))
+
+
 class WatchedFlows(FlowLedger):
     """A ledger of flows that remembers all that entered the row, for good."""
 
-    def __init__(self, watch: Watch, owner: str, books: Books) -> None:
-        super().__init__(tuple(books.flows.partners), window=WINDOW, room=ROOM)
-        self.watch = watch
-        self.owner = owner
-        self.net: dict[str, dict[Exchange, Row]] = {}
+    watch: Watch
+    owner: str
+    net: dict[str, dict[Exchange, Row]]
+
+    @classmethod
+    def of(cls, flows: FlowLedger, books: WatchedBooks, entered: Entered) -> WatchedFlows:
+        """The same, watched."""
+        watched = cls.__new__(cls)
+        watched.__dict__.update(vars(flows))
+        watched.watch, watched.owner, watched.net = books.watch, books.peer, entered.net
+        return watched
 
     def deliver(self, partner: str, exchange: Exchange, row: Row) -> Row | None:
         """Return the flow of a row."""
@@ -286,14 +374,22 @@ class WatchedFlows(FlowLedger):
 class WatchedMasks(MaskLedger):
     """A ledger of masks that remembers all that entered the row, for good."""
 
-    def __init__(self, watch: Watch, owner: str, partners: tuple[str, ...]) -> None:
-        super().__init__(owner, partners=partners)
-        self.watch = watch
-        self.terms: Counter[Mask] = Counter()
+    watch: Watch
+    terms: Counter[Mask]
+    latest: Payment | None
+
+    @classmethod
+    def of(cls, masks: MaskLedger, books: WatchedBooks, entered: Entered) -> WatchedMasks:
+        """The same, watched."""
+        watched = cls.__new__(cls)
+        watched.__dict__.update(vars(masks))
+        watched.watch, watched.terms, watched.latest = books.watch, entered.terms, None
+        return watched
 
     def release(self, round: int, *, partners: Collection[str] | None = None) -> Payment:
         """Decide the masks of the next release."""
-        return self._noted(super().release(round, partners=partners))
+        self.latest = self._noted(super().release(round, partners=partners))
+        return self.latest
 
     def settle(self) -> Payment:
         """Pay all differences."""
@@ -303,6 +399,12 @@ class WatchedMasks(MaskLedger):
         """Learn what a partner stated."""
         super().hear(partner, statement)
         self.watch.changed(self.peer)
+
+    def renew(self, partner: str) -> None:
+        """Begin anew with a partner under other keys: what was shared under the old ones is another mask."""
+        super().renew(partner)
+        edge = min(self.peer, partner), max(self.peer, partner)
+        self.terms = Counter({mask: count for mask, count in self.terms.items() if mask.edge != edge})
 
     def _noted(self, payment: Payment) -> Payment:
         self.terms.update(payment.terms)

@@ -14,7 +14,7 @@ from p2pfl.rows import Layout, Rows, draw
 Takes = Callable[[str, int], float]
 """Seconds that a peer trains in a round."""
 
-Spend = Callable[[float], None]
+Spend = Callable[[float], object]
 """Told of virtual seconds while a function runs in a thread of the world."""
 
 

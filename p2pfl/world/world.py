@@ -5,25 +5,34 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter, deque
-from contextvars import copy_context
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.errors import P2PFLError, PeerError, RunError
+from p2pfl.errors import BrokerError, P2PFLError, PeerError, RunError, StorageError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
+from p2pfl.peer.checkpoint import Store
 from p2pfl.rows import draw, raw
 from p2pfl.world.clock import WHO, StuckError, VirtualLoop
-from p2pfl.world.faults import History
+from p2pfl.world.disk import Mounted, WorldDisk
+from p2pfl.world.faults import DISKS, Death, History
 from p2pfl.world.invariants import InvariantError, Watch
 from p2pfl.world.learner import Goals, Timed
 from p2pfl.world.network import NOBODY, WorldTransport
 from p2pfl.world.settings import Setting
+
+FOLDER = Path("peers")
+"""Where every peer has its files, on its own disk."""
+
+ANOTHER = 2**40
+"""Between the seeds of two lives' secrets."""
 
 MOST_EVENTS = 2_000_000
 """Callbacks of a world that still goes somewhere."""
@@ -67,14 +76,38 @@ class Outcome:
 
 @dataclass
 class Ended:
-    """How one peer's life ended: with a state, an error, or by a death."""
+    """How one peer's last life ended: with a state, an error, or by a death.
+
+    Attributes
+    ----------
+    lives
+        That it has had.
+    killed
+        Whether the last ended for good before its time.
+    missed
+        Rows, in all lives.
+    left
+        What it said of what stays open.
+    late
+        Whether a life has come later than its last checkpoint: its weight was given up.
+    """
 
     state: State | None = None
     error: BaseException | None = None
+    lives: int = 0
     killed: bool = False
     missed: int = 0
     left: list[str] = field(default_factory=list)
-    """What it said of what stays open."""
+    late: bool = False
+
+
+@dataclass
+class Life:
+    """A process of a peer."""
+
+    peer: Peer
+    task: asyncio.Task[None]
+    disk: Mounted | None
 
 
 class World:
@@ -108,9 +141,13 @@ class World:
         names = plan.topology.peers
         self.identities = {name: Identity.generate(self.source, peer=name) for name in names}
         self.roster = Roster({name: identity.public for name, identity in self.identities.items()})
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.disks = {name: self._disk(name) for name in names} if DISKS & history.kinds else {}
+        self._lives: dict[str, Life] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._expected = 0  # lives that are still to begin
+        self._over = asyncio.Event()
         self._ran: Counter[str] = Counter()
-        self._deaths = {death.peer: death for death in history.deaths}
+        self._deaths = {(death.peer, death.event): death for death in history.deaths}
         self._forgeries = deque(history.forgeries)
         self._recent: deque[tuple[str, bytes]] = deque(maxlen=RECENT)
         self._accepted = 0
@@ -122,7 +159,9 @@ class World:
         settings, plan = self.plan.experiment, self.plan
         exchanges = (settings.rounds + 2) * (plan.gossip.steps + 2 * plan.diameter + 2)
         each = 2 * settings.transport.patience * (len(plan.topology.peers) + 1) + max(self.history.takes.values())
-        return 1.2 * (self.history.quiet + settings.transport.gather + exchanges * each)
+        again = sum(settings.transport.gather + 60.0 + (death.back or 0.0) for death in self.history.deaths)
+        again += sum(settings.transport.gather + 60.0 for _ in self.history.full)
+        return 1.2 * (self.history.quiet + settings.transport.gather + again + exchanges * each)
 
     def run(self) -> Outcome:
         """Let it happen."""
@@ -131,7 +170,7 @@ class World:
         try:
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 try:
-                    runner.run(self._lives())
+                    runner.run(self._happen())
                 finally:
                     self.loop.after = None
         except (InvariantError, StuckError) as error:
@@ -144,33 +183,77 @@ class World:
             tuple(self.lines),
             self.loop.events,
             self.loop.now,
-            self.faults + self.transport.counts,
+            self.faults + self.transport.counts + self._stored(),
         )
 
-    async def _lives(self) -> None:
+    def _disk(self, name: str) -> WorldDisk:
+        full = tuple((each.at, each.at + each.seconds) for each in self.history.full if each.peer == name)
+        lies = "torn writes" in self.history.kinds
+        return WorldDisk(self.loop, seed=self.seed, name=name, full=full, lies=lies)
+
+    def _stored(self) -> Counter[str]:
+        disks = self.disks.values()
+        return Counter({"full disks": sum(d.refused for d in disks), "torn writes": sum(d.cut for d in disks)})
+
+    async def _happen(self) -> None:
         for name in self.plan.topology.peers:
-            context = copy_context()
-            context.run(WHO.set, name)
-            self._tasks[name] = self.loop.create_task(self._life(name), context=context)
+            self._begin(name)
         for pause in self.history.pauses:
             self.loop.call_at(pause.at, self._pause, pause.peer, pause.seconds, context=NOBODY)
-        await asyncio.wait(self._tasks.values())
+        await self._over.wait()
 
-    async def _life(self, name: str) -> None:
+    def _begin(self, name: str) -> None:
+        """Start a process, which goes on from what it finds on its disk."""
         ended = self.ended[name]
+        ended.lives += 1
+        ended.error, ended.killed = None, False
+        disk = Mounted(self.disks[name]) if self.disks else None
+        peer = self._peer(name, ended, disk)
+        context = Context()
+        context.run(WHO.set, name)
+        task = self.loop.create_task(self._life(peer, ended), context=context)
+        self._lives[name] = Life(peer, task, disk)
+        self._running.add(task)
+        task.add_done_callback(self._finished, context=NOBODY)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not self._running and not self._expected:
+            self._over.set()
+
+    def _again(self, name: str, after: float) -> None:
+        """Start the next process of a peer in a while."""
+        self._expected += 1
+
+        def begin() -> None:
+            self._expected -= 1
+            self._log("again", name, "", "")
+            self._begin(name)
+
+        self.loop.call_at(self.loop.now + after, begin, context=NOBODY)
+
+    def _peer(self, name: str, ended: Ended, disk: Mounted | None) -> Peer:
         learner = Timed(self.plan.learner, takes=lambda peer, _: self.history.takes[peer], spend=self.loop.spent)
+        store = None if disk is None else Store(FOLDER, name, disk=disk)
+        former = store.former() if store is not None and ended.lives > 1 else None
         peer = Peer(
             name,
             replace(self.plan, learner=learner),
             transport=self.transport,
-            source=self.source,
+            source=SeededSource(self.seed + (ended.lives - 1) * ANOTHER),
             identity=self.identities[name],
             trust=self.roster,
-            incarnation=1,
+            incarnation=ended.lives,
             observe=lambda record, _: self._count(ended, len(record.missed)),
             notice=lambda notice: self._heard(ended, notice),
+            store=store,
+            former=former,
         )
         self.watch.adopt(peer)
+        return peer
+
+    async def _life(self, peer: Peer, ended: Ended) -> None:
+        name = peer.name
         try:
             async with peer:
                 self.watch.joined(peer)
@@ -180,12 +263,17 @@ class World:
             ended.error = error
             self.watch.dead.add(name)
             self._log("failed", name, "", str(error))
+            if self.disks and isinstance(error, StorageError | BrokerError):  # who starts it does so again
+                self.faults["starts that failed"] += isinstance(error, BrokerError)
+                self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
     def _count(self, ended: Ended, missed: int) -> None:
         ended.missed += missed
 
     def _heard(self, ended: Ended, notice: Notice) -> None:
         ended.left.append(notice.sentence)
+        ended.late |= "it comes back in round" in notice.sentence
+        self._log("notice", notice.peer, "", notice.sentence)
 
     def _log(self, kind: str, who: str, topic: str, detail: str) -> None:
         self.lines.append(f"{self.loop.now:.9f} {kind} {who} {topic} {detail}")
@@ -195,30 +283,35 @@ class World:
     def _after(self, who: str) -> None:
         if who:
             self._ran[who] += 1
-            death = self._deaths.get(who)
-            if death is not None and self._ran[who] == death.event:
-                self._kill(who, silent=death.silent)
+            death = self._deaths.pop((who, self._ran[who]), None)
+            if death is not None:
+                self._kill(death)
         self.watch.after(who)
         if self.loop.now > self.bound or self.loop.events > MOST_EVENTS:
-            waiting = {
-                name: str(self.watch.peers[name].progress) for name, task in self._tasks.items() if not task.done()
-            }
+            waiting = {name: str(life.peer.progress) for name, life in self._lives.items() if not life.task.done()}
             raise InvariantError(f"after {self.loop.now:.0f} s these have not ended: {waiting}")
 
-    def _kill(self, name: str, *, silent: bool) -> None:
-        task = self._tasks[name]
-        if task.done():
+    def _kill(self, death: Death) -> None:
+        """End a process; its device, too, if its power goes."""
+        name, life, ended = death.peer, self._lives[death.peer], self.ended[death.peer]
+        if life.task.done() or ended.state is not None:
             return
-        self.faults["deaths"] += 1
-        self.ended[name].killed = True
+        back = death.back if self.disks else None
+        self.faults["deaths" if back is None else "crashes"] += 1
+        ended.killed = back is None
         self.watch.dead.add(name)
-        self._log("death", name, "", "silent" if silent else "")
+        self._log("death", name, "", "silent" if death.silent else "")
         for channel in [each for each in self.transport.broker.channels.values() if each.who == name]:
-            if silent:
+            if death.silent:
                 channel.vanish()
             else:
                 channel.abort()
-        task.cancel()
+        life.task.cancel()
+        if life.disk is not None:
+            life.disk.gone()
+            self.disks[name].crash(power=death.silent)
+        if back is not None:
+            self._again(name, back)
 
     def _pause(self, name: str, seconds: float) -> None:
         self.faults["pauses"] += 1
@@ -264,13 +357,13 @@ class World:
         for name in self.plan.topology.peers:
             ended = self.ended[name]
             if ended.state is None and name not in self._killed and not self._excused(ended.error):
-                task = self._tasks[name]
+                task = self._lives[name].task
                 error = ended.error or (None if task.cancelled() else task.exception())
                 return f"{name} ended with {type(error).__name__}: {error}"
             if ended.missed and not self.history.kinds:
                 return f"{name} missed {ended.missed} rows although nothing went wrong"
         known = isinstance(self.plan.learner, Goals)  # only of averaging alone is the result known
-        if not known or self._killed or any(ended.state is None for ended in self.ended.values()):
+        if not known or self._killed or any(ended.state is None or ended.late for ended in self.ended.values()):
             return ""
         if self.setting.sums:
             return self._summed()
@@ -281,8 +374,9 @@ class World:
         return {name for name, ended in self.ended.items() if ended.killed}
 
     def _excused(self, error: BaseException | None) -> bool:
-        """Whether what went wrong allows for this."""
-        return isinstance(error, PeerError) and "did not come" in str(error) and bool(self._killed)
+        """Whether what went wrong allows for this: others died, or had ended before it came back."""
+        gone = bool(self._killed) or any(ended.lives > 1 for ended in self.ended.values())
+        return isinstance(error, PeerError) and "did not come" in str(error) and gone
 
     def _states(self) -> list[State]:
         states = [self.ended[name].state for name in self.plan.topology.peers]

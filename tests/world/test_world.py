@@ -102,10 +102,10 @@ def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():
     delivery = Delivery(Head(1, 0, "float32", 3), row)
     watches = {name: Watch({}) for name in ("fine", "twice", "elsewhere", "invented")}
     for name, watch in watches.items():
-        watch.sent("bob", (1, 0), raw(row if name != "invented" else 2 * row))
-        watch.arrived("ada", "bob", delivery)
-        watch.used("ada", "bob", delivery, exchange=(2 if name == "elsewhere" else 1, 0))
-    watches["twice"].used("ada", "bob", delivery, exchange=(1, 0))
+        watch.sent(("bob", 1), (1, 0), raw(row if name != "invented" else 2 * row))
+        watch.arrived("ada", ("bob", 1), delivery)
+        watch.used(("ada", 1), "bob", delivery, exchange=(2 if name == "elsewhere" else 1, 0))
+    watches["twice"].used(("ada", 1), "bob", delivery, exchange=(1, 0))
     assert [name for name, watch in watches.items() if watch.failure] == ["twice", "elsewhere", "invented"]
 
 
