@@ -16,6 +16,7 @@ from benchmarks.papers import (
     mcmahan2017,
     mcmahan2017_cnn,
     personal,
+    pfedme,
 )
 from p2pfl import simulate
 from p2pfl.experiment import plan, read
@@ -63,9 +64,9 @@ def test_what_is_made_of_federated_averaging_scores_as_published_on_all_patients
 @pytest.mark.usefixtures("_data")
 def test_users_of_pfedme_hold_as_many_samples_as_its_paper_says():
     personal.pictures.cache_clear()
-    sizes = [int(0.75 * len(places)) for places, _ in personal.users()]
+    sizes = [int(0.75 * len(places)) for places, _ in pfedme.users()]
     assert (min(sizes), max(sizes)) == (1165, 3834)
-    assert {tuple(labels.unique().tolist()) for _, labels in personal.users()} == {
+    assert {tuple(labels.unique().tolist()) for _, labels in pfedme.users()} == {
         tuple(sorted((user, (user + 1) % 10))) for user in range(10)
     }
 

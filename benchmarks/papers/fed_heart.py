@@ -12,6 +12,7 @@ Source: github.com/owkin/FLamby, flamby/results and flamby/personalization_examp
 
 import statistics
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -143,11 +144,17 @@ def accuracies(experiment: Plan, rows: Rows) -> list[float]:
     return found
 
 
+@cache
+def everybody() -> Plan:
+    """The same experiment with patients scaled by all training parts."""
+    return resolved(0, 'data.options={scaling="pooled"}')
+
+
 def federated(seed: int, *changes: str, order: int) -> list[float]:
     """Accuracy over all test patients, then at each hospital."""
     experiment = resolved(seed, f"seed={order}", *changes)
     rows = trained(experiment)
-    pooled = resolved(seed, 'data.options={scaling="pooled"}')
+    pooled = everybody()
     sizes = [len(pooled.federation.test[name]) for name in pooled.topology.peers]
     hits = sum(size * score for size, score in zip(sizes, accuracies(pooled, rows), strict=True))
     return [hits / sum(sizes), *accuracies(experiment, rows)]

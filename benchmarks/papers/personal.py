@@ -1,10 +1,4 @@
-"""Personal models: pFedMe (NeurIPS 2020), the benchmark PFLlib, and model propagation (AISTATS 2017).
-
-pFedMe: MNIST, 20 peers of two classes each, softmax regression on standardised pixels; the published figures are those
-of curves stored with its code. Its program deals the same samples every time, and so do we: they make the sizes that
-the paper names, 1,165 to 3,834. A slip in it makes peers share pictures, and gives most of them one wrong label. What
-it scores as personal are not the theta_k of the paper but the w_k after a peer's own steps: both names are bound to the
-same numbers. We show both.
+"""Personal models: the benchmark PFLlib, and model propagation (AISTATS 2017).
 
 PFLlib: Fashion-MNIST, 20 peers of two classes each, one epoch a round, a quarter for the test. It took 2,000 rounds
 of all data and a larger network; we take 10 rounds of 600 samples a peer, so only the order is claimed.
@@ -13,9 +7,6 @@ Model propagation: the means of 300 peers on two moons, of which each has one nu
 figures here are those of an independent run.
 """
 
-import random
-from collections.abc import Collection
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,16 +16,15 @@ import torch
 
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Averaging, Gossip, PFedMe, Propagation, State, learn, start
+from p2pfl.algorithms import Averaging, Gossip, Propagation, learn, start
 from p2pfl.data import Dataset, federate
-from p2pfl.experiment import Plan, plan, read
+from p2pfl.experiment import read
 from p2pfl.experiment.plan import data_folder
-from p2pfl.identity import SeededSource
 from p2pfl.learning import ExternalLearner
 from p2pfl.neighbourhood import settled
-from p2pfl.rows import Rows, draw
-from p2pfl.simulation import Faults, StackedNeighbourhood, simulate
-from p2pfl.simulation.engine import Inline, play
+from p2pfl.rows import draw
+from p2pfl.simulation import StackedNeighbourhood, simulate
+from p2pfl.simulation.engine import Inline
 
 OWN = {"kind": "complete", "peers": 20}
 
@@ -43,51 +33,6 @@ OWN = {"kind": "complete", "peers": 20}
 def pictures(name: str) -> Dataset:
     """All samples of a data set, the test part among them."""
     return federate(name, peers=["all"], split="iid", seed=0, data_dir=data_folder(), options={}).dataset
-
-
-@lru_cache
-def users() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Positions and labels of each user's samples, as data/Mnist/generate_niid_10users.py of pFedMe deals them.
-
-    There a mask stands where counters were meant: at a label's first turn a user gets its pictures from the first on,
-    later from the second on, however many are gone. Labels are then one more than pictures, and shift by one.
-    """
-    targets = pictures("mnist").targets.numpy()
-    cuts, shuffle = np.random.RandomState(1), random.Random(1).shuffle  # noqa: S311 (the program's own)
-    shares, later = [], targets[:10] == 9
-    for held in np.bincount(targets).tolist():
-        left = held
-        for _ in range(3):
-            shares.append(cuts.randint(left // 5, left // 2))
-            left -= shares[-1]
-        shares.append(left)
-    turns = iter(np.reshape(shares, (10, 4)).T.ravel().tolist())
-    found = []
-    for user in range(20):
-        places, labels = [], []
-        for label in (user % 10, (user + 1) % 10):
-            count = next(turns)
-            places += np.flatnonzero(targets == label)[int(later[label]) : count].tolist()
-            labels += [label] * count
-            later[label] = True
-        both = list(zip(places, labels))  # noqa: B905 (the last label is lost)
-        shuffle(both)
-        found.append((torch.tensor([place for place, _ in both]), torch.tensor([label for _, label in both])))
-    return found
-
-
-@lru_cache
-def standardised() -> torch.Tensor:
-    """MNIST, each pixel with mean 0 and deviation 1 over all pictures, ``[n, 784]``."""
-    features = pictures("mnist").features.flatten(1)
-    return (features - features.mean(0)) / (features.std(0) + 1e-3 / 255)
-
-
-def digits(*, peer: str, peers: tuple[str, ...], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A peer's own part of MNIST in pFedMe's experiment."""
-    del seed  # the program has its own
-    places, labels = users()[peers.index(peer)]
-    return standardised()[places], labels
 
 
 @lru_cache
@@ -107,71 +52,6 @@ def garments(*, peer: str, peers: tuple[str, ...], seed: int) -> tuple[torch.Ten
     """A peer's own part of Fashion-MNIST."""
     own = dealt(peers, seed)[peer]
     return pictures("fashion_mnist").features[own], pictures("fashion_mnist").targets[own]
-
-
-PFEDME: dict[str, Any] = {
-    "name": "pfedme",
-    "topology": OWN,
-    "data": {"name": "benchmarks.papers.personal:digits", "test": 0.25},
-    "model": {"name": "linear"},
-    "learning": {"algorithm": "pfedme", "fraction": 0.25, "rate": 0.1, "batch": 20, "device": "cpu"},
-    "gossip": {"steps": 1},
-}
-
-
-def alone(resolved: Plan, public: Rows, *, round: int) -> State:
-    """What every peer's own steps of a round make of the common model: theta_k, and w_k before any is averaged."""
-    algorithm, names = resolved.algorithm, resolved.topology.peers
-    if not isinstance(algorithm, PFedMe):
-        raise TypeError(f"expected PFedMe, got {algorithm}")
-    net = StackedNeighbourhood([graphs.natural(graphs.Topology(names, ()))], round=round, seed=0)
-    everybody = replace(algorithm, average=replace(algorithm.average, fraction=1.0))
-    present = torch.ones(len(names), dtype=torch.bool)
-    learner = Inline(resolved.learner, present=lambda _: present, clock=lambda: 0.0)
-    return settled(everybody.round(State(public, public), learner, net, round))
-
-
-def curves(*changes: str, rounds: Collection[int]) -> dict[int, tuple[float, float, float]]:
-    """Accuracy over all test samples of theta_k, w_k and the common model after these rounds."""
-    last = max(rounds)
-    resolved = plan(read(PFEDME, changes=[f"rounds={last}", *changes]))
-    names, common = resolved.topology.peers, {0: resolved.learner.start(resolved.topology.peers)}
-    sizes = torch.tensor([len(resolved.federation.test[name]) for name in names], dtype=torch.float64)  # [N]
-
-    def score(rows: Rows) -> float:
-        accuracy = resolved.learner.evaluate(rows, peers=names)["accuracy"]  # [N]
-        return float((accuracy * sizes).sum() / sizes.sum())
-
-    def observe(round: int, state: State, _: object) -> None:
-        if {round + 1, round + 2} & set(rounds):
-            common[round + 1] = state.public
-
-    play(resolved, source=SeededSource(0), rounds=range(last), faults=Faults(), observe=observe)
-    own = {each: alone(resolved, common[each - 1], round=each - 1) for each in rounds}
-    return {each: (score(own[each].rows), score(own[each].public), score(common[each])) for each in rounds}
-
-
-def pfedme() -> list[Line]:
-    """The curves of pFedMe, within a point."""
-    personal = {1: 0.8947, 100: 0.9328, 400: 0.9416, 800: 0.9454}
-    common = {10: 0.7005, 50: 0.8708, 100: 0.8960, 400: 0.9205, 800: 0.9286}
-    own = curves(rounds=tuple(personal))
-    shared = curves("learning.rate=0.09", "learning.algorithm_options={steps=10}", rounds=tuple(common))
-    return [
-        *(near(f"pFedMe, w_k (its program's personal model), round {t}", personal[t], own[t][1]) for t in personal),
-        *(Line(f"pFedMe, theta_k (the paper's), round {t}", "-", f"{own[t][0]:.4f}", None, SCORED) for t in (100, 800)),
-        *(near(f"pFedMe, common model, round {t}", wanted, shared[t][2]) for t, wanted in common.items()),
-    ]
-
-
-def near(what: str, published: float, ours: float) -> Line:
-    """A line that is met within a point."""
-    met = abs(published - ours) <= 0.01
-    why = "" if met else f"by {100 * abs(published - ours):.1f} points; their start and who takes part are not known"
-    return Line(what, f"{published:.4f}", f"{ours:.4f}", met, why)
-
-
-SCORED = "not scored by their program"
 
 
 PFLLIB: dict[str, Any] = {
@@ -286,5 +166,5 @@ def propagation(*, draws: int = 30, peers: int = 300, rounds: int = 2500) -> lis
 
 
 def lines() -> list[Line]:
-    """All three."""
-    return [*pfedme(), *pfllib(), *propagation()]
+    """Both."""
+    return [*pfllib(), *propagation()]
