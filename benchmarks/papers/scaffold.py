@@ -79,12 +79,14 @@ def lines() -> list[Line]:
         )
         for at, epochs in enumerate(EPOCHS)
     ]
+    coarse = f"{TARGET} takes few rounds here, and the count is coarse; late accuracies show the drift"
     growth = {name: rounds[name, EPOCHS[-1]] / rounds[name, EPOCHS[0]] for name in PUBLISHED}
     grown = Line(
         f"times the rounds with E = {EPOCHS[-1]} as with E = {EPOCHS[0]}, FedAvg and SCAFFOLD",
         "more than 3.9, 3.5",
         ", ".join(f"{times:.2f}" for times in growth.values()),
         growth["scaffold"] < growth["fedavg"],
+        "" if growth["scaffold"] < growth["fedavg"] else coarse,
     )
     ends = "; ".join(f"{name} " + ", ".join(f"{score:.3f}" for score in scores) for name, scores in late.items())
     drift = late["fedavg"][-1] < late["fedavg"][0] and late["scaffold"][-1] >= late["scaffold"][0] - 0.01
