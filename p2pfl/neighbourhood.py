@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from p2pfl.compression import Coded
-from p2pfl.rows import Rows, narrowed
+from p2pfl.errors import RunError
+from p2pfl.rows import Rows, distances, narrowed
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,16 @@ def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
     return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
 
 
+def moved(before: Released, after: Released) -> torch.Tensor:
+    """How far an exchange moved what the rows average to, ``[R]``: zero at consensus, and where nothing is weighed."""
+    if before.masses is None or after.masses is None:
+        return distances(after.values, before.values).squeeze(-1)  # [R]
+    positive = (before.masses > 0) & (after.masses > 0)  # [R, 1]
+    old, new = torch.where(positive, before.masses, 1.0), torch.where(positive, after.masses, 1.0)
+    far = distances(after.values, before.values, factor=new / old) / new.to(after.rows.device)  # [R, 1]
+    return torch.where(positive.to(far.device), far, 0.0).squeeze(-1)  # [R]
+
+
 @dataclass(frozen=True)
 class Heard:
     """Who heard which released row, edge by edge; each listener hears itself first.
@@ -127,8 +138,20 @@ class Neighbourhood(Protocol):
         ...
 
     async def hear(self, released: Released) -> Heard:
-        """The released rows themselves, for rules that are not linear."""
+        """The released rows themselves, for rules that are not linear.
+
+        For an algorithm with an attribute ``asynchronous`` nobody waits for anybody: these are then the newest row of
+        each neighbour that has arrived since one last asked.
+        """
         ...
+
+
+def unmixed() -> RunError:
+    """What an asynchronous neighbourhood says to an algorithm that mixes: there are no weights that all apply."""
+    return RunError(
+        "expected an algorithm that hears rows one by one where nobody waits for anybody, got one that mixes them: "
+        "call net.hear, or leave its attribute asynchronous out"
+    )
 
 
 Result = TypeVar("Result")

@@ -35,6 +35,11 @@ def parser() -> argparse.ArgumentParser:
     _experiment(simulate)
     simulate.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     simulate.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
+    simulate.add_argument(
+        "--network",
+        metavar="FILE",
+        help="live peers in virtual time over this network, such as wan: predicts how long a run takes",
+    )
     _output(simulate)
 
     peer = commands.add_parser("peer", help="one peer on this device")
@@ -68,6 +73,11 @@ def parser() -> argparse.ArgumentParser:
     )
     topology.add_argument("--plot", metavar="FILE", help="draw it")
     topology.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+    explain = commands.add_parser("explain", help="who has what, and what an experiment will cost, before it runs")
+    _experiment(explain)
+    explain.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
+    explain.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
     _privacy(commands.add_parser("privacy", help="the guarantee by observer, and whether learning together can pay"))
 

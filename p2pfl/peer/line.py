@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
-from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
+from p2pfl.wire.messages import Account, Ack, Chunk, ForOne, Hello, Message, Pulse, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
 ForNeighbours = Chunk | Ack | Pulse | Account
@@ -67,6 +67,8 @@ class Line:
         self.me = me
         self.identity = identity
         self.envelope = envelope
+        self.admit: Callable[[str], bool] = lambda _sender: True
+        """Whether one more message of a sender is to be read; asked before any of it is."""
         self.bytes_out = 0
         self.bytes_in = 0
         self._publishing = asyncio.Semaphore(16)
@@ -80,7 +82,9 @@ class Line:
         me = self.me.peer
         topic = f"{place[3:]}/in/{me}" if place.startswith("in/") else f"{me}/{place}"
         async with self._publishing:
-            if self.envelope is not None and isinstance(message, ForNeighbours):
+            if self.envelope is not None and isinstance(message, ForOne):
+                payload = self.envelope.seal_for(place.removeprefix("in/"), message)
+            elif self.envelope is not None and isinstance(message, ForNeighbours):
                 payload = self.envelope.seal(message)
             else:
                 payload = encode(message)
@@ -116,6 +120,8 @@ class Line:
             if state and not message.data:
                 continue  # cleared after a goodbye
             sender = place.removeprefix("in/") if place.startswith("in/") else owner
+            if not self.admit(sender):
+                continue
             try:
                 yield Heard(sender, self._opened(sender, message.data), state)
             except DecodeError as error:
@@ -134,8 +140,10 @@ class Line:
             return decode(payload)
         if payload[:1] == bytes([SEALED]):
             return self.envelope.open(sender, payload)
+        if payload[:1] == bytes([PRIVATE]):
+            return self.envelope.open_from(sender, payload)
         message = decode(payload)
-        if isinstance(message, ForNeighbours):
+        if isinstance(message, ForNeighbours | ForOne):
             raise DecodeError("expected a sealed message, got one that is not")
         return message
 

@@ -10,11 +10,11 @@ import torch
 
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError
-from p2pfl.neighbourhood import Heard, Released, bare
+from p2pfl.neighbourhood import Heard, Released, bare, moved
 from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
-from p2pfl.rows import Rows, distances, scaled
+from p2pfl.rows import Rows, scaled
 from p2pfl.topology import Weights
 from p2pfl.wire.rows import encode_row
 
@@ -38,6 +38,10 @@ class LiveNeighbourhood:
         By which the exchanges after a release are combined, see :class:`p2pfl.algorithms.Gossip`.
     zstd
         What squeezes the bytes of a row.
+    step
+        The round's exchanges so far.
+    conserving
+        Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
     """
 
     def __init__(
@@ -50,6 +54,8 @@ class LiveNeighbourhood:
         patience: float,
         omegas: Sequence[float] = (),
         zstd: Zstd | None = None,
+        step: int = 0,
+        conserving: bool = True,
     ) -> None:
         self.link = link
         self.omegas = omegas
@@ -60,7 +66,8 @@ class LiveNeighbourhood:
         self.round = round
         self.patience = patience
         self.zstd = zstd
-        self.step = 0
+        self.conserving = conserving and link.books.conserving
+        self.step = step
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
         self.missed: list[str] = []
@@ -87,7 +94,7 @@ class LiveNeighbourhood:
             self.link.grant()
         self._close()
         mixed = total.close()
-        self.distance = distances(mixed.values, released.level).squeeze(-1)  # [1]
+        self.distance = moved(Released(released.level, released.masses), mixed)  # [1]
         return mixed
 
     def _sum(self, released: Released) -> Weighted | Conserved:
@@ -95,7 +102,7 @@ class LiveNeighbourhood:
         weights = self.weights[(self.round + self.step) % len(self.weights)].row(self.name)
         share = weights.pop(self.name, 0.0)
         books = self.link.books
-        if not books.conserving:
+        if not self.conserving:
             return Weighted(released, share)
         chain = released.chain
         if chain is None:  # the first exchange after a release
@@ -118,11 +125,15 @@ class LiveNeighbourhood:
             if delivery is None:
                 used[0] += weights[sender]
             else:
-                rows.append(_values(delivery, released).to(rows[0]).unsqueeze(0))
+                rows.append(values(delivery, released).to(rows[0]).unsqueeze(0))
                 peers.append(sender)
                 used.append(weights[sender])
             self.link.grant()
         self._close()
+        return self._heard(rows, peers, used)
+
+    def _heard(self, rows: list[Rows], peers: list[str], used: list[float]) -> Heard:
+        """What one listener heard, itself first: rows ``[1, P]``, whose they are, and their weights."""
         count = len(rows)
         return Heard(
             torch.cat(rows),  # [S, P]
@@ -151,8 +162,12 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
-        await self.link.send(parts, phase=phase)
+        await self._send(parts, phase=phase)
         return weights, senders
+
+    async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
+        """Let a row go, once the one before is on its way."""
+        await self.link.send(parts, phase=phase)
 
     def _close(self) -> None:
         self.link.mailbox.close()
@@ -183,6 +198,10 @@ class LiveNeighbourhood:
         finally:
             link.waiting = False
             self.seconds_waiting += loop.time() - start
+        return self._checked(sender, delivery, like=like, weighted=weighted)
+
+    def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
+        """A row that came, unpacked; None where it is not as it should be."""
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
             try:
@@ -190,7 +209,7 @@ class LiveNeighbourhood:
             except DecodeError:
                 fault = "codes"
         if fault:
-            link.refused[f"{sender}: {fault}"] += 1
+            self.link.refused[f"{sender}: {fault}"] += 1
             self._miss(sender)
             return None
         self.heard += 1
@@ -233,7 +252,7 @@ class Weighted:
         del sender
         own = self.released
         mass: torch.Tensor | float | None = own.masses if delivery is None else delivery.head.mass
-        row = self.values if delivery is None else _values(delivery, own).to(self.mixed)
+        row = self.values if delivery is None else values(delivery, own).to(self.mixed)
         self.mixed.add_(row, alpha=weight)
         if self.masses is not None and mass is not None:
             self.masses = self.masses + weight * mass
@@ -286,7 +305,7 @@ class Conserved:
         return Released(rows[:, :-1], rows[:, -1:].to(torch.float64), chain=self.chain)
 
 
-def _values(delivery: Delivery, like: Released) -> Rows:
+def values(delivery: Delivery, like: Released) -> Rows:
     """A received row as floats, ``[P]``."""
     if delivery.head.grid is None:
         return delivery.row

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import torch
 
 from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, distances
 
 
 class Threaded:
@@ -19,6 +18,7 @@ class Threaded:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self.seconds = 0.0
+        self.update: float | None = None  # how far the last training moved the row
 
     async def fit(
         self,
@@ -31,11 +31,13 @@ class Threaded:
         correction: Correction | None = None,
     ) -> Fitted:
         """Train the rows."""
-        begun = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         fitted = await asyncio.to_thread(
             self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
         )
-        self.seconds += time.perf_counter() - begun
+        self.update = float(distances(fitted.rows, rows)[0, 0])
+        self.seconds += clock() - begun
         return fitted
 
     async def gradient(
@@ -49,11 +51,12 @@ class Threaded:
         active: torch.Tensor | None = None,
     ) -> Rows:
         """Gradients of the rows."""
-        begun = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         found = await asyncio.to_thread(
             self.learner.gradient, rows, peers=peers, round=round, step=step, whole=whole, active=active
         )
-        self.seconds += time.perf_counter() - begun
+        self.seconds += clock() - begun
         return found
 
 
