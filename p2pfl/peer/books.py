@@ -261,6 +261,11 @@ class Books:
         if anew and partner in self.masks.partners:
             self.masks.renew(partner)
 
+    def revive(self, partner: str, first: int) -> None:
+        """Hear that a partner's next life goes on with this round."""
+        if partner in self.flows.partners:
+            self._due_back(self.flows.revive(partner, (first, 0)))
+
     # ------------------------------------------------------------------ flows
 
     def open(self, exchange: Exchange, row: Row, *, weights: Mapping[str, float], chain: int) -> None:
@@ -296,6 +301,11 @@ class Books:
         self.flows.saved(self.flows.checkpoint())  # there is no other
         self.flows.prune()
         return due
+
+    def _due_back(self, back: Mapping[Exchange, Row]) -> None:
+        for exchange, flow in back.items():
+            if exchange in self._chain_of:
+                self._owe(exchange, flow)
 
     def _owe(self, exchange: Exchange, flow: Row) -> None:
         self._silent = EVERY  # partners wait for this news
@@ -352,9 +362,7 @@ class Books:
         if partner in self.flows.partners:
             statement = next((said for said, names in account.flows if me in names or not names), None)
             if statement is not None:
-                for exchange, flow in self.flows.hear(partner, _flows(statement)).items():
-                    if exchange in self._chain_of:
-                        self._owe(exchange, flow)
+                self._due_back(self.flows.hear(partner, _flows(statement)))
         if partner in self.masks.partners and me in account.masks:
             self.masks.hear(partner, _masks(account.masks[me]))
             self.halves |= {(partner, slot) for slot in self.masks.alone(partner)}

@@ -30,8 +30,11 @@ peers that live, have finished and heard each other's statements, it is that sum
 gives integers. A peer that dies takes its row with it; the flows it was given or gave stay applied, and
 :meth:`FlowLedger.forget` reports those that may be one-sided. ∎
 
-*Memory.* K + 1 own rows for a window of K exchanges, and for each edge the flows not confirmed yet: those since the
-partner's last checkpoint and those in its window; with a checkpoint each exchange and no loss that is one. ``room``
+A partner that comes back is asked which exchanges its next life says again, and what was applied of those is taken
+back, see :meth:`FlowLedger.revive`; so a flow that was confirmed is kept until its exchange leaves the window.
+
+*Memory.* K + 1 own rows for a window of K exchanges, as many flows for each edge, and those not confirmed yet: those since
+the partner's last checkpoint. ``room``
 bounds them: where it is full nothing is applied, which loses weight in that exchange and no mass. K = 0 applies
 nothing late and still conserves. Only ``room=0``, for rows so large that none can be held, conserves nothing: what
 should be taken back is counted in ``lost``. Numbers of exchanges are kept until
@@ -155,6 +158,7 @@ class _Ends:
 
     applied: set[Exchange] = field(default_factory=set)
     held: dict[Exchange, Row | None] = field(default_factory=dict)
+    spare: dict[Exchange, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
     news: Statement | None = None
     known: Exchange = START  # to be settled at the partner
     saved: Notes = field(default_factory=Notes)
@@ -289,15 +293,33 @@ class FlowLedger:
         ends.known = max(ends.known, statement.settled)
         for exchange in sorted(ends.held):
             if exchange in statement.applied:
-                del ends.held[exchange]
-            elif statement.excludes(exchange):
-                moved = ends.held.pop(exchange)
-                if moved is None:
-                    self.lost.append((partner, exchange))
-                    continue
-                ends.applied.discard(exchange)
-                back[exchange] = -moved
+                ends.spare[exchange] = ends.held.pop(exchange)
+        for exchange in sorted(ends.held.keys() | ends.spare.keys()):
+            if statement.excludes(exchange):
+                self._retract(partner, exchange, back)
         return back
+
+    def revive(self, partner: str, since: Exchange) -> dict[Exchange, Row]:
+        """Listen to the next life of a partner, whose row went back behind ``since``; return what is taken back.
+
+        The new life says its rows from there again, and they need not be those of the old one: it may hear more or
+        fewer of the others than that did. What cannot be taken back any more is counted in ``lost``.
+        """
+        ends, back = self._end(partner), dict[Exchange, Row]()
+        ends.news = None  # what the old life said of itself
+        for exchange in sorted(each for each in ends.applied if each >= since):
+            self._retract(partner, exchange, back)
+        return back
+
+    def _retract(self, partner: str, exchange: Exchange, back: dict[Exchange, Row]) -> None:
+        ends = self._end(partner)
+        moved = ends.held.pop(exchange, None)
+        moved = ends.spare.pop(exchange, None) if moved is None else moved
+        if moved is None:
+            self.lost.append((partner, exchange))
+            return
+        ends.applied.discard(exchange)
+        back[exchange] = -moved
 
     def statement(self, partner: str) -> Statement:
         """What to tell a partner with the next message, after the journal is durable."""
@@ -320,6 +342,7 @@ class FlowLedger:
         """Forget the numbers of exchanges that no partner needs to hear of and no row can come of any more."""
         for ends in self._ends.values():
             oldest = min([ends.known, *self._own])
+            ends.spare = {exchange: row for exchange, row in ends.spare.items() if exchange in self._own}
             ends.applied = {exchange for exchange in ends.applied if exchange >= oldest}
 
     def journal(self) -> Journal:

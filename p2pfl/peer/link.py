@@ -155,6 +155,7 @@ class Link:
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._posts: set[asyncio.Task[None]] = set()  # that have not been published yet
+        self._again: set[str] = set()  # who has come back, and has not said yet where it goes on
         self._echo = asyncio.Event()
         self._namesake: Hello | None = None
         self._said = False
@@ -425,6 +426,7 @@ class Link:
         """Make room for a neighbour's next life."""
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
         self.mailbox.forget(peer)
+        self._again.add(peer)
         for known in (self.trailers, self.entered, self.places, self.progress, self.patient):
             known.pop(peer, None)
 
@@ -555,6 +557,9 @@ class Link:
         if pulse.incarnation != inbox.incarnation:
             return
         if pulse.first is not None:
+            if sender in self._again:
+                self._again.discard(sender)
+                self.books.revive(sender, pulse.first)
             self.entered[sender] = pulse.first
             self.places[sender] = max((pulse.round, pulse.step), self.places.get(sender, (0, 0)))
             self.membership.returning.discard(sender)

@@ -55,6 +55,11 @@ class Cover:
         """Of the grid."""
         return self.masks.bits
 
+    @property
+    def _shared(self) -> set[str]:
+        """With whom there is a secret."""
+        return {peer for edge in self.masks.secrets for peer in edge}
+
     def decide(self, round: int, *, present: frozenset[str]) -> None:
         """Choose the masks of the next release: with partners that are there, and what is owed.
 
@@ -65,20 +70,20 @@ class Cover:
         """
         graph = self.masks.topology.at(round)
         neighbours = set(graph.neighbours(self.ledger.peer))
-        here = neighbours & present & {peer for edge in self.masks.secrets for peer in edge}
+        here = neighbours & present & self._shared
         if neighbours and not here:
             raise CoverError(
                 f'expected at least one neighbour of "{self.ledger.peer}" to be there, to mask its row with, got none; '
                 "wait for them, or set another privacy.mode."
             )
-        self._payment = self.ledger.release(round, partners=here)
+        self._payment = self.ledger.release(round, partners=here, shared=self._shared)
         self.whole = here == neighbours
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
 
     def settle(self) -> bool:
         """Choose what is owed and no fresh masks; return whether that is anything."""
-        self._payment = self.ledger.settle()
+        self._payment = self.ledger.settle(shared=self._shared)
         return bool(self._payment.terms)
 
     def uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
@@ -195,7 +200,7 @@ def left(books: Books, *, deviation: float, peers: int) -> list[str]:
             f"{len(masks)} masks shared with {', '.join(ends)} may not have cancelled: they move a number of the mean "
             f"by a deviation of at most {spread:.2g}"
         )
-    if open_ := Counter(partner for partner, _ in books.flows.unsettled()):
+    if open_ := Counter(partner for partner, _ in {*books.flows.unsettled(), *books.flows.lost}):
         sentences.append(
             f"{open_.total()} exchanges with {', '.join(sorted(open_))} may have moved only one of two rows: "
             "the mean of the rows is not what it was"

@@ -232,7 +232,9 @@ class MaskLedger:
         self._notes[partner] = Notes()
         self._carried[partner] = frozenset()
 
-    def release(self, round: int, *, partners: Collection[str] | None = None) -> Payment:
+    def release(
+        self, round: int, *, partners: Collection[str] | None = None, shared: Collection[str] | None = None
+    ) -> Payment:
         """Decide the masks of the next release. Make the journal durable before anything of it is sent.
 
         Parameters
@@ -241,6 +243,9 @@ class MaskLedger:
             Of the release; may lie before one that was released, and takes a new attempt then.
         partners
             With whom to mask; by default all.
+        shared
+            With whom there is a secret, so that what is owed can be paid; by default all. A partner that this life has
+            never met is owed still.
 
         Raises
         ------
@@ -259,14 +264,19 @@ class MaskLedger:
         self.until = slot.after
         for partner, before in own.items():
             self._notes[partner] = replace(self._notes[partner], own=before | {slot})
-        return self._pay(slot, fresh)
+        return self._pay(slot, fresh, shared)
 
     def finish(self) -> None:
         """Promise that no fresh mask will follow; partners need to hear it, then everybody settles."""
         self.until = END
 
-    def settle(self) -> Payment:
+    def settle(self, *, shared: Collection[str] | None = None) -> Payment:
         """Pay all differences that are known, without fresh masks; a second time pays nothing.
+
+        Parameters
+        ----------
+        shared
+            As of :meth:`release`.
 
         Raises
         ------
@@ -277,7 +287,7 @@ class MaskLedger:
             raise PrivacyError(
                 f'Expected "{self.peer}" to finish before it settles, got one at slot {tuple(self.until)}; call finish.'
             )
-        return self._pay(None, ())
+        return self._pay(None, (), shared)
 
     def hear(self, partner: str, statement: Statement) -> None:
         """Learn what a partner stated; old, doubled and overtaken statements change nothing.
@@ -342,10 +352,11 @@ class MaskLedger:
         """The slots in the row, by partner: saved and restored with the row, as :func:`runs`."""
         return dict(self._carried)
 
-    def _pay(self, slot: Slot | None, fresh: tuple[str, ...]) -> Payment:
+    def _pay(self, slot: Slot | None, fresh: tuple[str, ...], shared: Collection[str] | None) -> Payment:
         terms: dict[Mask, int] = {}
         now, limit = (END, END) if slot is None else (slot, slot.after)
-        for partner, note in self._notes.items():
+        for partner in [each for each in self._notes if shared is None or each in shared]:
+            note = self._notes[partner]
             # Slots to come are left alone: they will be fresh here, and a key is fresh once.
             wanted = frozenset(each for each in self._wanted(partner) if each < limit)
             if slot is not None and partner in fresh:

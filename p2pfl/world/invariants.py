@@ -364,7 +364,13 @@ class WatchedFlows(FlowLedger):
 
     def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
         """Learn what a partner stated; return what is taken back."""
-        back = super().hear(partner, statement)
+        return self._taken(partner, super().hear(partner, statement))
+
+    def revive(self, partner: str, since: Exchange) -> dict[Exchange, Row]:
+        """Listen to a partner's next life; return what is taken back."""
+        return self._taken(partner, super().revive(partner, since))
+
+    def _taken(self, partner: str, back: dict[Exchange, Row]) -> dict[Exchange, Row]:
         for exchange in back:
             del self.net[partner][exchange]
         self.watch.changed(self.owner)
@@ -386,14 +392,16 @@ class WatchedMasks(MaskLedger):
         watched.watch, watched.terms, watched.latest = books.watch, entered.terms, None
         return watched
 
-    def release(self, round: int, *, partners: Collection[str] | None = None) -> Payment:
+    def release(
+        self, round: int, *, partners: Collection[str] | None = None, shared: Collection[str] | None = None
+    ) -> Payment:
         """Decide the masks of the next release."""
-        self.latest = self._noted(super().release(round, partners=partners))
+        self.latest = self._noted(super().release(round, partners=partners, shared=shared))
         return self.latest
 
-    def settle(self) -> Payment:
+    def settle(self, *, shared: Collection[str] | None = None) -> Payment:
         """Pay all differences."""
-        return self._noted(super().settle())
+        return self._noted(super().settle(shared=shared))
 
     def hear(self, partner: str, statement: ledger.Statement) -> None:
         """Learn what a partner stated."""

@@ -294,7 +294,7 @@ class World:
     def _kill(self, death: Death) -> None:
         """End a process; its device, too, if its power goes."""
         name, life, ended = death.peer, self._lives[death.peer], self.ended[death.peer]
-        if life.task.done() or ended.state is not None:
+        if name in self.watch.dead or life.task.done() or ended.state is not None:
             return
         back = death.back if self.disks else None
         self.faults["deaths" if back is None else "crashes"] += 1
