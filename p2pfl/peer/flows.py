@@ -33,11 +33,10 @@ gives integers. A peer that dies takes its row with it; the flows it was given o
 A partner that comes back is asked which exchanges its next life says again, and what was applied of those is taken
 back, see :meth:`FlowLedger.revive`; so a flow that was confirmed is kept until its exchange leaves the window.
 
-*Memory.* K + 1 own rows for a window of K exchanges, as many flows for each edge, and those not confirmed yet: those since
-the partner's last checkpoint. ``room``
-bounds them: where it is full nothing is applied, which loses weight in that exchange and no mass. K = 0 applies
-nothing late and still conserves. Only ``room=0``, for rows so large that none can be held, conserves nothing: what
-should be taken back is counted in ``lost``. Numbers of exchanges are kept until
+*Memory.* K + 1 own rows for a window of K exchanges, as many flows for each edge, and those not confirmed yet: those
+since the partner's last checkpoint. ``room`` bounds these: where it is full nothing is applied, which loses weight in
+that exchange and no mass. K = 0 applies nothing late and still conserves. Only ``room=0``, for rows so large that none
+can be held, conserves nothing: what should be taken back is counted in ``lost``. Numbers of exchanges are kept until
 :meth:`FlowLedger.prune`.
 
 *Weights* must be the same at both ends of an edge. Masses, the homogeneous coordinate, flow with their rows.
@@ -158,10 +157,10 @@ class _Ends:
 
     applied: set[Exchange] = field(default_factory=set)
     held: dict[Exchange, Row | None] = field(default_factory=dict)
-    spare: dict[Exchange, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
     news: Statement | None = None
     known: Exchange = START  # to be settled at the partner
     saved: Notes = field(default_factory=Notes)
+    spare: dict[Exchange, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
 
 
 @dataclass(frozen=True)

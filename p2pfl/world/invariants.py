@@ -158,6 +158,11 @@ class Watch:
         if self.failure:
             raise InvariantError(self.failure)
 
+    def flows(self, name: str) -> dict[str, dict[Exchange, Row]] | None:
+        """What a peer's row has at its end of those of each partner; ``None`` where nothing is conserved."""
+        books = self.peers[name].link.books
+        return books.final if isinstance(books, WatchedBooks) and books.conserving else None
+
     def _bounded(self, peer: Peer) -> None:
         link = peer.link
         if self._came[peer.name] == link.line.bytes_in:
@@ -303,6 +308,8 @@ class WatchedBooks(Books):
 
     watch: Watch
     owner: Peer
+    final: dict[str, dict[Exchange, Row]] | None = None
+    """The flows in the row at its end."""
 
     @classmethod
     def of(cls, books: Books, watch: Watch, owner: Peer) -> WatchedBooks:
@@ -328,6 +335,12 @@ class WatchedBooks(Books):
             net = {partner: dict(each) for partner, each in self.flows.net.items()}
             self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, Counter(self.masks.terms))
         return page, rows
+
+    def remainder(self) -> Row | None:
+        """What is still missing from the row, which nothing enters afterwards."""
+        if isinstance(self.flows, WatchedFlows):
+            self.final = {partner: dict(each) for partner, each in self.flows.net.items()}
+        return super().remainder()
 
     def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
         """Go on from a page."""

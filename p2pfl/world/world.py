@@ -8,6 +8,7 @@ from collections import Counter, deque
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -362,8 +363,11 @@ class World:
                 return f"{name} ended with {type(error).__name__}: {error}"
             if ended.missed and not self.history.kinds:
                 return f"{name} missed {ended.missed} rows although nothing went wrong"
-        known = isinstance(self.plan.learner, Goals)  # only of averaging alone is the result known
-        if not known or self._killed or any(ended.state is None or ended.late for ended in self.ended.values()):
+        if not isinstance(self.plan.learner, Goals):  # only of averaging alone is the result known
+            return ""
+        if failure := self._accounted(self.plan.learner):
+            return failure
+        if self._killed or any(ended.state is None or ended.late for ended in self.ended.values()):
             return ""
         if self.setting.sums:
             return self._summed()
@@ -403,6 +407,30 @@ class World:
         settings = self.plan.protection.settings
         grid = self.plan.experiment.rounds * 2.0**-settings.bits if self.plan.masked else 1e-9  # each release rounds
         return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
+
+    def _accounted(self, goals: Goals) -> str:
+        """A row is its goal and what was moved to it, and what is moved between two that were not lost is the same.
+
+        So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
+        """
+        plain = not self.plan.masked and all(omega == 1.0 for omega in self.plan.gossip.omegas)
+        entered = {}
+        for name, ended in self.ended.items():
+            flows = None if ended.state is None or ended.late else self.watch.flows(name)
+            if ended.state is None or flows is None or not self.setting.averages:
+                continue
+            entered[name] = flows
+            moved = sum((row for each in flows.values() for row in each.values()), np.zeros(1))
+            off = float(np.abs(ended.state.rows[0].numpy() - goals.goal(name).numpy() - moved).max())
+            if plain and off > 1e-9:
+                return f"the row of {name} is off by {off:.3g} from its goal and what was moved to it"
+        for one, other in combinations(sorted(entered), 2):
+            here, there = entered[one].get(other, {}), entered[other].get(one, {})
+            said = any("may have moved" in each for name in (one, other) for each in self.ended[name].left)
+            even = here.keys() == there.keys() and all(np.array_equal(here[each], -there[each]) for each in here)
+            if not even and not said:
+                return f"{one} and {other} ended with different flows, and neither said so"
+        return ""
 
     def _summed(self) -> str:
         """All mass is in a row or on its way: rows, and totals that were sent and not seen."""
