@@ -14,7 +14,7 @@ SMALL = {
     "model": {"name": "linear"},
     "learning": {"dtype": "float64", "device": "cpu", "weighted": False},
     "gossip": {"steps": 2},
-    "transport": {"gather": 90.0},
+    "transport": {"gather": 45.0},
 }
 """Rows of 5 KB, in one chunk or a few."""
 
@@ -29,6 +29,9 @@ ALGORITHMS = (
     ("learning.algorithm=dpsgd", "privacy.mode=pairwise"),
     ("learning.algorithm=robust_sgp",),
 )
+LINES = (("8", "2048"), ("12", "4096"), ("20", "8192"))
+"""Patience and chunk."""
+
 GRAPHS = ("path", "ring", "star", "complete", "exponential", "one_peer_exponential")
 
 
@@ -59,7 +62,7 @@ def setting(seed: int) -> Setting:
     """Draw the setting of a seed."""
     random = draw(seed, "world setting")
     algorithm = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
-    peers = int(random.integers(3, 6))
+    peers = (3, 3, 4, 4, 5)[int(random.integers(5))]
     graphs = [
         each
         for each in GRAPHS
@@ -70,7 +73,7 @@ def setting(seed: int) -> Setting:
     if graph == "one_peer_exponential":
         peers = 4
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
-    patience, chunk = (8, 12, 20)[int(random.integers(3))], (2048, 4096, 8192)[int(random.integers(3))]
+    patience, chunk = LINES[int(random.integers(len(LINES)))]
     return Setting((*given, f"transport.patience={patience}", f"transport.chunk={chunk}", *algorithm))
 
 
