@@ -67,6 +67,7 @@ class Line:
         self.me = me
         self.identity = identity
         self.envelope = envelope
+        self.turn = 0
         self.bytes_out = 0
         self.bytes_in = 0
         self._publishing = asyncio.Semaphore(16)
@@ -90,10 +91,17 @@ class Line:
     async def say(self, status: Status, *, answers: bytes = b"") -> None:
         """Publish one's state, retained; a goodbye is said and then cleared."""
         await self.publish(
-            "state", spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers), retain=True
+            "state",
+            spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers, turn=self.turn),
+            retain=True,
         )
         if status == "left":
             await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
+
+    async def come_back(self) -> None:
+        """Say that we live after all: the broker has published our will."""
+        self.turn += 1
+        await self.say("up")
 
     async def tell(self, account: Account) -> None:
         """Publish an account, signed where there is an identity."""
@@ -140,8 +148,10 @@ class Line:
         return message
 
 
-def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"") -> Hello:
+def spoken(
+    me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"", turn: int = 0
+) -> Hello:
     """One's own hello with a status, signed where there is an identity."""
     facts = me.facts if status == "up" else {}
-    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers)
+    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers, turn=turn)
     return hello if identity is None else hello.signed(identity, swarm=swarm)

@@ -23,6 +23,9 @@ from p2pfl.wire.trailer import Trailer
 PULSE = 1.0
 """Seconds between heartbeats."""
 
+TICK = 0.01
+"""Seconds between two looks at a clock that stands still."""
+
 PROOF = 2.0
 """Seconds within which a peer of the same name must answer a claim."""
 
@@ -108,9 +111,22 @@ class Link:
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._echo = asyncio.Event()
+        self._doubts: dict[str, tuple[float, Hello]] = {}  # by neighbour: its will, and when it came
         self._namesake: Hello | None = None
         self._said = False
         self._quarrel: PeerError | None = None
+
+    # ------------------------------------------------------------------ time
+
+    def clock(self) -> float:
+        """Seconds in which we could hear: what neighbours do while we have no connection is not their fault."""
+        return asyncio.get_running_loop().time() - self.line.channel.away
+
+    async def changed(self, *, by: float) -> None:
+        """Until something changes, or a time of the clock, which may stand still."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(by - self.clock(), TICK)):
+                await self.news.wait()
 
     # ------------------------------------------------------------------ coming and going
 
@@ -154,17 +170,18 @@ class Link:
         PeerError
             If fewer than the quorum came in time.
         """
-        try:
-            async with asyncio.timeout(within):
-                while self.membership.absent or not self._acquainted():
-                    await self.news.wait()
-        except TimeoutError:
-            if not self.membership.complete(quorum=quorum):
+        deadline = self.clock() + within
+        while self.membership.absent or not self._acquainted():
+            if self.clock() < deadline:
+                await self.changed(by=deadline)
+            elif self.membership.complete(quorum=quorum):
+                break
+            else:
                 why = "".join(f"; {sentence}" for sentence in self.membership.refused.values())
                 raise PeerError(
                     f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
                     f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
-                ) from None
+                )
         self.membership.begun = True
 
     def _acquainted(self) -> bool:
@@ -173,12 +190,10 @@ class Link:
 
     async def leave(self) -> None:
         """Wait until what was sent has arrived, say goodbye, clear what was retained."""
-        deadline = asyncio.get_running_loop().time() + self.patience
-        while not all(outbox.idle for outbox in self.outboxes) and asyncio.get_running_loop().time() < deadline:
-            self._pulse()
-            with contextlib.suppress(TimeoutError):  # ask again
-                async with asyncio.timeout(PULSE):
-                    await self.news.wait()
+        deadline = self.clock() + self.patience
+        while not all(outbox.idle for outbox in self.outboxes) and self.clock() < deadline:
+            await self._pulse()
+            await self.changed(by=self.clock() + PULSE)  # ask again
         await self.line.say("left")
 
     def close(self) -> None:
@@ -270,6 +285,8 @@ class Link:
         if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
             self._namesake = hello  # retained: alive, or what is left of an earlier life
             return
+        if self._doubted(hello):
+            return
         try:
             news = self.membership.hear(hello)
         except PeerError as error:
@@ -277,10 +294,41 @@ class Link:
                 raise
             self._quarrel = error
             return
-        if not news:
-            return
+        if news:
+            self._follow(hello)
+
+    def _doubted(self, hello: Hello) -> bool:
+        """Whether a peer that is said to be dead may not be: the broker says so of all when it ends in order."""
+        if hello.status == "up":
+            known = self.membership.up.get(hello.peer)
+            if known is None or (hello.incarnation, hello.turn) > (known.incarnation, known.turn):
+                self._doubts.pop(hello.peer, None)
+            return False
+        if hello.status == "left":
+            return False
+        if (hello.peer, hello.incarnation) == (self.me.peer, self.me.incarnation):
+            if self._said and self._tasks is not None:
+                self._tasks.create_task(self.line.come_back())
+            return True
+        if not self.line.channel.grace or hello.peer not in self.membership.present:
+            return False
+        self._doubts.setdefault(hello.peer, (self.clock(), hello))
+        return True
+
+    def _bury(self) -> None:
+        """Believe of those that have not come back that they are dead."""
+        for peer, (since, will) in tuple(self._doubts.items()):
+            if self.clock() - since >= self.line.channel.grace:
+                del self._doubts[peer]
+                if self.membership.hear(will):
+                    self._follow(will)
+
+    def _follow(self, hello: Hello) -> None:
+        """Do what follows from it that a neighbour came, went or came back."""
         if hello.peer not in self.membership.greeted:
             self._part(hello.peer)
+        elif hello.peer in self.trailers:
+            self._back(hello.peer)
         elif self.line.envelope is None:
             self._join(hello.peer)
         else:
@@ -294,9 +342,16 @@ class Link:
             outbox.drop(peer)
             self._pump(outbox)
 
+    def _back(self, peer: str) -> None:
+        """Go on with a neighbour that was lost: it still knows all that it knew."""
+        self.progress[peer] = self.clock()
+        for outbox in self.outboxes:
+            if peer in self.topology.at(outbox.phase).heard_by(self.me.peer):
+                outbox.listen(peer)
+
     def _exclude(self, peer: str) -> None:
         """Have nothing to do any more with a neighbour that contradicts itself."""
-        self.membership.gone.add(peer)
+        self.membership.exclude(peer)
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
         self._part(peer)
 
@@ -306,7 +361,7 @@ class Link:
         hello = self.membership.up[peer]
         self.trailers[hello.peer] = self.line.trailer(hello)
         self.mailbox.know(hello.peer)
-        self.progress[hello.peer] = asyncio.get_running_loop().time()
+        self.progress[hello.peer] = self.clock()
         for outbox in self.outboxes:
             topology = self.topology.at(outbox.phase)
             if hello.peer in topology.heard_by(self.me.peer):
@@ -326,7 +381,7 @@ class Link:
             messages = inbox.discard(chunk)
         else:
             if inbox.next > before or inbox.held:
-                self.progress[sender] = asyncio.get_running_loop().time()
+                self.progress[sender] = self.clock()
         self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
         for message in messages:
             await self._deliver(sender, message)
@@ -371,7 +426,7 @@ class Link:
         outbox = self.outboxes[ack.phase]
         if ack.incarnation != self.me.incarnation:
             return  # of another's stream, and led here
-        self.progress[listener] = asyncio.get_running_loop().time()
+        self.progress[listener] = self.clock()
         if listener in self.membership.present and listener in self.topology.at(ack.phase).heard_by(self.me.peer):
             outbox.listen(listener)  # again, if it was given up: it lives
         for chunk in outbox.acknowledged(listener, ack):
@@ -384,7 +439,7 @@ class Link:
         if pulse.incarnation != inbox.incarnation:
             return
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
-            self.patient[sender] = asyncio.get_running_loop().time()
+            self.patient[sender] = self.clock()
         given_up = inbox.next < pulse.tail  # the acknowledgement tells the sender that we live
         inbox.skip(pulse.tail)
         if given_up or pulse.tail < pulse.head:
@@ -407,7 +462,7 @@ class Link:
         self.grant()
 
     def deadline(self, sender: str, *, since: float) -> float:
-        """When to go on without a neighbour that one has waited for since then, on the loop's clock.
+        """When to go on without a neighbour that one has waited for since then, on the link's clock.
 
         A neighbour that waits itself is not slow: whoever it waits for is.
         """
@@ -421,10 +476,11 @@ class Link:
         stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
         while True:
             await asyncio.sleep(PULSE)
-            self._pulse()
+            await self._pulse()  # waits while there is no connection, rather than pile up
+            self._bury()
             if self.line.envelope is not None:
                 await self._introduce(self.line.envelope)
-            now = asyncio.get_running_loop().time()
+            now = self.clock()
             lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
             stuck = {key: stuck.get(key, now) for key in lagging}
             for (phase, listener), since in stuck.items():
@@ -441,7 +497,7 @@ class Link:
         for peer in waiting:
             self._post(f"in/{peer}", envelope.handover(peer))
 
-    def _pulse(self) -> None:
+    async def _pulse(self) -> None:
         """Tell the listeners how far the streams reach, and whether we wait ourselves."""
         round, step = self.mailbox.exchange
         current = (round + step) % len(self.outboxes)
@@ -450,4 +506,4 @@ class Link:
                 pulse = Pulse(
                     self.me.incarnation, outbox.phase, outbox.tail, outbox.head, round, step, waiting=self.waiting
                 )
-                self._post(f"pub/{outbox.phase}", pulse)
+                await self.line.publish(f"pub/{outbox.phase}", pulse)

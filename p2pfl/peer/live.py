@@ -162,7 +162,7 @@ class LiveNeighbourhood:
     async def _row(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
         """The sender's row of this exchange, unpacked; None once it is gone or patience has run out."""
         link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
-        start = loop.time()
+        began, start = loop.time(), link.clock()
         link.waiting = True
         try:
             while True:
@@ -171,18 +171,14 @@ class LiveNeighbourhood:
                     break
                 deadline = link.deadline(sender, since=start)
                 gone = sender not in link.membership.present
-                if gone or mailbox.overtaken(sender) or loop.time() >= deadline:
+                if gone or mailbox.overtaken(sender) or link.clock() >= deadline:
                     mailbox.give_up(sender)
                     self._miss(sender)
                     return None
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await link.news.wait()
-                except TimeoutError:
-                    continue
+                await link.changed(by=deadline)
         finally:
             link.waiting = False
-            self.seconds_waiting += loop.time() - start
+            self.seconds_waiting += loop.time() - began
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
             try:

@@ -26,6 +26,8 @@ class Membership:
     up, proven, gone
         The last hello of each neighbour; who of them has shown that it lives, as anybody can repeat
         the signed hello of an earlier life; who of them went, or was excluded.
+    lost
+        Who of those gone the broker took for dead: it may be wrong, and they come back in the same life.
     begun
         Whether learning has, after which nobody can come first any more.
     """
@@ -38,6 +40,7 @@ class Membership:
     up: dict[str, Hello] = field(default_factory=dict)
     proven: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     begun: bool = False
 
     def hear(self, hello: Hello) -> bool:
@@ -60,7 +63,14 @@ class Membership:
         if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
             return False  # the will of an earlier life
         self.gone.add(hello.peer)
+        if hello.status == "dead":
+            self.lost.add(hello.peer)
         return True
+
+    def exclude(self, peer: str) -> None:
+        """Have a neighbour gone for good."""
+        self.gone.add(peer)
+        self.lost.discard(peer)
 
     def _namesake(self, hello: Hello) -> bool:
         answer = self.trust is None or hello.answers == self.me.key  # or else repeated from an earlier life
@@ -74,9 +84,9 @@ class Membership:
     def _came(self, hello: Hello) -> bool:
         known = self.up.get(hello.peer)
         if known is not None and known.incarnation >= hello.incarnation:
-            return False
+            return self._returned(known, hello)
         if hello.peer in self.proven:  # it restarted; this run goes on without it
-            self.gone.add(hello.peer)
+            self.exclude(hello.peer)
             return True
         self.up[hello.peer] = hello
         self.gone.discard(hello.peer)
@@ -85,6 +95,16 @@ class Membership:
         elif difference := self._difference(hello):  # told if it never shows that it lives
             self.refused[hello.peer] = difference
         return True
+
+    def _returned(self, known: Hello, hello: Hello) -> bool:
+        """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
+        if (hello.incarnation, hello.key) != (known.incarnation, known.key) or hello.turn <= known.turn:
+            return False
+        self.up[hello.peer] = hello
+        back = hello.peer in self.lost
+        self.lost.discard(hello.peer)
+        self.gone -= {hello.peer} if back else set()
+        return back
 
     def prove(self, peer: str) -> None:
         """Take it that a neighbour's hello is of its present life.

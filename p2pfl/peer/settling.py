@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -103,7 +101,7 @@ async def exchanged(link: Link, ledger: MaskLedger | FlowLedger) -> None:
     """Promise that nothing follows, and wait until all partners have, but those that are gone or hang."""
     ledger.finish()
     await link.tell()
-    clock = asyncio.get_running_loop().time
+    clock = link.clock
     start = said = clock()
 
     def awaited() -> bool:
@@ -111,9 +109,7 @@ async def exchanged(link: Link, ledger: MaskLedger | FlowLedger) -> None:
         return any(clock() < link.deadline(partner, since=start) for partner in pending)
 
     while awaited():
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(said + PULSE):
-                await link.news.wait()
+        await link.changed(by=said + PULSE)
         if clock() >= said + PULSE:  # somebody may not have heard
             await link.tell()
             said = clock()

@@ -44,6 +44,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
         The public Ed25519 key of the peer, and what it signs: everything else here, in this swarm.
     answers
         The key of the :class:`Claim` to its name that it contradicts.
+    turn
+        How often it has come back in this life after the broker had taken it for dead.
     """
 
     peer: Name
@@ -54,6 +56,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     identity: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
     answers: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    turn: Count = 0
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
         """The same under a signature."""
