@@ -248,7 +248,7 @@ class Link:
             case Ack() if sender in self.membership.up and message.phase < len(self.outboxes):
                 self._acknowledged(sender, message)
             case Pulse() if (sender, message.phase) in self.inboxes:
-                self._heard_pulse(sender, message)
+                await self._heard_pulse(sender, message)
             case Account() if sender in self.membership.present:
                 self._told(sender, message)
             case _:
@@ -434,14 +434,15 @@ class Link:
         self._pump(outbox)
         self.news.tell()
 
-    def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
+    async def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
         inbox = self.inboxes[sender, pulse.phase]
         if pulse.incarnation != inbox.incarnation:
             return
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
             self.patient[sender] = self.clock()
         given_up = inbox.next < pulse.tail  # the acknowledgement tells the sender that we live
-        inbox.skip(pulse.tail)
+        for message in inbox.skip(pulse.tail):
+            await self._deliver(sender, message)
         if given_up or pulse.tail < pulse.head:
             self._post(f"in/{sender}", inbox.ack(head=pulse.head))
         self.news.tell()
