@@ -17,6 +17,22 @@ ForNeighbours = Chunk | Ack | Pulse | Account
 """What is sealed."""
 
 
+def rights(swarm: str) -> dict[str, tuple[str, ...]]:
+    """What a peer has to be let do on the broker, as topic filters in which ``%u`` stands for its name.
+
+    Examples
+    --------
+    >>> rights("clinic")["write"][0]
+    'p2pfl/v1/clinic/peer/%u/state'
+    """
+    root = f"p2pfl/v1/{swarm}/peer"
+    public = ("state", "account", "pub/#")
+    return {
+        "write": (*(f"{root}/%u/{place}" for place in public), f"{root}/+/in/%u"),
+        "read": (*(f"{root}/+/{place}" for place in public), f"{root}/%u/in/#"),
+    }
+
+
 class Heard(NamedTuple):
     """A message that came, or why it is none.
 

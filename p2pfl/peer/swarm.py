@@ -19,7 +19,7 @@ from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.identity import KEY_BYTES, Identity
 from p2pfl.peer import server
-from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, main
+from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, main
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
@@ -38,7 +38,7 @@ class _Swarm:
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     pipes: dict[Connection, str] = field(default_factory=dict)
 
-    def start(self, experiment: Experiment, names: tuple[str, ...], *, url: str, folder: Path) -> None:
+    def start(self, experiment: Experiment, names: tuple[str, ...], *, urls: tuple[str, ...], folder: Path) -> None:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
         threads = max(1, (os.cpu_count() or 1) // len(names))
@@ -48,7 +48,7 @@ class _Swarm:
             ours, theirs = context.Pipe()
             errand = {
                 "table": table,
-                "url": url,
+                "urls": urls,
                 "folder": str(folder),
                 "threads": threads,
                 "keys": drawn.get(name),
@@ -136,15 +136,15 @@ def run(
     begun = time.perf_counter()
     resolved = resolved or plan(experiment)
     with contextlib.ExitStack() as stack:
-        url = experiment.transport.broker
-        if url == "embedded":
-            url = stack.enter_context(embedded()).url
+        if experiment.transport.broker == "embedded":
+            urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
-            asyncio.run(_reach(experiment, url=url))
+            urls = brokers(experiment)
+            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0]))
         result = stack.enter_context(Run(experiment, folder=folder))
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, resolved.topology.peers, url=url, folder=folder)
+        swarm.start(resolved.pinned, resolved.topology.peers, urls=urls, folder=folder)
         done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()
@@ -184,9 +184,9 @@ def _follow(
     return done, max(began.values(), default=last), last
 
 
-async def _reach(experiment: Experiment, *, url: str) -> None:
+async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str) -> None:
     """Connect to a broker once, so that one that is not there is known before anything starts."""
-    async with connect(experiment, url=url).join(f"{experiment.name}-{secrets.token_hex(8)}"):
+    async with connect(experiment, urls=urls, peer=peer).join(f"{experiment.name}-{secrets.token_hex(8)}"):
         pass
 
 

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -49,6 +50,8 @@ class MqttTransport:
     url
         ``mqtt://host:1883``, ``mqtts://host:8883``, ``ws://host:80/mqtt`` or ``wss://host:443/mqtt``; the
         port may be left out and ``user:password@`` put in, percent-encoded. It never shows in a message.
+    user, password
+        What to show the broker, where the URL does not say.
     ca
         PEM file of the authority that signed the broker's certificate; the system's authorities if
         absent. The broker's certificate and name are always verified.
@@ -77,6 +80,8 @@ class MqttTransport:
         self,
         url: str,
         *,
+        user: str | None = None,
+        password: str | None = None,
         ca: Path | None = None,
         certificate: Path | None = None,
         key: Path | None = None,
@@ -84,7 +89,8 @@ class MqttTransport:
         keepalive: float = 15.0,
         limit: int = LIMIT,
     ) -> None:
-        self._where = Address.parse(url)
+        where = Address.parse(url)
+        self._where = where if where.user else replace(where, user=user, password=password)
         self._limit = limit
         if version not in (4, 5):
             raise BrokerError(f"expected MQTT version 4 (that is 3.1.1) or 5, got {version}: choose one of them")

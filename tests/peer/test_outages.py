@@ -1,6 +1,7 @@
 """Peers whose broker restarts, goes away or takes some of them for dead: they end where the simulation ends."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 import torch
@@ -86,22 +87,12 @@ def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
         class Gated:
             """Lets peer0 in again only once the others have gone on without it."""
 
-            def join(self, client, *, will=None):
-                return self._join(client, will)
-
-            def _join(self, client, will):
-                inner = broker.join(client, will=will)
-
-                class Entered:
-                    async def __aenter__(self):
-                        if "peer0" in alive and alive["peer0"]._link is not None:
-                            await gate.wait()
-                        return await inner.__aenter__()
-
-                    async def __aexit__(self, *error):
-                        return await inner.__aexit__(*error)
-
-                return Entered()
+            @asynccontextmanager
+            async def join(self, client, *, will=None):
+                if "peer0" in alive and alive["peer0"]._link is not None:
+                    await gate.wait()
+                async with broker.join(client, will=will) as channel:
+                    yield channel
 
         async def one(name, transport):
             return await live(experiment, transport, source=SOURCE, alive=alive, names=[name])
