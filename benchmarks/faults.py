@@ -1,6 +1,6 @@
 """What live peers survive, with real processes and a real mosquitto.
 
-    python -m benchmarks.faults broker [--restarts 20] [--peers 6] [--rounds 60] [--every 2.0] [--in-order] [--forgetful]
+    python -m benchmarks.faults broker [--restarts 20] [--peers 6] [--rounds 60] [--every 2.0] [--in-order]
 
 Kills the broker of one run again and again (or ends it in order, which publishes all wills), starts it anew on the same
 port, with what it had kept on disk or without, and holds the rows at the end against the simulation.
@@ -93,6 +93,7 @@ def restarted(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         while made < options.restarts and not ended.wait(options.every):
             broker.restart(in_order=options.in_order)
             made += 1
+        ended.wait()  # a broker dies with the thread that started it
 
     thread = threading.Thread(target=kill)
     thread.start()
