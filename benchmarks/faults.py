@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import safetensors.torch
@@ -22,7 +21,7 @@ from p2pfl.experiment import read
 from p2pfl.peer import swarm
 from p2pfl.report import Record
 from p2pfl.simulation import simulate
-from p2pfl.transport.broker import Broker, mosquitto, running
+from p2pfl.transport.broker import Broker, Program, mosquitto, running
 
 
 class Mortal:
@@ -32,29 +31,31 @@ class Mortal:
     ----------
     folder
         Where it keeps what is retained; ``None`` to keep nothing.
+    more
+        Lines of its configuration, in place of the usual ones.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, more: str = "") -> None:
         found = mosquitto()
         if found is None:
             raise SystemExit("expected mosquitto, found none: apt install mosquitto")
         kept = f"persistence true\npersistence_location {folder}/\nautosave_interval 1\n"
-        self.program = (
-            found
-            if folder is None
-            else replace(
-                found,
-                configuration=lambda host, port: found.configuration(host, port).replace("persistence false\n", kept),
-            )
-        )
-        self._port = 0
+        lines = (more if folder is None else kept + more).splitlines()
+        said = tuple(line.split()[0] + " " for line in lines)
+
+        def configuration(host: str, port: int) -> str:
+            usual = [line for line in found.configuration(host, port).splitlines() if not line.startswith(said or "\n")]
+            return "\n".join([*usual, *lines]) + "\n"
+
+        self.program = Program(found.kind, found.command, configuration)
+        self.port = 0
         self._stack = ExitStack()
         self.broker: Broker | None = None
 
     def start(self) -> str:
         """Start it; its address stays the same."""
-        self.broker = self._stack.enter_context(running(self.program, host="127.0.0.1", port=self._port))
-        self._port = int(self.broker.url.rpartition(":")[2])
+        self.broker = self._stack.enter_context(running(self.program, host="127.0.0.1", port=self.port))
+        self.port = int(self.broker.url.rpartition(":")[2])
         return self.broker.url
 
     def stop(self, *, in_order: bool = False) -> None:
@@ -80,7 +81,7 @@ def restarted(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         "topology": {"kind": "ring", "peers": options.peers},
         "data": {"name": "digits"},
         "learning": {"dtype": "float64", "device": "cpu"},
-        "privacy": {"mode": "pairwise"},
+        "privacy": {"mode": "none"},  # masks are drawn anew in each run, and gossip brings them near to zero alone
         "transport": {"broker": broker.start(), "patience": 60.0},
     }
     experiment = read(changes)

@@ -13,6 +13,9 @@ from p2pfl.wire.envelope import SEALED, Envelope
 from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Message, Pulse, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
+PROBE = bytes(1)
+"""The first byte of what we send ourselves to see whether it comes back; of no message."""
+
 ForNeighbours = Chunk | Ack | Pulse | Account
 """What is sealed."""
 
@@ -84,6 +87,8 @@ class Line:
         self.identity = identity
         self.envelope = envelope
         self.turn = 0
+        self.echoed = 0
+        """Bytes of the last probe that came back."""
         self.bytes_out = 0
         self.bytes_in = 0
         self._publishing = asyncio.Semaphore(16)
@@ -103,6 +108,10 @@ class Line:
                 payload = encode(message)
             self.bytes_out += len(payload)
             await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
+
+    async def probe(self, size: int) -> None:
+        """Send ourselves so many bytes that say nothing: some brokers drop what is too large for them in silence."""
+        await self.channel.publish(f"{self.root}/{self.me.peer}/in/{self.me.peer}", bytes(size))
 
     async def say(self, status: Status, *, answers: bytes = b"") -> None:
         """Publish one's state, retained; a goodbye is said and then cleared."""
@@ -133,13 +142,16 @@ class Line:
     async def heard(self) -> AsyncIterator[Heard]:
         """All that comes, as long as the connection lasts."""
         async for message in self.channel:
-            self.bytes_in += len(message.data)
             _, _, rest = message.topic.partition(f"{self.root}/")
             owner, _, place = rest.partition("/")
             state = place == "state"
             if state and not message.data:
                 continue  # cleared after a goodbye
             sender = place.removeprefix("in/") if place.startswith("in/") else owner
+            if sender == self.me.peer and message.data[:1] == PROBE:
+                self.echoed = len(message.data)
+                continue
+            self.bytes_in += len(message.data)
             try:
                 yield Heard(sender, self._opened(sender, message.data), state)
             except DecodeError as error:

@@ -153,12 +153,21 @@ class Link:
 
     async def _claim(self) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        await self.line.publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
-        try:
-            async with asyncio.timeout(10.0):
-                await self._echo.wait()
-        except TimeoutError:
-            raise TransportError("expected the broker to return our own message within 10 s, got nothing") from None
+        size = min(self.outboxes[0].chunk + HEAD, self.line.channel.limit)
+        await self.line.probe(size)
+        deadline = self.clock() + 10.0
+        while not self._echo.is_set():
+            if self.clock() >= deadline:
+                raise TransportError("expected the broker to return our own message within 10 s, got nothing")
+            await self.line.publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
+            with contextlib.suppress(TimeoutError):  # a broker that restarts forgets it
+                async with asyncio.timeout(PROOF):
+                    await self._echo.wait()
+        if self.line.echoed < size and not self.line.channel.away:
+            raise TransportError(
+                f"expected the broker to return {size} bytes, but it dropped them and nothing else: lower"
+                " transport.chunk, or raise what it takes (message_size_limit of mosquitto)"
+            )
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
 
