@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from p2pfl.compression import Coded
-from p2pfl.rows import Rows, narrowed
+from p2pfl.rows import Rows, distances, narrowed
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,16 @@ class Released:
 def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
     """Rows as they are, weighted but hidden by nothing: what a neighbourhood without wrappers releases."""
     return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
+
+
+def moved(before: Released, after: Released) -> torch.Tensor:
+    """How far an exchange moved what the rows average to, ``[R]``: zero at consensus, and where nothing is weighed."""
+    if before.masses is None or after.masses is None:
+        return distances(after.values, before.values).squeeze(-1)  # [R]
+    positive = (before.masses > 0) & (after.masses > 0)  # [R, 1]
+    old, new = torch.where(positive, before.masses, 1.0), torch.where(positive, after.masses, 1.0)
+    far = distances(after.values, before.values, factor=new / old) / new.to(after.rows.device)  # [R, 1]
+    return torch.where(positive.to(far.device), far, 0.0).squeeze(-1)  # [R]
 
 
 @dataclass(frozen=True)

@@ -127,14 +127,17 @@ def scaled(rows: Rows, factor: float) -> Rows:
     return torch.mul(rows, factor, out=out)
 
 
-def distances(a: Rows, b: Rows, *, block: int = 2**20) -> torch.Tensor:
-    r"""How far apart two stacks are, row by row: :math:`\lVert a - b \rVert_2`, ``[R, 1]``.
+def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: int = 2**20) -> torch.Tensor:
+    r"""How far apart two stacks are, row by row: :math:`\lVert a - f b \rVert_2`, ``[R, 1]``, f = 1 if there is none.
 
     Taken in blocks of columns, so that no third stack is held.
     """
     squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
     for start in range(0, a.shape[-1], block):
-        squares += norms(a[..., start : start + block] - b[..., start : start + block]) ** 2
+        other = b[..., start : start + block]
+        if factor is not None:
+            other = other * factor.to(other)  # [R, block]
+        squares += norms(a[..., start : start + block] - other) ** 2
     return squares.sqrt()
 
 

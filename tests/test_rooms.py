@@ -17,6 +17,7 @@ ROOMS = {
     "identity": {"errors", "files"},
     "learning": {"errors", "rows", "data", "identity"},
     "neighbourhood": {"errors", "rows", "compression", "topology"},
+    "robust": {"errors", "rows", "neighbourhood"},
     "algorithms": {"errors", "rows", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "rows", "topology", "identity", "neighbourhood"},
     "wire": {"errors", "rows", "compression", "identity"},
@@ -29,6 +30,8 @@ ROOMS = {
         "data",
         "identity",
         "learning",
+        "neighbourhood",
+        "robust",
         "algorithms",
         "privacy",
     },
@@ -40,7 +43,18 @@ ROOMS["simulation"] = BELOW - {"wire", "transport"}
 ROOMS["audit"] = (BELOW - {"wire", "transport"}) | {"simulation"}
 ROOMS["cli"] = BELOW | {"peer", "simulation", "audit"}
 
-PURE = {"rows", "topology", "data", "learning", "privacy", "wire", "neighbourhood", "algorithms", "compression"}
+PURE = {
+    "rows",
+    "topology",
+    "data",
+    "learning",
+    "privacy",
+    "wire",
+    "neighbourhood",
+    "algorithms",
+    "compression",
+    "robust",
+}
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",

@@ -28,6 +28,7 @@ from p2pfl.algorithms.relay import RelaySGD
 from p2pfl.algorithms.rounds import Stop, learn
 from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
+from p2pfl.algorithms.statistics import Accord, Statistics, pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "IFCA",
     "SCAFFOLD",
     "SGP",
+    "Accord",
     "Algorithm",
     "AsyncLearner",
     "Averaging",
@@ -66,9 +68,12 @@ __all__ = [
     "RelaySGD",
     "RobustSGP",
     "State",
+    "Statistics",
     "Stop",
     "change",
     "learn",
     "maximum",
+    "pooled",
     "start",
+    "statistics",
 ]

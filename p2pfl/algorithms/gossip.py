@@ -71,13 +71,20 @@ class Gossip:
         return 2 / (2 - rho**2) if step == 1 else 4 / (4 - rho**2 * omega)
 
 
-async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> torch.Tensor:
-    """Flood the largest of all peers' public values, ``[R, 1]``; exact after the diameter's steps.
+BLOCK = 256
+"""Columns that are compared at a time: there are more edges than rows."""
 
-    Every peer ends with the same number, so that all take the same decision in the same round.
+
+async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> torch.Tensor:
+    """Flood the largest of all peers' public values, column by column, ``[R, K]``; exact after the diameter's steps.
+
+    Every peer ends with the same numbers, so that all take the same decision in the same round.
     """
     for _ in range(steps):
         heard = await net.hear(Released(values))
-        own = heard.rows[heard.sender, 0]  # [E]
-        values = values.squeeze(-1).scatter_reduce(0, heard.listener, own, "amax").unsqueeze(-1)  # [R, 1]
+        values = values.clone()  # [R, K]
+        sender, listener = heard.sender.to(values.device), heard.listener.to(values.device)  # [E]
+        for own, all_rows in zip(torch.split(values, BLOCK, -1), torch.split(heard.rows, BLOCK, -1), strict=True):
+            theirs = all_rows[sender]  # [E, B]
+            own.scatter_reduce_(0, listener.unsqueeze(-1).expand_as(theirs), theirs, "amax")  # writes into values
     return values

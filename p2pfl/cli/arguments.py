@@ -84,6 +84,11 @@ def parser() -> argparse.ArgumentParser:
     topology.add_argument("--plot", metavar="FILE", help="draw it")
     topology.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
+    explain = commands.add_parser("explain", help="who has what, and what an experiment will cost, before it runs")
+    _experiment(explain)
+    explain.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
+    explain.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
     _privacy(commands.add_parser("privacy", help="the guarantee by observer, and whether learning together can pay"))
 
     _audit(commands)

@@ -21,13 +21,13 @@ from p2pfl.experiment import read as read_experiment
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    from p2pfl.experiment.sums import refuse_live  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.experiment.sums import check_live  # noqa: PLC0415 (each command imports what it needs)
     from p2pfl.peer import swarm  # noqa: PLC0415
 
     experiment = _experiment(options, broker=options.broker)
     resolved = plan(experiment)
     if resolved.protection.sums is not None:
-        refuse_live()
+        check_live(experiment, resolved.algorithm)
     folder = _folder(options, experiment)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:
         result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe)
@@ -69,7 +69,7 @@ def peer(options: argparse.Namespace) -> int:
             if isinstance(event, Record):
                 own.record([event])
             elif isinstance(event, Done):
-                summary["scores"] = event.scores
+                summary["scores"], summary["common"] = event.scores, event.common
             lines.observe(event)
 
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell))
@@ -156,6 +156,18 @@ def topology(options: argparse.Namespace) -> int:
         print(json.dumps(facts))
     else:
         tables.facts(topologies.described(facts))
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """``p2pfl explain``."""
+    from p2pfl.cli import explain as explaining  # noqa: PLC0415
+
+    found = explaining.explained(plan(_experiment(options)))
+    if options.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        explaining.show(found)
     return 0
 
 

@@ -162,15 +162,24 @@ def _gains(result: Mapping[str, Any]) -> Table:
     table.title, table.title_style = f"What learning together gave ({metric})", "bold"
     peers = list(result["per_peer"].items())
     for name, score in peers[:MOST]:
-        table.add_row(name, _number(score["alone"]), _number(score["together"]), _gain(score, metric))
+        shown = f"{name} (attacks)" if score.get("attacker") else name
+        table.add_row(shown, _number(score["alone"]), _number(score["together"]), _gain(score, metric))
     if len(peers) > MOST:
         table.add_row(f"and {len(peers) - MOST} more")
     table.add_row()
     mean = {"alone": result["alone"], "together": result["together"]}
     together = Text(_number(mean["together"]), style="bold")
-    table.add_row(Text("mean", style="bold"), _number(mean["alone"]), together, _gain(mean, metric))
+    lied = any(score.get("attacker") for _, score in peers)
+    table.add_row(
+        Text("mean of the others" if lied else "mean", style="bold"),
+        _number(mean["alone"]),
+        together,
+        _gain(mean, metric),
+    )
     if result["pooled"] is not None:
         table.add_row("one model on all data", "", _number(result["pooled"]))
+    if result.get("common"):
+        table.add_row("one model of all peers", "", _number(result["common"].get(metric)))
     return table
 
 
@@ -186,7 +195,8 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(", ".join(said))]
     if result["missed"]:
         lines.append(Text(f"{result['missed']} rows did not come in time; their masks did not cancel", style="yellow"))
-    return [*lines, Text(f"privacy: {result['privacy']['statement']}")]
+    lines.append(Text(f"privacy: {result['privacy']['statement']}"))
+    return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
 
 
 def _gain(score: Mapping[str, float | None], metric: str) -> Text:

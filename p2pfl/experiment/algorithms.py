@@ -26,6 +26,8 @@ class Known:
         Why its rows cannot be hidden, empty where they can.
     whole
         Why its rows cannot be compressed although they can be hidden, empty where they can.
+    personal
+        Whether each peer has a model of its own in the end.
     """
 
     place: str
@@ -34,6 +36,7 @@ class Known:
     plain: bool = False
     bare: str = ""
     whole: str = ""
+    personal: bool = False
 
 
 ALGORITHMS = {
@@ -47,15 +50,19 @@ ALGORITHMS = {
     "fedadam": Known(".fedopt:FedAdam"),
     "fedyogi": Known(".fedopt:FedYogi"),
     "fedadagrad": Known(".fedopt:FedAdagrad"),
-    "fine_tuning": Known(".fine_tuning:FineTuning"),
-    "ditto": Known(".ditto:Ditto"),
-    "pfedme": Known(".pfedme:PFedMe"),
-    "per_fedavg": Known(".per_fedavg:PerFedAvg"),
-    "fedper": Known(".fedper:FedPer"),
-    "fedrep": Known(".fedrep:FedRep"),
-    "multitask": Known(".multitask:MultiTask", everybody=True, bare="compares the rows that it hears one by one"),
-    "propagation": Known(".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay"),
-    "ifca": Known(".ifca:IFCA", bare="releases a row for each of its models"),
+    "fine_tuning": Known(".fine_tuning:FineTuning", personal=True),
+    "ditto": Known(".ditto:Ditto", personal=True),
+    "pfedme": Known(".pfedme:PFedMe", personal=True),
+    "per_fedavg": Known(".per_fedavg:PerFedAvg", personal=True),
+    "fedper": Known(".fedper:FedPer", personal=True),
+    "fedrep": Known(".fedrep:FedRep", personal=True),
+    "multitask": Known(
+        ".multitask:MultiTask", everybody=True, bare="compares the rows that it hears one by one", personal=True
+    ),
+    "propagation": Known(
+        ".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay", personal=True
+    ),
+    "ifca": Known(".ifca:IFCA", bare="releases a row for each of its models", personal=True),
     "gradient_tracking": Known(".tracking:GradientTracking", steps=1, everybody=True),
     "d2": Known(".diffusion:D2", steps=1, everybody=True),
     "exact_diffusion": Known(".diffusion:ExactDiffusion", steps=1, everybody=True),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,26 @@ from p2pfl.algorithms import Algorithm, Averaging, Compressed, FedAvg, Gossip, S
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
+from p2pfl.experiment.agreement import check_agreeing
 from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.compression import codec
+from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.learners import algorithm, learner
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
-from p2pfl.experiment.sums import refuse_live, summed
+from p2pfl.experiment.sums import check_live, masses, ring_width, sized, summed
 from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.privacy import secagg
 from p2pfl.privacy.examples import worst
 from p2pfl.privacy.stream import VERSION
+from p2pfl.robust import Attack, Rule, attacked, robust
+from p2pfl.robust.net import Told, Work, here
+from p2pfl.rows import Rows
 
 SAME = (
     "learning.device",
@@ -68,6 +75,10 @@ class Plan:
         Exchanges in which a word of anybody reaches everybody.
     codec
         What makes rows small; ``None`` where they travel whole.
+    rule, attack
+        What takes the place of averages; who lies. ``None`` where nothing and nobody does.
+    masses
+        The smallest and the largest by which rows count in sums.
     """
 
     experiment: Experiment
@@ -81,6 +92,39 @@ class Plan:
     diameter: int
     stop: Stop | None
     codec: Codec | None = None
+    masses: tuple[float, float] = (1.0, 1.0)
+    rule: Rule | None = None
+    attack: Attack | None = None
+
+    def contested(
+        self,
+        hidden: Neighbourhood,
+        *,
+        round: int,
+        told: Told,
+        elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+    ) -> Neighbourhood:
+        """A round's neighbourhood in which liars lie and rows are mixed by the rule.
+
+        Parameters
+        ----------
+        hidden
+            Carries the rows, hidden as they are to be.
+        round
+            Of what liars draw.
+        told
+            Is told how far rows moved.
+        elsewhere
+            Where the rule is computed.
+        """
+        lied = attacked(hidden, self.attack, round=round, told=told)
+        return robust(lied, self.rule, told=told, elsewhere=elsewhere)
+
+    @property
+    def honest(self) -> tuple[str, ...]:
+        """All peers but liars."""
+        liars = frozenset[str]() if self.attack is None else self.attack.liars
+        return tuple(peer for peer in self.topology.peers if peer not in liars)
 
     @property
     def played(self) -> Algorithm:
@@ -99,6 +143,20 @@ class Plan:
     def masked(self) -> bool:
         """Whether pairwise masks are on."""
         return self.protection.settings.mask > 0
+
+    @cached_property
+    def ring(self) -> int:
+        """Bits of the ring in which rows are added up where peers are given sums alone."""
+        settings = self.protection.settings
+        return ring_width(
+            self.experiment,
+            self.weights,
+            start=float(self.learner.start(self.topology.peers[:1]).abs().max()),
+            clip=settings.clip,
+            noise=settings.noise,
+            rounds=self.experiment.rounds,
+            masses=self.masses,
+        )
 
     @property
     def pinned(self) -> Experiment:
@@ -149,7 +207,7 @@ class Plan:
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
-            if not key.startswith(("transport.", "trust.", "simulation.", "topology.")) and key not in SAME
+            if not key.startswith(("transport.", "trust.", "simulation.", "topology.", "attack.")) and key not in SAME
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
@@ -165,6 +223,7 @@ class Plan:
             ),
             "features": str(self.federation.dataset.shape),
             "masks": VERSION,
+            "sums": "none" if self.protection.sums is None else f"{secagg.VERSION} {self.ring}",
             "mask_graph": _digest(repr(self.protection.graph.edges).encode()),
             "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
@@ -197,28 +256,33 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {some}')
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     federation = _federation(experiment, names, only)  # before the graph: too many peers are noticed sooner
-    mean_samples = None
+    lies = attack(experiment, names, live=only is not None)
+    federation = misled(federation, lies)
+    mean_samples, everybody = None, federation
     if not private:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
         mean_samples = float(everybody.samples(names).double().mean())
     topology = _topology(experiment) if loaded is None else loaded
     graphs.check_connected(topology)
     weights = mixing(experiment, topology)
+    bears = rule(experiment, topology)
     trained = learner(experiment, federation)
     _check_hiding(experiment)
+    check_agreeing(experiment)
     diameter = _flood(topology)
     averaging = partial(
         _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter
     )
     heavy = gossip.acceleration == "heavy_ball"
-    sums = None
+    sums, weighed = None, (1.0, 1.0)
     if experiment.privacy.mode == "secagg":
-        if only is not None:
-            refuse_live()
         steps, rho = _steps(experiment, topology, weights)  # no masks stay in the rows
-        sums = summed(
-            experiment, weights, averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained, exchanges=steps
-        )
+        added, counted = averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained
+        if only is not None:
+            check_live(experiment, added)
+            counted = sized({} if private else dict(zip(names, everybody.samples(names).tolist(), strict=True)))
+        sums = summed(experiment, weights, added, counted, exchanges=steps)
+        weighed = masses(added, counted, names)
     hidden = protection(
         experiment.privacy,
         topology,
@@ -243,6 +307,9 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         diameter,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
         codec(experiment, length=trained.layout.size, dtype=trained.dtype, period=topology.period),
+        masses=weighed,
+        rule=bears,
+        attack=lies,
     )
 
 

@@ -76,6 +76,9 @@ class Data(Section, frozen=True):
         ``iid``, ``dirichlet`` (alpha), ``shards`` (shards a peer), ``power_law`` (exponent), ``column``.
     test, validation
         Shares held out: of all data for everybody's test, of each peer's own for validation.
+    scale
+        Bring each feature to mean 0 and deviation 1 over the training parts of all peers, who agree on
+        both by sums before the first round, under masks where there are any.
     options
         Passed to the data set's loader, such as ``path`` and ``target`` of a CSV file.
     """
@@ -88,6 +91,7 @@ class Data(Section, frozen=True):
     column: str | None = None
     test: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    scale: bool = False
     options: dict[str, Any] = {}
 
 
@@ -134,6 +138,9 @@ class Learning(Section, frozen=True):
         Whether peers count by their number of samples (all but D-PSGD).
     stop
         End when no peer's released row moves by more than this in a round.
+    consensus
+        After the last round exchange until all peers hold one and the same model, the mean of what they
+        released, and add up what it scores on everybody's test data (``common`` in the summary).
     loss, metrics
         ``package.module:function`` of (outputs, targets), each giving one number a sample.
     device, precision, dtype
@@ -159,6 +166,7 @@ class Learning(Section, frozen=True):
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     weighted: bool = True
     stop: Positive | None = None
+    consensus: bool = False
     loss: Reference | None = None
     metrics: dict[str, Reference] = {}
     device: str = "auto"
@@ -232,7 +240,7 @@ class Privacy(Section, frozen=True):
     ----------
     mode
         ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
-        peer is given the exact sum of its neighbours' rows and none of them (simulated so far).
+        peer is given the exact sum of its neighbours' rows and none of them.
     clip
         Bound of the norm of an update.
     clipping
@@ -277,6 +285,50 @@ class Privacy(Section, frozen=True):
     colluders: Annotated[int, Meta(ge=0)] = 1
     adjacency: Literal["zero-out", "replace"] = "zero-out"
     budget: str | None = None
+
+
+class Robustness(Section, frozen=True):
+    """What takes the place of the average where peers may lie.
+
+    Attributes
+    ----------
+    rule
+        ``none``; ``clipped_gossip``; ``self_centred_clipping`` (radius); ``trimmed_mean``, ``median``, ``krum`` or
+        ``multi_krum``, which weigh all rows alike.
+    attackers
+        How many of those that a peer hears may lie.
+    radius
+        How far one row may pull (self_centred_clipping).
+    nearest
+        Mix each row with those nearest to it before (trimmed_mean, median, krum, multi_krum).
+    """
+
+    rule: Literal["none", "clipped_gossip", "self_centred_clipping", "trimmed_mean", "median", "krum", "multi_krum"] = (
+        "none"
+    )
+    attackers: Annotated[int, Meta(ge=0)] = 1
+    radius: Positive | None = None
+    nearest: bool = False
+
+
+class Attack(Section, frozen=True):
+    """Peers that lie, to see what becomes of the others.
+
+    Attributes
+    ----------
+    name
+        ``none``; ``sign_flip``, ``scaled``, ``random``, ``label_flip``; or, where liars know all honest rows, which
+        only ``simulate`` can tell them, ``alie``, ``ipm``, ``dissensus``.
+    share, peers
+        How many of the peers lie, drawn from the seed; or who does.
+    scale
+        How much; by default as in the paper of the attack.
+    """
+
+    name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
+    share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
+    peers: tuple[str, ...] = ()
+    scale: Positive | None = None
 
 
 class Trust(Section, frozen=True):
@@ -373,6 +425,8 @@ class Experiment(Section, frozen=True):
     gossip: Gossip = Gossip()
     compression: Compression = Compression()
     privacy: Privacy = Privacy()
+    robustness: Robustness = Robustness()
+    attack: Attack = Attack()
     trust: Trust = Trust()
     transport: Transport = Transport()
     simulation: Simulation = Simulation()

@@ -12,7 +12,19 @@ from typing import Any
 from msgspec import inspect
 
 from p2pfl.experiment.algorithms import known
-from p2pfl.experiment.schema import LARGEST, Compression, Data, Experiment, Learning, Model, Privacy, Section, Topology
+from p2pfl.experiment.schema import (
+    LARGEST,
+    Attack,
+    Compression,
+    Data,
+    Experiment,
+    Learning,
+    Model,
+    Privacy,
+    Robustness,
+    Section,
+    Topology,
+)
 
 
 def mismatch(message: str, table: Mapping[str, Any]) -> str:
@@ -61,7 +73,7 @@ def idle(experiment: Experiment) -> dict[str, str]:
         found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    return found | _uncompressed(experiment.compression) | _unhidden(experiment)
+    return found | _uncompressed(experiment.compression) | _unhidden(experiment) | _uncontested(experiment)
 
 
 def _unlearned(experiment: Experiment) -> dict[str, str]:
@@ -130,6 +142,22 @@ def _uncompressed(wanted: Compression) -> dict[str, str]:
         for key, names in used.items()
         if wanted.name not in names and _set(wanted, Compression(), key)
     }
+
+
+def _uncontested(experiment: Experiment) -> dict[str, str]:
+    """The keys of ``[robustness]`` and ``[attack]`` that change nothing."""
+    robustness, attack = experiment.robustness, experiment.attack
+    why: dict[str, str] = {}
+    if robustness.rule == "none":
+        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "radius", "nearest")}
+    if attack.name == "none":
+        why |= {f"attack.{key}": 'attack.name is "none"' for key in ("share", "peers", "scale")}
+    if attack.name == "label_flip":
+        why["attack.scale"] = "labels are flipped or not"
+    if attack.peers:
+        why["attack.share"] = "attack.peers says who lies"
+    wanted = {"robustness": (robustness, Robustness()), "attack": (attack, Attack())}
+    return {key: reason for key, reason in why.items() if _set(*wanted[key.split(".")[0]], key.split(".")[1])}
 
 
 def _set(section: Section, default: Section, key: str) -> bool:

@@ -8,7 +8,7 @@ several exchanges) is in the view, exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.sparse
@@ -17,7 +17,7 @@ import torch
 from p2pfl.algorithms import Algorithm, Idle, State
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.schema import Experiment
-from p2pfl.learning import Learner
+from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.privacy.ring import width
 from p2pfl.privacy.secagg import enough, fewest
 from p2pfl.privacy.secagg_net import senders
@@ -42,7 +42,7 @@ def summed(
     experiment
         With ``privacy.mode = "secagg"``.
     weights, algorithm, learner, exchanges
-        As in :class:`p2pfl.experiment.plan.Plan`, with the data of all peers.
+        As in :class:`p2pfl.experiment.plan.Plan`, with the sizes of all peers' data.
 
     Raises
     ------
@@ -72,18 +72,46 @@ def summed(
     return _watched(weights, algorithm, learner, rounds=rounds)
 
 
-def refuse_live() -> None:
-    """Say that live peers do not carry these sums out yet.
+def check_live(experiment: Experiment, algorithm: Algorithm) -> None:
+    """Refuse what live peers cannot add up.
+
+    Parameters
+    ----------
+    experiment, algorithm
+        As in :func:`summed`, as every single peer knows them.
 
     Raises
     ------
     ExperimentError
-        Always.
+        Learning could begin without somebody whose key others need, or nobody knows how sums weigh.
     """
-    raise ExperimentError(
-        'privacy.mode: expected another mode for live peers, which do not add up rows in secret yet, got "secagg": '
-        "simulate the experiment, or set another mode"
-    )
+    average, quorum = getattr(algorithm, "average", None), experiment.transport.quorum
+    if quorum < 1:
+        raise ExperimentError(
+            'transport.quorum: expected 1 with privacy.mode = "secagg", whose masks need the keys of all peers that a '
+            f'neighbour hears, got {quorum:g}: set it to 1, or set privacy.mode to "pairwise"'
+        )
+    if average is not None and average.weighted and average.mean_samples is None:
+        raise ExperimentError(
+            'learning.weighted: expected false with privacy.mode = "secagg" for peers that know the size of their own '
+            "data alone, for how well sums hide depends on all sizes, got true: set it to false, or set privacy.mode "
+            'to "pairwise"'
+        )
+
+
+def sized(samples: Mapping[str, int]) -> Learner:
+    """Return a learner that knows nothing but how many samples each peer has."""
+    return ExternalLearner(lambda row, *, peer, round: row, start=torch.zeros(1), samples=samples)  # noqa: ARG005
+
+
+def masses(algorithm: Algorithm, learner: Learner, peers: Sequence[str]) -> tuple[float, float]:
+    """Return the smallest and the largest mass that peers of an experiment count by."""
+    average = getattr(algorithm, "average", None)
+    if average is None or not average.weighted:
+        return 1.0, 1.0
+    samples = learner.samples(peers).double()
+    shares = samples / (average.mean_samples or samples.max())
+    return float(shares.min()), float(shares.max())
 
 
 def least(weights: Weights, *, colluders: int) -> Ints:

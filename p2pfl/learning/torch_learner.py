@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from torch import nn
 
-from p2pfl.data import Federation, IntArray, batches
+from p2pfl.data import Dataset, Federation, IntArray, batches
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.learning import checks, training
 from p2pfl.learning.batching import Batch, Footprint
@@ -121,7 +121,7 @@ class TorchLearner:
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
-        self._place(federation.dataset.features, federation.dataset.targets)
+        self.features, self.targets = self._placed(federation.dataset)
         classes = federation.dataset.classes
         self.loss = named(loss) if loss else (squared_error if classes is None else cross_entropy)
         default: Mapping[str, PerSample] = {} if classes is None else {"accuracy": accuracy}
@@ -131,10 +131,13 @@ class TorchLearner:
         self._prepare(pretrained, frozen)
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
-    def _place(self, features: torch.Tensor, targets: torch.Tensor) -> None:
-        """Bring the data to the device, floats as what rows are made of."""
-        self.features = features.to(self.device, self.dtype if features.is_floating_point() else features.dtype)
-        self.targets = targets.to(self.device, self.dtype if targets.is_floating_point() else targets.dtype)
+    def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features and targets on the device, floats as what rows are made of."""
+        tensors = dataset.features, dataset.targets
+        features, targets = (
+            tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype) for tensor in tensors
+        )
+        return features, targets
 
     def _prepare(self, pretrained: Mapping[str, torch.Tensor] | str | Path | None, frozen: Sequence[str]) -> None:
         """Load, check, key and split the model into a row and constants."""
@@ -224,6 +227,13 @@ class TorchLearner:
         keys = torch.zeros(1, dtype=torch.int64, device=self.device) if self.dropouts else None
         self.model.train()
         engine.gradient(parts, Batch(self.features[None, :count], self.targets[None, :count], None, keys))
+
+    def on(self, federation: Federation) -> Self:
+        """The same learner on other data of the same shape."""
+        other = copy.copy(self)
+        other.federation = federation
+        other.features, other.targets = self._placed(federation.dataset)
+        return other
 
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the model's own trained values for every peer, ``[R, P]``."""

@@ -40,11 +40,12 @@ BEAT = 5.0
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A peer's last word: its final scores and its private memory in bytes."""
+    """A peer's last word: its final scores, its private memory in bytes, and what all peers' common model scores."""
 
     peer: str
     scores: dict[str, float]
     memory: int | None
+    common: dict[str, float] | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -142,12 +143,15 @@ async def live(
         state = await _rounds(peer)
         await asyncio.to_thread(owned.keep)
         tensors = {key: value[0] for key, value in state.tensors().items()}
-        model = resolved.learner.state_dict(state.rows[0])
+        if peer.statistics is not None:  # the model is of no use without them
+            tensors |= {"scale.mean": peer.statistics.mean[0], "scale.deviation": peer.statistics.deviation[0]}
+        learner = peer.plan.learner
+        model = learner.state_dict(state.rows[0])
         await asyncio.to_thread(save, folder / "peers", name, model, tensors, round=last)
-        evaluated = await asyncio.to_thread(resolved.learner.evaluate, state.rows, peers=(name,))
+        evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
     finally:
         watching.cancel()
-    tell(Done(name, {key: float(value[0]) for key, value in evaluated.items()}, private_memory()))
+    tell(Done(name, {key: float(value[0]) for key, value in evaluated.items()}, private_memory(), peer.common))
 
 
 async def _rounds(peer: Peer) -> State:

@@ -31,7 +31,8 @@ class Credentials:
     def keep(self) -> None:
         """Remember the keys that were trusted on first use for the next run."""
         if self.known is not None and isinstance(self.trust, FirstUse):
-            Roster(self.trust.seen).write(self.known)
+            others = Roster.read(self.known).peers if self.known.exists() else {}  # peers of this device share the file
+            Roster({**self.trust.seen, **others}).write(self.known)
 
 
 def credentials(settings: schema.Trust, *, peer: str) -> Credentials:

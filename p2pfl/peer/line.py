@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
-from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
+from p2pfl.wire.messages import Account, Ack, Chunk, ForOne, Hello, Message, Pulse, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
 PROBE = bytes(1)
@@ -89,6 +89,8 @@ class Line:
         self.turn = 0
         self.echoed = 0
         """Bytes of the last probe that came back."""
+        self.admit: Callable[[str], bool] = lambda _sender: True
+        """Whether one more message of a sender is to be read; asked before any of it is."""
         self.bytes_out = 0
         self.bytes_in = 0
         self._publishing = asyncio.Semaphore(16)
@@ -102,7 +104,9 @@ class Line:
         me = self.me.peer
         topic = f"{place[3:]}/in/{me}" if place.startswith("in/") else f"{me}/{place}"
         async with self._publishing:
-            if self.envelope is not None and isinstance(message, ForNeighbours):
+            if self.envelope is not None and isinstance(message, ForOne):
+                payload = self.envelope.seal_for(place.removeprefix("in/"), message)
+            elif self.envelope is not None and isinstance(message, ForNeighbours):
                 payload = self.envelope.seal(message)
             else:
                 payload = encode(message)
@@ -152,6 +156,8 @@ class Line:
                 self.echoed = len(message.data)
                 continue
             self.bytes_in += len(message.data)
+            if not self.admit(sender):
+                continue
             try:
                 yield Heard(sender, self._opened(sender, message.data), state)
             except DecodeError as error:
@@ -170,8 +176,10 @@ class Line:
             return decode(payload)
         if payload[:1] == bytes([SEALED]):
             return self.envelope.open(sender, payload)
+        if payload[:1] == bytes([PRIVATE]):
+            return self.envelope.open_from(sender, payload)
         message = decode(payload)
-        if isinstance(message, ForNeighbours):
+        if isinstance(message, ForNeighbours | ForOne):
             raise DecodeError("expected a sealed message, got one that is not")
         return message
 

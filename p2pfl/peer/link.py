@@ -7,18 +7,38 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
+from p2pfl.peer.allowance import Allowance
 from p2pfl.peer.books import Books
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.topology import Schedule, Topology
 from p2pfl.wire.envelope import Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Claim, Hello, Key, Message, Pulse
+from p2pfl.wire.messages import (
+    Account,
+    Ack,
+    Agreement,
+    Agreements,
+    Chunk,
+    Claim,
+    ForOne,
+    Hello,
+    Key,
+    Message,
+    Pulse,
+    RollCall,
+    Term,
+    Unmasking,
+)
 from p2pfl.wire.rows import HEAD, read_row
 from p2pfl.wire.stream import Inbox, Outbox, largest_window
 from p2pfl.wire.trailer import Trailer
+
+if TYPE_CHECKING:
+    from p2pfl.peer.sums import Adding  # which waits by a link
 
 PULSE = 1.0
 """Seconds between heartbeats."""
@@ -72,6 +92,10 @@ class Link:
     ----------
     books
         What is applied of partners' rows and masks; they are told.
+    adding
+        What is added up in secret; nothing by default.
+    chunk
+        Bytes of data in a publish.
     """
 
     def __init__(
@@ -86,7 +110,10 @@ class Link:
         patience: float,
     ) -> None:
         self.line = line
+        line.admit = self._admit
+        self._allowance = Allowance()
         self.books = Books(membership.me.peer)
+        self.adding: Adding | None = None
         self.trailers: dict[str, Trailer] = {}  # by neighbour: how its rows end
         self.membership = membership
         self.mailbox = mailbox
@@ -100,7 +127,7 @@ class Link:
         self.waiting = False
         self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
-        size = max(256, min(chunk, line.channel.limit) - HEAD)
+        self.chunk = size = max(256, min(chunk, line.channel.limit) - HEAD)
         life, end = self.me.incarnation, line.trailer(self.me)
         self.outboxes = [Outbox(life, phase=phase, chunk=size, trailer=end) for phase in range(topology.period)]
         senders = len(topology.hears(self.me.peer))
@@ -110,6 +137,7 @@ class Link:
         mailbox.period = topology.period
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
+        self._posts: set[asyncio.Task[None]] = set()  # that have not been published yet
         self._echo = asyncio.Event()
         self._doubts: dict[str, tuple[float, Hello]] = {}  # by neighbour: its will, and when it came
         self._namesake: Hello | None = None
@@ -200,10 +228,17 @@ class Link:
     async def leave(self) -> None:
         """Wait until what was sent has arrived, say goodbye, clear what was retained."""
         deadline = self.clock() + self.patience
-        while not all(outbox.idle for outbox in self.outboxes) and self.clock() < deadline:
+        while not self._idle() and self.clock() < deadline:
             await self._pulse()
             await self.changed(by=self.clock() + PULSE)  # ask again
+        if self._posts:  # a goodbye is the last word
+            await asyncio.wait(self._posts)
         await self.line.say("left")
+
+    def _idle(self) -> bool:
+        """Whether nobody waits for anything of ours any more."""
+        awaited = set() if self.adding is None else self.adding.giving.awaited & self.membership.present
+        return not awaited and all(outbox.idle for outbox in self.outboxes)
 
     def close(self) -> None:
         """End the reader and the heartbeat."""
@@ -227,9 +262,15 @@ class Link:
         for chunk in outbox.ready():
             self._post(f"pub/{outbox.phase}", chunk)
 
+    def post(self, place: str, message: Message) -> None:
+        """Publish without waiting for it."""
+        self._post(place, message)
+
     def _post(self, place: str, message: Message) -> None:
         if self._tasks is not None:
-            self._tasks.create_task(self.line.publish(place, message))
+            task = self._tasks.create_task(self.line.publish(place, message))
+            self._posts.add(task)
+            task.add_done_callback(self._posts.discard)
 
     # ------------------------------------------------------------------ receiving
 
@@ -260,6 +301,10 @@ class Link:
                 await self._heard_pulse(sender, message)
             case Account() if sender in self.membership.present:
                 self._told(sender, message)
+            case Term() | RollCall() | Agreement() | Agreements() | Unmasking() if (
+                self.adding is not None and sender in self.membership.present
+            ):
+                await self._add(sender, message, self.adding)
             case _:
                 self._refuse(sender, f"unexpected {type(message).__name__}")
 
@@ -282,10 +327,20 @@ class Link:
                 return
         self.news.tell()
 
+    def _admit(self, sender: str) -> bool:
+        """Whether a message is read at all: of each neighbour so many, and of all strangers together."""
+        admitted = self._allowance.take(self._known(sender), now=asyncio.get_running_loop().time())
+        if not admitted:
+            self._refuse(sender, "too much")
+        return admitted
+
+    def _known(self, sender: str) -> str:
+        """A name that no stranger can multiply."""
+        return sender if sender in {self.me.peer, *self.membership.neighbours} else "stranger"
+
     def _refuse(self, sender: str, why: str) -> None:
-        """Count what was not used, under names that no stranger can multiply."""
-        known = sender if sender in self.membership.neighbours else "stranger"
-        self.refused[f"{known}: {why}"] += 1
+        """Count what was not used."""
+        self.refused[f"{self._known(sender)}: {why}"] += 1
 
     def _hello(self, hello: Hello) -> None:
         if not self.membership.trusts(hello):
@@ -429,6 +484,17 @@ class Link:
         if not self.line.told(self.membership.up[sender], account):
             raise DecodeError("expected an account in the sender's own words, got another")
         self.books.hear(sender, account)
+        self.news.tell()
+
+    async def _add(self, sender: str, message: ForOne, adding: Adding) -> None:
+        self.progress[sender] = self.clock()
+        try:
+            answers = await adding.hear(sender, message)
+        except DecodeError:
+            self._refuse(sender, f"unexpected {type(message).__name__}")
+            return
+        for peer, answer in answers:
+            self._post(f"in/{peer}", answer)
         self.news.tell()
 
     def _acknowledged(self, listener: str, ack: Ack) -> None:

@@ -10,11 +10,11 @@ import torch
 
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError
-from p2pfl.neighbourhood import Heard, Released, bare
+from p2pfl.neighbourhood import Heard, Released, bare, moved
 from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
-from p2pfl.rows import Rows, distances, scaled
+from p2pfl.rows import Rows, scaled
 from p2pfl.topology import Weights
 from p2pfl.wire.rows import encode_row
 
@@ -38,6 +38,10 @@ class LiveNeighbourhood:
         By which the exchanges after a release are combined, see :class:`p2pfl.algorithms.Gossip`.
     zstd
         What squeezes the bytes of a row.
+    step
+        The round's exchanges so far.
+    conserving
+        Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
     """
 
     def __init__(
@@ -50,6 +54,8 @@ class LiveNeighbourhood:
         patience: float,
         omegas: Sequence[float] = (),
         zstd: Zstd | None = None,
+        step: int = 0,
+        conserving: bool = True,
     ) -> None:
         self.link = link
         self.omegas = omegas
@@ -60,7 +66,8 @@ class LiveNeighbourhood:
         self.round = round
         self.patience = patience
         self.zstd = zstd
-        self.step = 0
+        self.conserving = conserving and link.books.conserving
+        self.step = step
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
         self.missed: list[str] = []
@@ -87,7 +94,7 @@ class LiveNeighbourhood:
             self.link.grant()
         self._close()
         mixed = total.close()
-        self.distance = distances(mixed.values, released.level).squeeze(-1)  # [1]
+        self.distance = moved(Released(released.level, released.masses), mixed)  # [1]
         return mixed
 
     def _sum(self, released: Released) -> Weighted | Conserved:
@@ -95,7 +102,7 @@ class LiveNeighbourhood:
         weights = self.weights[(self.round + self.step) % len(self.weights)].row(self.name)
         share = weights.pop(self.name, 0.0)
         books = self.link.books
-        if not books.conserving:
+        if not self.conserving:
             return Weighted(released, share)
         chain = released.chain
         if chain is None:  # the first exchange after a release

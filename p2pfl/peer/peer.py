@@ -8,13 +8,14 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import torch
 
-from p2pfl.algorithms import State, learn, start
+from p2pfl.algorithms import State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, P2PFLError, RunError
 from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.books import Books, heaviest
@@ -24,8 +25,12 @@ from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
+from p2pfl.peer.sums import Adding, SummedLiveNeighbourhood, known
+from p2pfl.peer.terms import Getting, Giving, Seal
 from p2pfl.peer.threads import Threaded, Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
@@ -124,11 +129,16 @@ class Peer:
         facts = plan.facts | {"roster": roster}
         self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
+        if plan.protection.sums is not None:
+            around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}")
         self.mailbox = Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
+        self.statistics: Statistics | None = None
+        self.common: dict[str, float] | None = None
+        self._opening = Agreement(plan, self.source).opening
         self._training = Threaded(plan.learner)
         self._stack = AsyncExitStack()
         self._link: Link | None = None
@@ -159,7 +169,9 @@ class Peer:
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
-        longest = self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0)
+        largest = row_bytes(self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0), dtype)
+        if self._opening or self.plan.experiment.learning.consensus:
+            largest = max(largest, row_bytes(Agreement(self.plan, self.source).longest, torch.float64))
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -170,11 +182,12 @@ class Peer:
                 membership=self.membership,
                 mailbox=self.mailbox,
                 topology=self.plan.topology,
-                row_bytes=row_bytes(longest, dtype),
+                row_bytes=largest,
                 chunk=settings.chunk,
                 patience=settings.patience,
             )
             self._link.books = self._books()
+            self._link.adding = self._adding()
         except BaseException:
             await self._stack.aclose()
             raise
@@ -233,9 +246,14 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     def _books(self) -> Books:
-        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held."""
+        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held.
+
+        Neither lies nor rules that bear them keep a mean.
+        """
         plan = self.plan
-        fair = not self.mailbox.large and all(weights.symmetric for weights in plan.weights)
+        fair = plan.protection.sums is None and not self.mailbox.large  # sums are not rows
+        fair &= all(weights.symmetric for weights in plan.weights)
+        fair &= plan.rule is None and plan.attack is None
         return Books(
             self.name,
             gossip=plan.topology.neighbours(self.name) if fair else None,
@@ -243,9 +261,28 @@ class Peer:
             heaviest=heaviest(len(plan.topology.peers)),
         )
 
-    async def _rounds(self) -> State:
+    def _adding(self) -> Adding | None:
+        """What is added up in secret, where that is asked for."""
         plan = self.plan
-        cover = Cover(self._masks(), self.link.books.masks) if plan.masked else None
+        if plan.protection.sums is None:
+            return None
+        size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+        sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
+        seal = Seal(self.identity, self.membership)
+        return Adding(
+            giving=Giving(self.name, sums=sums, seal=seal, source=self.source),
+            getting=Getting(self.name, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
+            lacking=self.meter.expose,
+        )
+
+    async def _rounds(self) -> State:
+        masks = self._masks() if self.plan.masked else None
+        if self._opening:
+            await self._open(masks)
+        plan = self.plan
+        if self.link.adding is not None:
+            self.link.adding.giving.secrets = self._secrets()
+        cover = None if masks is None else Cover(masks, self.link.books.masks)
         self._state = start(plan.learner, (self.name,))
         try:
             self._state = await learn(
@@ -265,6 +302,8 @@ class Peer:
             await self.link.tell()
         else:
             self._state = await self._settle(self._state, cover)
+            if plan.experiment.learning.consensus:
+                self._state = await self._close(self._state, masks)
         for sentence in left(self.link.books, deviation=plan.protection.settings.mask, peers=len(plan.topology.peers)):
             self._say(sentence)
         return self._state
@@ -289,27 +328,60 @@ class Peer:
                 state = shifted(state, books.remainder(), mass=books.mass)
         return state
 
-    def _neighbourhood(self, round: int) -> LiveNeighbourhood:
+    async def _open(self, masks: Masks | None) -> None:
+        """Agree with all peers on the statistics of the features, and scale our own by them."""
+        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(0, step=0, conserving=False)
+        self.plan, self.statistics = await agreement.open(agreement.blind(net, self._among(masks), phase=OPENING))
+        if net.missed:
+            raise RunError(
+                "expected all neighbours to stay while everybody agrees on the statistics of the features, got nothing "
+                f"from {', '.join(sorted({*net.missed}))}: start the run again"
+            )
+        self._training.learner = self.plan.learner
+
+    async def _close(self, state: State, masks: Masks | None) -> State:
+        """Agree with all peers on one model, and on what it scores on everybody's test data."""
+        agreement = Agreement(self.plan, self.source)
+        net = self._neighbourhood(self.mailbox.exchange[0] + 1, conserving=False)
+        state = await agreement.settle(net, state)
+        scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
+        if scored and agreement.scored:
+            self.common = await agreement.score(agreement.blind(net, self._among(masks), phase=CLOSING), scored)
+        if net.missed:
+            self.common = None
+            self._say(f"no consensus: nothing came from {', '.join(sorted({*net.missed}))}, so models may differ")
+        return state
+
+    def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
-        return LiveNeighbourhood(
-            self.link,
-            weights=self.plan.weights,
-            turns=self.turns,
-            round=round,
-            patience=self.plan.experiment.transport.patience,
-            omegas=self.plan.gossip.omegas,
-            zstd=self.plan.zstd,
-        )
+        given: dict[str, Any] = {
+            "weights": self.plan.weights,
+            "turns": self.turns,
+            "round": round,
+            "patience": self.plan.experiment.transport.patience,
+            "omegas": self.plan.gossip.omegas,
+            "zstd": self.plan.zstd,
+            "step": step if step is not None else 0 if round else self._opening,
+            "conserving": conserving,
+        }
+        if self.link.adding is None:
+            return LiveNeighbourhood(self.link, **given)
+        bits = self.plan.protection.settings.bits
+        return SummedLiveNeighbourhood(self.link, adding=self.link.adding, bits=bits, **given)
+
+    def _secrets(self) -> dict[Edge, bytes]:
+        """Shared with every neighbour that came."""
+        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
+        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
 
     def _masks(self) -> Masks:
         """Masks with every neighbour that came."""
-        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
-        secrets = neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
         settings = self.plan.protection.settings
-        return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
+        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 
     def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
+        summed = self.link.adding is not None
 
         def charge() -> None:
             if cover is not None:
@@ -319,15 +391,27 @@ class Peer:
         def prepare() -> None:
             if cover is not None:
                 cover.decide(round, present=self.membership.present)
+            if summed:  # here, where rolls are heard that change what it costs
+                charge()
 
         settings = self.plan.protection.settings
-        hidden = private(net, settings=settings, masks=cover, source=self.source, round=round, charge=charge)
-        return net if hidden is net else Unhurried(hidden, prepare=prepare)
+        hidden = private(
+            net, settings=settings, masks=cover, source=self.source, round=round, charge=None if summed else charge
+        )
+        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
+        return self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
 
     def _uncovered(self, cover: Cover) -> None:
         """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
         for slot in cover.uncovered(self.link.books.halves):
             self.meter.charge(slot.round, whole=False)
+
+    def _among(self, masks: Masks | None) -> Masks | None:
+        """The masks shared with those that are there."""
+        if masks is None or not self.membership.neighbours:
+            return masks
+        partners = {peer for edge in masks.secrets for peer in edge}
+        return masks.among({self.name, *self.membership.present & partners})
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state = state
@@ -346,6 +430,7 @@ class Peer:
             heard=int(net.heard[0]),
             missed=net.missed,
             privacy_spent=await asyncio.to_thread(lambda: self.meter.spent),
+            update=self._training.update,
         )
         if self.observe is not None:
             self.observe(record, state)

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
+from p2pfl.experiment.agreement import directly, told
 from p2pfl.identity import KEY_BYTES, Identity
 from p2pfl.peer import server
 from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, main
@@ -99,6 +101,11 @@ class _Swarm:
         self.pipes.clear()
 
 
+def _common(told: list[dict[str, float] | None]) -> dict[str, float] | None:
+    """What all peers say that their one model scores; nothing if they do not say the same."""
+    return told[0] if all(each == told[0] for each in told) else None
+
+
 def _keys(names: tuple[str, ...]) -> dict[str, tuple[bytes, dict[str, bytes]]]:
     """A fresh identity for each peer of a run, and the roster of all."""
     private = {name: secrets.token_bytes(KEY_BYTES) for name in names}
@@ -149,12 +156,17 @@ def run(
         stack.pop_all().close()
         ended = time.perf_counter()
         memory = [peer.memory for peer in done.values() if peer.memory is not None]
+        agreed: dict[str, Any] = {"statistics": None, "common": _common([peer.common for peer in done.values()])}
+        if experiment.data.scale:
+            resolved, found = directly(resolved)
+            agreed["statistics"] = told(found)
         summary = summarise(
             resolved,
             together={name: peer.scores for name, peer in done.items()},
             records=result.metrics,
             seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
             memory=int(statistics.median(memory)) if memory else None,
+            agreed=agreed,
         )
         result.finish(summary)
     return result

@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, distances
 
 
 class Threaded:
@@ -19,6 +19,7 @@ class Threaded:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self.seconds = 0.0
+        self.update: float | None = None  # how far the last training moved the row
 
     async def fit(
         self,
@@ -35,6 +36,7 @@ class Threaded:
         fitted = await asyncio.to_thread(
             self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
         )
+        self.update = float(distances(fitted.rows, rows)[0, 0])
         self.seconds += time.perf_counter() - begun
         return fitted
 

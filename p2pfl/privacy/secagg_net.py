@@ -1,15 +1,18 @@
-"""Whole sums at once: who masks with whom, and the messages of :mod:`p2pfl.privacy.secagg` in one place."""
+"""Whole sums at once: who masks with whom, what may be added, and all messages of :mod:`p2pfl.privacy.secagg`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import torch
 
+from p2pfl.errors import PrivacyError
 from p2pfl.identity import Source
+from p2pfl.neighbourhood import Released
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.secagg import Consent, Receiver, Sender, Sum
-from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.stream import Floats, Ints
 from p2pfl.topology import Topology, Weights
 
 
@@ -46,6 +49,33 @@ def senders(weights: Weights) -> Ints:
     matrix = weights.matrix
     listener = np.repeat(np.arange(len(weights.peers)), np.diff(matrix.indptr))  # [E]
     return np.bincount(listener[listener != matrix.indices], minlength=len(weights.peers))
+
+
+def grid_points(released: Released, *, bits: int) -> Floats:
+    """Return rows in steps of the grid, ``[R, P]``: whole numbers where they were hidden or mixed before.
+
+    Examples
+    --------
+    >>> grid_points(Released(torch.tensor([[0.5, 0.375]])), bits=2).tolist()
+    [[2.0, 1.5]]
+    """
+    rows: Floats = released.rows.detach().cpu().to(torch.float64).numpy()
+    return rows if released.grid == bits else rows * 2.0**bits
+
+
+def refuse_rows(released: Released) -> None:
+    """Let public numbers pass, one a peer, and no rows.
+
+    Raises
+    ------
+    PrivacyError
+        These are rows.
+    """
+    if released.rows.shape[-1] > 1 or released.grid is not None or released.masses is not None:
+        raise PrivacyError(
+            'expected only sums of rows to be asked for with privacy.mode = "secagg", got the rows themselves; '
+            "use an algorithm that mixes, or another mode."
+        )
 
 
 def exchanged(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budget:
-    """A file of entries; several processes may append to it at once.
+    """A file of entries; several runs may spend at once, one release after the other.
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ class Budget:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._costs: dict[str, Counter[Cost]] = {}  # by peer
+        self._place = 0, 0  # bytes and lines read so far
 
     @classmethod
     def of(cls, experiment: Experiment) -> Budget | None:
@@ -56,14 +60,18 @@ class Budget:
 
     def before(self, peers: Iterable[str], *, delta: float) -> Counter[Cost]:
         """What the one of ``peers`` that has spent most has spent so far."""
-        costs: dict[str, Counter[Cost]] = {peer: Counter() for peer in peers}
-        for entry in self._entries():
-            if entry.peer in costs:
-                costs[entry.peer][Cost(entry.mu, entry.probability)] += 1
-        return max(costs.values(), key=lambda each: spent(each, delta=delta), default=Counter())
+        self._catch_up()
+        kinds = {frozenset(self._costs.get(peer, Counter()).items()) for peer in peers}
+        return max(
+            (Counter(dict(kind)) for kind in kinds), key=lambda each: spent(each, delta=delta), default=Counter()
+        )
 
-    def spend(self, peers: Sequence[str], *, run: str, round: int, cost: Cost) -> None:
+    def spend(
+        self, peers: Sequence[str], *, run: str, round: int, cost: Cost, check: Callable[[], None] | None = None
+    ) -> None:
         """Note a release; it is on disk when this returns.
+
+        ``check`` is called while nobody else can spend, and raises where nothing may be spent.
 
         Raises
         ------
@@ -72,8 +80,12 @@ class Budget:
         """
         entries = [Entry(run=run, peer=peer, round=round, mu=cost.mu, probability=cost.probability) for peer in peers]
         lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        fresh = not self.path.exists()
         try:
             with self.path.open("ab", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if check is not None:
+                    check()
                 while lines:  # a disk that is nearly full takes a part, and refuses the rest
                     lines = lines[file.write(lines) :]
                 os.fsync(file.fileno())
@@ -82,24 +94,37 @@ class Budget:
                 f"expected to write to the privacy budget {self.path}, got: {error.strerror}; without it nothing is "
                 "sent: free some space, or choose another place with privacy.budget"
             ) from None
+        except BudgetError:
+            if fresh and not self.path.stat().st_size:
+                self.path.unlink()
+            raise
 
-    def _entries(self) -> Iterable[Entry]:
+    def _catch_up(self) -> None:
+        """Read what was appended since; what cannot be read stays unread."""
+        start, number = self._place
         try:
-            lines = self.path.read_bytes().splitlines()
+            with self.path.open("rb") as file:
+                file.seek(start)
+                data = file.read()
         except FileNotFoundError:
             return
         except OSError as error:
             raise InputError(
                 f"{self.path}: expected a privacy budget that can be read, got: {error.strerror}"
             ) from None
-        for number, line in enumerate(lines, start=1):
+        entries = []
+        for line in data.splitlines():
+            number += 1
             try:
-                yield msgspec.json.decode(line, type=Entry)
+                entries.append(msgspec.json.decode(line, type=Entry))
             except msgspec.MsgspecError as error:
                 raise InputError(
                     f"{self.path}, line {number}: expected what a release cost, got: {error}; correct the line, for "
                     "what is not counted is spent twice"
                 ) from None
+        self._place = start + len(data), number
+        for entry in entries:
+            self._costs.setdefault(entry.peer, Counter())[Cost(entry.mu, entry.probability)] += 1
 
 
 class Meter:
@@ -123,22 +148,20 @@ class Meter:
     def __init__(self, plan: Plan, peers: Sequence[str], *, run: str) -> None:
         self._peers = tuple(peers)
         self._run = run
+        self._delta = plan.experiment.privacy.delta
         self._budget = Budget.of(plan.experiment) if plan.protection.claimed else None
-        self.protection = plan.protection
-        if self._budget is not None:
-            before = self._budget.before(peers, delta=plan.experiment.privacy.delta)
-            self.protection = plan.protection.after(before)
-            if not self.protection.affordable:
-                raise InputError(
-                    f"expected privacy.epsilon = {plan.experiment.privacy.epsilon} to allow one round more, got "
-                    f"{self.protection.spent({}):.3g} spent already by {self._budget.path}: raise it, or stop here"
-                )
-        self._costs: Counter[Cost] = Counter()
-
-    @property
-    def rounds(self) -> range:
-        """The rounds that the budget allows."""
-        return range(self.protection.affordable if self.protection.claimed else self.protection.rounds)
+        self._protection = plan.protection.after({})
+        self._costs = self._spent_before()
+        self._whole: list[int] = []  # rounds that count by more than their private noise
+        self._exposed = False
+        left = self._protection.after(self._costs)
+        self.rounds = range(left.affordable if left.claimed else left.rounds)
+        """The rounds that the budget allows, if nobody else spends of it."""
+        if self._budget is not None and not self.rounds:
+            raise InputError(
+                f"expected privacy.epsilon = {plan.experiment.privacy.epsilon} to allow one round more, got "
+                f"{self.spent:.3g} spent already by {self._budget.path}: raise it, or stop here"
+            )
 
     def charge(self, round: int, *, whole: bool) -> None:
         """Count a release before it is sent; ``whole`` unless somebody to share masks with is missing.
@@ -150,21 +173,57 @@ class Meter:
         BudgetError
             If it would cost more than is left of the budget: then nothing may be sent.
         """
-        if not self.protection.claimed:
+        if not self._protection.claimed:
             return
-        cost = self.protection.cost if whole else self.protection.local
-        costs = self._costs + Counter({cost: 1})
-        if not self.protection.allows(costs):
-            why = "" if whole else ", in which somebody to share masks with is missing,"
-            raise BudgetError(
-                f"expected privacy.epsilon = {self.protection.wanted.epsilon:g} to allow round {round + 1}{why} too, "
-                f"got {self.protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
-            )
-        if self._budget is not None:
-            self._budget.spend(self._peers, run=self._run, round=round, cost=cost)
-        self._costs = costs
+        if self._exposed:
+            self.expose()
+            whole = False
+        why = "" if whole else ", in which somebody to share masks with is missing,"
+        cost = self._protection.cost if whole else self._protection.local
+        self._spend(round, cost, what=f"round {round + 1}{why} too")
+        if whole:
+            self._whole.append(round)
+
+    def expose(self) -> None:
+        """Count all releases, those before as well, as hidden by their private noise alone.
+
+        Sums of which one is not what it should be show more than was looked at, also of what was released before.
+
+        Raises
+        ------
+        BudgetError
+            If that would cost more than is left of the budget; then nothing may be sent any more.
+        """
+        self._exposed = True
+        if not self._protection.claimed or not self._whole:
+            return
+        count, nominal, floor = len(self._whole), self._protection.cost, self._protection.local
+        rest = math.sqrt(count * max(0.0, floor.mu**2 - nominal.mu**2))  # squares of mu add
+        what = f"{count} rounds of sums that somebody is missing from"
+        self._spend(self._whole[-1], Cost(rest, floor.probability), what=what)
+        self._whole = []
+
+    def _spend(self, round: int, cost: Cost, *, what: str) -> None:
+        def check() -> None:
+            if self._budget is not None:
+                self._costs = self._spent_before()  # others may have spent, too
+            costs = self._costs + Counter({cost: 1})
+            if not self._protection.allows(costs):
+                raise BudgetError(
+                    f"expected privacy.epsilon = {self._protection.wanted.epsilon:g} to allow {what}, got "
+                    f"{self._protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
+                )
+
+        if self._budget is None:
+            check()
+        else:
+            self._budget.spend(self._peers, run=self._run, round=round, cost=cost, check=check)
+        self._costs[cost] += 1
+
+    def _spent_before(self) -> Counter[Cost]:
+        return Counter() if self._budget is None else self._budget.before(self._peers, delta=self._delta)
 
     @property
     def spent(self) -> float | None:
         """Epsilon so far, earlier runs on the same data included; ``None`` where none is claimed."""
-        return self.protection.spent(self._costs)
+        return self._protection.spent(self._costs)

@@ -26,7 +26,7 @@ from p2pfl.files import replace
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One peer's round.
+    r"""One peer's round.
 
     Attributes
     ----------
@@ -35,7 +35,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     training_loss
         Mean loss of the last local epoch; ``None`` where the peer sat out.
     distance
-        How far the last exchange moved the row (L2): zero at consensus.
+        How far the last exchange moved the model (L2): zero at consensus.
+    update
+        How far local training moved the row (L2), the ruler for both distances; 0 where it did not.
+    disagreement
+        How far what the peer has released lies from the mean of all peers' (L2), and
+    diversity
+        how differently their training moved them, :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`:
+        1 where all agree, N where they have nothing in common; both known to a simulation alone.
     bytes_out, bytes_in
         Since the start of the run.
     seconds_training, seconds_waiting
@@ -58,6 +65,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     heard: int
     missed: list[str] = []
     privacy_spent: float | None = None
+    update: float | None = None
+    disagreement: float | None = None
+    diversity: float | None = None
 
 
 class Run:

@@ -15,6 +15,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy import Settings
+from p2pfl.report.advice import advice
 from p2pfl.report.run import Record
 from p2pfl.rows import Rows
 
@@ -48,9 +49,10 @@ def summarise(
     records: Sequence[Record],
     seconds: Durations,
     memory: int | None = None,
+    agreed: Mapping[str, Any] | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
-    """The content of ``summary.json``, the same keys for ``run`` and ``simulate``.
+    """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
 
     Parameters
     ----------
@@ -64,6 +66,8 @@ def summarise(
         How long it took.
     memory
         Private memory of a peer in bytes, where each has its own process.
+    agreed
+        What all peers agreed on: ``statistics`` of the features, and what the ``common`` model scores.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
@@ -72,6 +76,7 @@ def summarise(
     scored = metric in together[peers[0]]  # a learner of one's own need not score
     rounds = 1 + max((record.round for record in records), default=-1)
     score = {peer: together[peer].get(metric) for peer in peers}
+    honest = [peer for peer in peers if peer in plan.honest]
     single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric) if baselines and scored else (None, None)
     last = {record.peer: record for record in records}
     training = seconds.training
@@ -81,11 +86,17 @@ def summarise(
         "rounds": rounds,
         "steps": plan.gossip.steps,
         "metric": metric if scored else None,
-        "alone": None if single is None else _mean(list(single.values())),
-        "together": _mean([value for value in score.values() if value is not None]) if scored else None,
+        "alone": None if single is None else _mean([single[peer] for peer in honest]),
+        "together": _mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
         "pooled": pooled,
+        "common": (agreed or {}).get("common"),
         "per_peer": {
-            peer: {"alone": None if single is None else single[peer], "together": score[peer]} for peer in peers
+            peer: {
+                "alone": None if single is None else single[peer],
+                "together": score[peer],
+                "attacker": peer not in plan.honest,
+            }
+            for peer in peers
         },
         "start_s": seconds.start,
         "wall_s": seconds.rounds,
@@ -94,6 +105,8 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
+        "advice": advice(records, steps=plan.gossip.steps, noise=plan.protection.settings.noise),
+        "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(
             plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds
         ),
@@ -114,7 +127,7 @@ def _baselines(
     single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
     if not isinstance(plan.learner, TorchLearner):
         return single, None
-    union = plan.federation.pooled()
+    union = plan.federation.of(*plan.honest).pooled()
     experiment, count = plan.experiment, len(peers)
     learning = msgspec.structs.replace(experiment.learning, stragglers=0.0)  # one model has nobody to wait for
     experiment = msgspec.structs.replace(experiment, learning=learning)
@@ -188,7 +201,7 @@ def _hides(mode: str, settings: Settings) -> str:
 
 
 def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
-    left = "masks of a round in which a peer vanishes do not cancel yet"
+    left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "secagg":
         left = "what hardly changes from round to round shows in many sums"

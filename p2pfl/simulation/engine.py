@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import scipy.sparse
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import Experiment, Plan, plan, read
+from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
 from p2pfl.identity import SeededSource, Source
 from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Neighbourhood, settled
@@ -20,7 +23,7 @@ from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, distances, norms
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -32,6 +35,8 @@ class Inline:
     ----------
     seconds
         Spent training so far.
+    update, diversity
+        ``[N]``, how far the last training moved each row; and how differently it moved them.
     """
 
     def __init__(self, learner: Learner, *, present: Callable[[int], torch.Tensor], clock: Callable[[], float]) -> None:
@@ -39,6 +44,8 @@ class Inline:
         self.present = present
         self.clock = clock
         self.seconds = 0.0
+        self.update: torch.Tensor | None = None
+        self.diversity: float | None = None
 
     async def fit(
         self,
@@ -55,6 +62,8 @@ class Inline:
         begun = self.clock()
         fitted = self.learner.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
         self.seconds += self.clock() - begun
+        self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
+        self.diversity = _diversity(self.update, mean=fitted.rows.mean(0) - rows.mean(0))
         return fitted
 
     async def gradient(
@@ -124,17 +133,27 @@ def simulate(
     resolved = resolved.drawing(source)
     run = Run(settings, folder=folder)
     first = time.perf_counter()
-    with run:
-        state, training = _recorded(resolved, run, source, observe)
-    last = time.perf_counter()
     names = resolved.topology.peers
+    sent = torch.zeros(len(names), dtype=torch.int64)
+    agreed: dict[str, Any] = {"statistics": None, "common": None}
+    with run:
+        if settings.data.scale:
+            resolved, agreed["statistics"] = _open(resolved, source, sent=sent)
+        state, training = _recorded(resolved, run, source, observe, sent=sent)
+        if settings.learning.consensus:
+            state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)
+    last = time.perf_counter()
+    found = agreed["statistics"] or {}
+    scale = {f"scale.{key}": torch.tensor(found[key]) for key in ("mean", "deviation") if key in found}
     for index, name in enumerate(names):
-        tensors = {key: value[index] for key, value in state.tensors().items()}
+        tensors = scale | {key: value[index] for key, value in state.tensors().items()}
         run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
     final = resolved.learner.evaluate(state.rows, peers=names)
     together = {name: scores(final, index) for index, name in enumerate(names)}
     seconds = Durations(start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=training)
-    run.finish(summarise(resolved, together=together, records=run.metrics, seconds=seconds, baselines=baselines))
+    run.finish(
+        summarise(resolved, together=together, records=run.metrics, seconds=seconds, agreed=agreed, baselines=baselines)
+    )
     return run
 
 
@@ -167,7 +186,7 @@ def play(
     rounds: range,
     faults: Faults,
     charge: Callable[..., None] | None = None,
-    observe: Callable[[int, State, StackedNeighbourhood], None] | None = None,
+    observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
 ) -> tuple[State, float]:
     """The rounds themselves, until the budget is spent; the last state, and the seconds spent training.
 
@@ -191,29 +210,33 @@ def play(
     masks = _masks(resolved, source) if resolved.masked else None
     sums = None if protection.sums is None else summing(resolved, faults=faults)
 
+    if resolved.masked:
+        adjacency = protection.graph.adjacency
+        faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
+
     def present(round: int) -> torch.Tensor:
-        there = faults.present(names, seed=settings.seed, round=round)  # [N]
-        if resolved.masked and not bool(there.all()):  # who has nobody to mask with sits out
-            adjacency = protection.graph.adjacency
-            there &= torch.from_numpy((adjacency + adjacency.T) @ there.numpy() > 0)
-        return there
+        return faults.present(names, seed=settings.seed, round=round)  # [N]
 
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
+
+    opening = Agreement(resolved, source).opening
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         if sums is not None:
             return sums(round)
+        step = 0 if round else opening
         return StackedNeighbourhood(
-            resolved.weights, round=round, seed=settings.seed, faults=faults, zstd=resolved.zstd
+            resolved.weights, round=round, seed=settings.seed, faults=faults, zstd=resolved.zstd, step=step
         )
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here)
-        lossy = sums is not None and faults.loss > 0  # then sums show more than was looked at
+        lossy = sums is not None and faults != Faults()  # then sums show more than was looked at, also of other rounds
         paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
-        return private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        return resolved.contested(hides, round=round, told=net)
 
     last: State | None = None
 
@@ -221,7 +244,7 @@ def play(
         nonlocal last
         last = state
         if observe is not None:
-            observe(round, state, net)
+            observe(round, state, net, learner)
 
     coroutine = learn(
         Attending(resolved.played, present=present),
@@ -242,18 +265,54 @@ def play(
     return state, learner.seconds
 
 
+def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:
+    r"""How differently those who trained were moved: :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`.
+
+    The gradient diversity of Yin et al. (AISTATS 2018), times N.
+    """
+    trained = int((update > 0).sum())
+    common = float(norms(mean)) ** 2 * (len(update) / max(trained, 1)) ** 2  # ``mean`` is over all, idle ones too
+    return float(update.square().sum()) / trained / common if common else None
+
+
+def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, dict[str, Any]]:
+    """What peers agree on before the first round; they wait for one another, so nothing goes wrong in it."""
+    agreement = Agreement(resolved, source)
+    net = StackedNeighbourhood(resolved.weights, round=0, seed=resolved.experiment.seed)
+    masks = _masks(resolved, source) if resolved.masked else None
+    scaled, found = settled(agreement.open(agreement.blind(net, masks, phase=OPENING)))
+    sent.add_(net.bytes_out)
+    return scaled, told(found)
+
+
+def _close(resolved: Plan, source: Source, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
+    """One model for all, and its score on everybody's test data, where that may be told."""
+    agreement = Agreement(resolved, source)
+    net = StackedNeighbourhood(resolved.weights, round=round, seed=resolved.experiment.seed)
+    masks = _masks(resolved, source) if resolved.masked else None
+    state = settled(agreement.settle(net, state))
+    scored = resolved.learner.evaluate(state.rows, peers=net.peers)
+    if not scored or not agreement.scored:
+        return state, None
+    return state, settled(agreement.score(agreement.blind(net, masks, phase=CLOSING), scored))
+
+
 def _recorded(
-    resolved: Plan, run: Run, source: Source, observe: Callable[[list[Record]], None] | None
+    resolved: Plan,
+    run: Run,
+    source: Source,
+    observe: Callable[[list[Record]], None] | None,
+    *,
+    sent: torch.Tensor,
 ) -> tuple[State, float]:
     """All rounds that the budget allows, recorded."""
     names = resolved.topology.peers
     meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
-    sent = torch.zeros(len(names), dtype=torch.int64)
 
-    def record(round: int, state: State, net: StackedNeighbourhood) -> None:
+    def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         sent.add_(net.bytes_out)
         evaluated = assess(resolved, state.rows, names)
-        records = _records(round, state, net, evaluated=evaluated, sent=sent, spent=meter.spent)
+        records = _records(round, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
         if observe is not None:
             observe(records)
@@ -273,6 +332,7 @@ def _records(
     round: int,
     state: State,
     net: StackedNeighbourhood,
+    learner: Inline,
     *,
     evaluated: Mapping[str, torch.Tensor],
     sent: torch.Tensor,
@@ -280,6 +340,9 @@ def _records(
 ) -> list[Record]:
     report = state.report
     received = net.heard.tolist()
+    centre = state.public.mean(0, keepdim=True).expand_as(state.public)  # [N, P]
+    apart = distances(state.public, centre).squeeze(-1).tolist()  # [N]
+    moved = [None] * len(net.peers) if learner.update is None else learner.update.tolist()
     return [
         Record(
             peer=name,
@@ -293,6 +356,9 @@ def _records(
             seconds_waiting=0.0,
             heard=received[index],
             privacy_spent=spent,
+            update=moved[index],
+            disagreement=apart[index],
+            diversity=learner.diversity,
         )
         for index, name in enumerate(net.peers)
     ]

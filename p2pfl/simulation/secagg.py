@@ -11,15 +11,14 @@ import torch
 
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.sums import least, ring_width
+from p2pfl.experiment.sums import least
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import Heard, Released, moved
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.ring import portion, portions
 from p2pfl.privacy.secagg import Slot, Sum
-from p2pfl.privacy.secagg_net import exchanged, senders
+from p2pfl.privacy.secagg_net import exchanged, grid_points, refuse_rows, senders
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
-from p2pfl.rows import distances
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Weights
 
@@ -35,15 +34,6 @@ def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Ca
         As in :class:`SummedNeighbourhood`.
     """
     settings, experiment = plan.protection.settings, plan.experiment
-    width = ring_width(
-        experiment,
-        plan.weights,
-        start=float(plan.learner.start(plan.topology.peers[:1]).abs().max()),
-        clip=settings.clip,
-        noise=settings.noise,
-        rounds=experiment.rounds,
-        masses=_masses(plan),
-    )
 
     def neighbourhood(round: int) -> SummedNeighbourhood:
         return SummedNeighbourhood(
@@ -52,7 +42,7 @@ def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Ca
             seed=experiment.seed,
             faults=faults,
             bits=settings.bits,
-            width=width,
+            width=plan.ring,
             colluders=experiment.privacy.colluders,
             masking=masking,
         )
@@ -125,14 +115,14 @@ class SummedNeighbourhood(StackedNeighbourhood):
         phase = self.weights[(self.round + self.step) % len(self.weights)]
         heard = self.faults.hears(phase.matrix, seed=self.seed, round=self.round, step=self.step)
         matrix, values = _enough(heard, least(phase, colluders=self.colluders)), released.values
-        rows = _points(released, self.bits)  # [N, P]
+        rows = grid_points(released, bits=self.bits)  # [N, P]
         self._check(matrix, rows, senders(phase))
         sums = portions(matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [N, P]
         self._count(phase, matrix, size=values.shape[-1])
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
         grid = torch.from_numpy(sums).to(values.device)
         mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
-        self.distance = distances(mixed.values, values).squeeze(-1)  # [N]
+        self.distance = moved(released, mixed)  # [N]
         return mixed
 
     async def hear(self, released: Released) -> Heard:
@@ -143,11 +133,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         PrivacyError
             Rows are asked for.
         """
-        if released.rows.shape[-1] > 1 or released.grid is not None or released.masses is not None:
-            raise PrivacyError(
-                'expected only sums of rows to be asked for with privacy.mode = "secagg", got the rows themselves; '
-                "use an algorithm that mixes, or another mode."
-            )
+        refuse_rows(released)
         return await super().hear(released)
 
     def _check(self, matrix: scipy.sparse.csr_array, rows: Floats, terms: Ints) -> None:
@@ -209,22 +195,6 @@ def _enough(heard: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_arr
     matrix.eliminate_zeros()
     matrix.sort_indices()
     return matrix
-
-
-def _points(released: Released, bits: int) -> Floats:
-    """Rows in steps of the grid, ``[N, P]``: whole numbers where they were hidden or mixed before."""
-    rows = released.rows.detach().cpu().to(torch.float64).numpy()
-    return rows if released.grid == bits else rows * 2.0**bits
-
-
-def _masses(plan: Plan) -> tuple[float, float]:
-    """The smallest and the largest that peers of an experiment count by."""
-    average = getattr(plan.algorithm, "average", None)
-    if average is None or not average.weighted:
-        return 1.0, 1.0
-    samples = plan.learner.samples(plan.topology.peers).double()
-    shares = samples / (average.mean_samples or samples.max())
-    return float(shares.min()), float(shares.max())
 
 
 def _row(matrix: scipy.sparse.csr_array, receiver: int) -> tuple[float, dict[int, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ import scipy.sparse
 import torch
 
 from p2pfl.compression import Zstd
-from p2pfl.neighbourhood import Heard, Released, bare
-from p2pfl.rows import Rows, distances, draw, raw
+from p2pfl.neighbourhood import Heard, Released, bare, moved
+from p2pfl.rows import Rows, draw, raw
 from p2pfl.topology import Weights
 
 
@@ -25,14 +25,20 @@ class Faults:
         Probability that a listener misses a neighbour's row in an exchange.
     absence
         Probability that a peer sits out a round: it hears nobody and nobody hears it.
+    partners
+        Who shares masks with whom, ``[N, N]``; who is left without anybody to share with sits out, too.
     """
 
     loss: float = 0.0
     absence: float = 0.0
+    partners: scipy.sparse.csr_array | None = None
 
-    def present(self, peers: Sequence[str], *, seed: int, round: int) -> torch.Tensor:
+    def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Who is there in a round, ``[N]`` bool."""
-        return torch.from_numpy(draw(seed, "absence", round=round).random(len(peers)) >= self.absence)
+        there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence
+        if self.partners is not None and not there.all():
+            there &= self.partners @ there > 0
+        return torch.from_numpy(there)
 
     def hears(self, weights: scipy.sparse.csr_array, *, seed: int, round: int, step: int) -> scipy.sparse.csr_array:
         """The weights of those heard; the weight of the others falls to the listener's own row."""
@@ -41,7 +47,7 @@ class Faults:
         count = weights.shape[0]
         listener = np.repeat(np.arange(count), np.diff(weights.indptr))  # [E]
         sender = weights.indices
-        absent = draw(seed, "absence", round=round).random(count) < self.absence  # [N]
+        absent = ~self.present(range(count), seed=seed, round=round).numpy()  # [N]
         lost = draw(seed, f"loss {step}", round=round).random(len(sender)) < self.loss  # [E]
         lost = (lost | absent[listener] | absent[sender]) & (listener != sender)
         data = np.where(lost, 0.0, weights.data)
@@ -66,6 +72,8 @@ class StackedNeighbourhood:
         What goes wrong, drawn by key.
     zstd
         What squeezes the bytes of a row, only to be counted here.
+    step
+        The round's exchanges so far.
     """
 
     def __init__(
@@ -76,13 +84,14 @@ class StackedNeighbourhood:
         seed: int,
         faults: Faults | None = None,
         zstd: Zstd | None = None,
+        step: int = 0,
     ) -> None:
         self.weights = weights
         self.round = round
         self.seed = seed
         self.faults = faults or Faults()
         self.zstd = zstd
-        self.step = 0
+        self.step = step
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
         self.distance = torch.zeros(len(self.peers), dtype=torch.float64)
@@ -103,8 +112,9 @@ class StackedNeighbourhood:
         values = released.values
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        self.distance = distances(mixed, released.level).squeeze(-1)  # [N]
-        return Released(mixed, masses)
+        after = Released(mixed, masses)
+        self.distance = moved(Released(released.level, released.masses), after)  # [N]
+        return after
 
     async def hear(self, released: Released) -> Heard:
         """Who heard whom, as edges."""

@@ -2,8 +2,13 @@
 
     | u8 2 | u32 stream | u64 sequence | ChaCha20-Poly1305(sender key of the peer, message) |
 
-The sender key of a peer's life is handed to each neighbour over their own edge. Nothing that is not
-sealed by a neighbour reaches a decoder beyond these thirteen bytes, but for hellos (signed), claims
+The sender key of a peer's life is handed to each neighbour over their own edge. What is for one
+neighbour alone is sealed under a key of their edge, this life and direction, its number counted on:
+
+    | u8 3 | u64 number | ChaCha20-Poly1305(key of the edge, message) |
+
+Nothing that is not
+sealed by a neighbour reaches a decoder beyond these first bytes, but for hellos (signed), claims
 to one's own name, and the handing over of keys itself.
 """
 
@@ -15,16 +20,20 @@ from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError, InputError, PrivacyError
 from p2pfl.identity import ExchangeKey, SenderKey, edge_key, edge_secret, unwrap, wrap
-from p2pfl.wire.messages import Chunk, Hello, Key, Message, decode, encode
+from p2pfl.wire.messages import Chunk, ForOne, Hello, Key, Message, decode, encode
 
 SEALED = 2
 """The first byte of a sealed payload; plain ones begin with their protocol version."""
+
+PRIVATE = 3
+"""The first byte of a payload that is sealed for one neighbour alone."""
 
 CONTROL = 2**32 - 1
 """The stream of everything but chunks, whose stream is their phase."""
 
 OVERHEAD = 13 + 16
 _PREFIX = struct.Struct("<BIQ")
+_PRIVATE = struct.Struct("<BQ")
 
 
 @dataclass
@@ -51,6 +60,7 @@ class Envelope:
     _known: set[str] = field(default_factory=set)  # who has our key
     _last: dict[str, int] = field(default_factory=dict)  # by neighbour and kind: the last control message
     _next: int = 0
+    _sent: dict[str, int] = field(default_factory=dict)  # by neighbour: messages for it alone, in this life
 
     def meet(self, hello: Hello) -> None:
         """Learn a neighbour's public key from its authenticated hello, and forget its earlier lives.
@@ -135,8 +145,45 @@ class Envelope:
         if isinstance(message, Chunk):
             if (message.phase, message.sequence) != (stream, sequence):
                 raise DecodeError("expected a chunk in its place, got one of another")
+        elif isinstance(message, ForOne):
+            raise DecodeError("expected a message for all neighbours, got one that is for one alone")
         elif stream != CONTROL or sequence <= self._last.get(kind := f"{peer} {type(message).__name__}", -1):
             raise DecodeError("expected a message that is new, got one that was heard before")
         else:
             self._last[kind] = sequence
         return message
+
+    def seal_for(self, peer: str, message: ForOne) -> bytes:
+        """The payload of a message that only one neighbour can read, or make."""
+        _, secret = self._secrets[peer]
+        number = self._sent[peer] = self._sent.get(peer, -1) + 1
+        prefix = _PRIVATE.pack(PRIVATE, number)
+        key = self._private(secret, peer, life=self.incarnation, receiver=peer)
+        return prefix + key.seal(encode(message), stream=0, sequence=number, header=prefix)
+
+    def open_from(self, peer: str, payload: bytes | bytearray | memoryview) -> ForOne:
+        """Read what a neighbour sealed for us alone.
+
+        Raises
+        ------
+        DecodeError
+            It is not sealed by that neighbour's present life for this one, is for others, too, or was said before.
+        """
+        view = memoryview(payload)
+        life, secret = self._secrets.get(peer, (-1, b""))
+        if life < 0 or len(view) < _PRIVATE.size:
+            raise DecodeError(f'expected a sealed message of a neighbour, got {len(view)} bytes of "{peer}"')
+        prefix = bytes(view[: _PRIVATE.size])
+        _, number = _PRIVATE.unpack(prefix)
+        key = self._private(secret, peer, life=life, receiver=self.me)
+        message = decode(key.open(view[_PRIVATE.size :], stream=0, sequence=number, header=prefix))
+        if not isinstance(message, ForOne):
+            raise DecodeError(f"expected a message for one alone, got a {type(message).__name__}")
+        if number <= self._last.get(kind := f"{peer} {life} {type(message).__name__}", -1):
+            raise DecodeError("expected a message that is new, got one that was heard before")
+        self._last[kind] = number
+        return message
+
+    def _private(self, secret: bytes, peer: str, *, life: int, receiver: str) -> SenderKey:
+        """The key of one direction of an edge, in one life of its sender: nothing else is sealed under it."""
+        return SenderKey(edge_key(secret, purpose="private", a=self.me, b=peer, round=life, receiver=receiver))

@@ -209,6 +209,87 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
         return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
 
 
+Key32 = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+Signature64 = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
+
+
+class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
+    """From the receiver of a sum: whose terms are in it; see :mod:`p2pfl.privacy.secagg` for this and what follows.
+
+    Attributes
+    ----------
+    round, step
+        The exchange.
+    here
+        Sorted; nobody where the sum is given up.
+    signature
+        Of the receiver, over :func:`sum_statement`.
+    """
+
+    round: Count
+    step: Count
+    here: tuple[Name, ...]
+    signature: Signature64
+
+
+class Agreement(msgspec.Struct, frozen=True, array_like=True, tag="agreement"):
+    """From a sender: it was told the roll, and no other; signed by it over :func:`sum_statement`."""
+
+    round: Count
+    step: Count
+    signature: Signature64
+
+
+class Agreements(msgspec.Struct, frozen=True, array_like=True, tag="agreements"):
+    """From the receiver: the signatures of all who are on the roll, in its order."""
+
+    round: Count
+    step: Count
+    signatures: tuple[Signature64, ...]
+
+
+class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
+    """From a sender: the keys of its own mask, and of those that it shares with who is not on the roll."""
+
+    round: Count
+    step: Count
+    own: Key32
+    pairs: dict[Name, Key32] = {}
+
+
+class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
+    """What travels of a :class:`Term` as msgpack; its data follow as they are."""
+
+    round: Count
+    step: Count
+    offset: Count
+    total: Count
+    mass: float | None = None
+
+
+class Term(msgspec.Struct, frozen=True):
+    """A piece of a masked term of a sum.
+
+    Attributes
+    ----------
+    round, step
+        The exchange.
+    offset, total
+        Where the piece lies in the term, and the term's length, in bytes.
+    mass
+        Of the row, in public; ``None`` where all rows count alike.
+    data
+        Numbers of the ring, little-endian.
+    """
+
+    round: int
+    step: int
+    offset: int
+    total: int
+    mass: float | None
+    data: memoryview
+
+
 class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
     """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
 
@@ -244,10 +325,15 @@ class Chunk(msgspec.Struct, frozen=True):
     data: memoryview
 
 
-Message = Hello | Key | Claim | Pulse | Ack | Account | Chunk
+ForOne = Term | RollCall | Agreement | Agreements | Unmasking
+"""What is sealed for one neighbour alone."""
+
+Message = Hello | Key | Claim | Pulse | Ack | Account | Chunk | ForOne
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Hello | Key | Claim | Pulse | Ack | Account | _ChunkHead)
+_decoder = msgspec.msgpack.Decoder(
+    Hello | Key | Claim | Pulse | Ack | Account | RollCall | Agreement | Agreements | Unmasking | _ChunkHead | _TermHead
+)
 
 
 def encode(message: Message) -> bytes:
@@ -262,6 +348,9 @@ def encode(message: Message) -> bytes:
         c = message
         head = _encoder.encode(_ChunkHead(c.incarnation, c.phase, c.sequence, c.first, c.offset, c.total))
         return b"".join((_prefix(head), head, c.data))
+    if isinstance(message, Term):
+        head = _encoder.encode(_TermHead(message.round, message.step, message.offset, message.total, mass=message.mass))
+        return b"".join((_prefix(head), head, message.data))
     head = _encoder.encode(message)
     return _prefix(head) + head
 
@@ -288,10 +377,18 @@ def decode(payload: bytes | bytearray | memoryview) -> Message:
         raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
     if isinstance(head, _ChunkHead):
         return Chunk(head.incarnation, head.phase, head.sequence, head.first, head.offset, head.total, view[end:])
+    if isinstance(head, _TermHead):
+        return Term(head.round, head.step, head.offset, head.total, head.mass, view[end:])
     if len(view) > end:
         raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
     message: Message = head
     return message
+
+
+def sum_statement(by: Hello, receiver: Hello, *, swarm: str, round: int, step: int, here: tuple[str, ...]) -> bytes:
+    """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone."""
+    who = by.peer, by.incarnation, receiver.peer, receiver.incarnation
+    return swarm.encode() + b"/" + _encoder.encode((who, round, step, here))
 
 
 def _prefix(head: bytes) -> bytes:

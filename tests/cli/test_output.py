@@ -12,7 +12,7 @@ def test_help_does_not_wait_for_torch():
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "simulate", "peer", "broker", "topology", "privacy", "audit", "identity", "report"]
+    "command", ["run", "simulate", "peer", "broker", "topology", "explain", "privacy", "audit", "identity", "report"]
 )
 def test_every_command_explains_itself(p2pfl, command):
     said = p2pfl(command, "--help")

@@ -167,9 +167,7 @@ def test_keys_of_other_masks_are_said_to_change_nothing():
         resolved("privacy.mask=2")
 
 
-def test_live_peers_refuse_it_and_so_does_the_audit():
-    with pytest.raises(ExperimentError, match="live peers"):
-        plan(read(TABLE), only=["peer0"])
+def test_the_audit_refuses_it():
     with pytest.raises(InputError, match="rows that others see"):
         audit(resolved())
 

@@ -1,6 +1,8 @@
 """Every elementwise optimiser of torch, on rows that differ in what they have done."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -174,3 +176,16 @@ def test_arguments_that_torch_looks_at_only_in_a_step_are_refused():
     with pytest.raises(ModelError, match="overflow"):
         Recipe("sgd", 1e200).attempt(torch.float32)
     Recipe("sgd", 1e200).attempt(torch.float64)
+
+
+def test_plain_descent_has_the_settings_that_torch_reads_out_of_its_class():
+    recipe = Recipe("sgd", rate=0.3)
+    assert recipe.settings(4) == recipe._read(recipe._opened())
+
+
+def test_plain_descent_does_not_have_torch_import_its_compiler():
+    code = (
+        "import sys; from p2pfl.experiment import plan, read; plan(read({'data': {'name': 'synthetic'}}));"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -58,6 +58,20 @@ CASES = {
         "privacy.participation=0.5",
     ],
     "FedAvg, masks and noise for an epsilon": ["privacy.mode=pairwise", "privacy.epsilon=8.0"],
+    "FedAvg, scaled features, consensus": ["data.scale=true", "learning.consensus=true"],
+    "FedAvg, scaled features, consensus, masks": [
+        "data.scale=true",
+        "learning.consensus=true",
+        "privacy.mode=pairwise",
+        "topology.kind=complete",
+    ],
+    "FedAvg, sums": ["privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1"],
+    "FedAvg, sums, noise, clip": [
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "privacy.noise=0.01", "privacy.clip=1.0"),
+    ],
+    "D-PSGD, sums": [
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "learning.algorithm=dpsgd"),
+    ],
     "FedAvg, stragglers left out": [
         *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
     ],
@@ -118,6 +132,24 @@ CASES = {
     ],
     "FedRep": ["learning.algorithm=fedrep", "learning.algorithm_options={head_steps=3, body_steps=2}"],
     "multi-task": ["learning.algorithm=multitask"],
+    "FedAvg, ClippedGossip, sign flips": [
+        *("learning.weighted=false", "robustness.rule=clipped_gossip", "attack.name=sign_flip"),
+    ],
+    "FedAvg, trimmed mean, private noise": [
+        *("learning.weighted=false", "robustness.rule=trimmed_mean"),
+        *("privacy.mode=independent", "privacy.noise=0.01"),
+    ],
+    "D-PSGD, median of mixed rows, random lies": [
+        *("learning.algorithm=dpsgd", "robustness.rule=median", "robustness.nearest=true", "attack.name=random"),
+    ],
+    "D-PSGD, Krum, flipped labels": [
+        *("learning.algorithm=dpsgd", "robustness.rule=krum", "topology.kind=complete", "attack.name=label_flip"),
+    ],
+    "FedAvg, multi-Krum, sign flips, private noise": [
+        *("learning.weighted=false", "robustness.rule=multi_krum", "topology.kind=complete", "attack.name=sign_flip"),
+        *("privacy.mode=independent", "privacy.noise=0.01"),
+    ],
+    "FedAvg, scaled lies": ["learning.weighted=false", "attack.name=scaled"],
     "propagation": ["learning.algorithm=propagation"],
     "IFCA": ["learning.algorithm=ifca"],
 }
@@ -217,3 +249,14 @@ def test_the_records_of_a_live_peer_and_of_the_simulation_agree():
         assert twin.training_loss == pytest.approx(record.training_loss)
         assert twin.distance == pytest.approx(record.distance)
         assert twin.heard == record.heard
+
+
+def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_score_of_one_model():
+    experiment = read(SMALL, changes=["data.scale=true", "learning.consensus=true", "privacy.mode=pairwise"])
+    source = SeededSource(11)
+    ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
+    told = simulate(experiment, source=source, baselines=False).summary
+    for end in ended.values():
+        assert end.peer.statistics.mean[0].tolist() == pytest.approx(told["statistics"]["mean"], abs=1e-7)
+        assert end.peer.common == pytest.approx(told["common"], abs=1e-4)  # masks on a grid move the model
+        assert torch.equal(end.state.rows, ended["peer0"].state.rows)

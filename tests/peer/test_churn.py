@@ -113,7 +113,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
 
         def __init__(self, victim):
             self.victim, self.training, self.learner = victim, victim._training, victim._training.learner
-            self.seconds = 0.0
+            self.seconds, self.update = 0.0, None
 
         async def fit(self, rows, *, round, **settings):
             while round == 1 and min(alive[name].mailbox.exchange for name in ("peer0", "peer2")) < (1, 0):  # noqa: ASYNC110

@@ -65,3 +65,15 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="expected to make the folder"):
         credentials(schema.Trust(keys=str(tmp_path / "taken" / "keys")), peer="ada")
+
+
+def test_peers_of_one_device_add_to_the_keys_that_they_remember(tmp_path):
+    settings = schema.Trust(keys=str(tmp_path))
+    ada, bob, cyd = (Identity.generate(SecretSource(), peer=peer) for peer in ("ada", "bob", "cyd"))
+    lives = [credentials(settings, peer=peer) for peer in ("ada", "bob")]
+    lives[0].trust.check("bob", bob.public)
+    lives[1].trust.check("ada", ada.public)
+    lives[1].trust.check("cyd", cyd.public)
+    for life in lives:
+        life.keep()
+    assert set(Roster.read(tmp_path / "known.toml").peers) == {"ada", "bob", "cyd"}

@@ -112,3 +112,21 @@ def test_a_mass_that_no_peer_can_have_is_not_mixed():
     ended = asyncio.run(asyncio.wait_for(main(), 30))
     assert ended.peer.link.refused["peer2: mass"] == experiment.rounds
     assert [record.missed for record in ended.records] == [["peer2"]] * experiment.rounds
+
+
+def test_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
+    changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
+    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
+    said = [str(error) for error in caught.value.exceptions]
+    assert any("while everybody agrees on the statistics" in each and "from peer2" in each for each in said), said
+
+
+def test_without_somebody_there_is_no_consensus_and_no_score_of_it_but_a_model():
+    changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
+    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
+    ended = asyncio.run(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
+    for end in ended.values():
+        assert end.peer.common is None
+        assert torch.isfinite(end.state.rows).all()

@@ -1,6 +1,7 @@
 import errno
 import io
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,68 @@ def test_a_table_of_data_has_its_budget_beside_it(tmp_path):
 
 def test_without_a_mode_nothing_is_counted():
     assert Budget.of(read({})) is None
+
+
+def test_two_runs_at_once_stop_where_both_together_reach_the_budget(tmp_path):
+    resolved = plan(experiment(tmp_path / "b.jsonl", "rounds=400"))
+    meters = [Meter(resolved, ["peer0"], run=name) for name in ("one", "other")]
+    allowed = len(meters[0].rounds)
+    for round in range(allowed):
+        meters[round % 2].charge(round, whole=True)
+    for meter in meters:
+        with pytest.raises(BudgetError, match="raise it, or run fewer rounds"):
+            meter.charge(allowed, whole=True)
+        assert meter.spent <= 8.0
+    assert len((tmp_path / "b.jsonl").read_text().splitlines()) == allowed
+
+
+def test_while_one_run_spends_another_waits(tmp_path):
+    budget = Budget(tmp_path / "b.jsonl")
+    entered, order = threading.Event(), []
+
+    def check():
+        entered.set()
+        order.append("one looks")
+        other.join(0.2)  # it cannot end before we do
+        order.append("one spends")
+
+    def spend():
+        entered.wait()
+        Budget(tmp_path / "b.jsonl").spend(
+            ["b"], run="other", round=0, cost=Cost(0.5), check=lambda: order.append("other looks")
+        )
+
+    other = threading.Thread(target=spend)
+    other.start()
+    budget.spend(["a"], run="one", round=0, cost=Cost(0.5), check=check)
+    other.join()
+    assert order == ["one looks", "one spends", "other looks"]
+
+
+def test_rounds_of_sums_that_somebody_was_missing_from_cost_what_private_noise_alone_gives(tmp_path):
+    table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
+    changes = ["privacy.mode=secagg", "privacy.mask=1.0", "privacy.epsilon=100", f'privacy.budget="{tmp_path}/b.jsonl"']
+    resolved = plan(read(table, changes=changes)).protection
+    meter = Meter(plan(read(table, changes=changes)), ["peer0"], run="test")
+    for round in range(2):
+        meter.charge(round, whole=True)
+    assert meter.spent == pytest.approx(resolved.spent({resolved.cost: 2}))
+    meter.expose()
+    meter.expose()
+    assert meter.spent == pytest.approx(resolved.spent({resolved.local: 2}))
+    meter.charge(2, whole=True)
+    assert meter.spent == pytest.approx(resolved.spent({resolved.local: 3}))
+    costs = Budget(tmp_path / "b.jsonl").before(["peer0"], delta=1e-5)
+    assert resolved.total(costs) == pytest.approx(meter.spent)
+
+
+def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_and_nothing_more_is_sent(tmp_path):
+    table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
+    changes = ["privacy.mode=secagg", "privacy.mask=1.0", "privacy.noise=0", f'privacy.budget="{tmp_path}/b.jsonl"']
+    meter = Meter(plan(read(table, changes=changes)), ["peer0"], run="test")
+    meter.charge(0, whole=True)
+    before = meter.spent
+    for act in (meter.expose, lambda: meter.charge(1, whole=True)):
+        with pytest.raises(BudgetError, match="sums that somebody is missing from"):
+            act()
+    assert meter.spent == before

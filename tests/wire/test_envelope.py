@@ -6,8 +6,21 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
-from p2pfl.wire.envelope import OVERHEAD, SEALED, Envelope
-from p2pfl.wire.messages import Ack, Chunk, Hello, Key, Pulse, decode, encode
+from p2pfl.wire.envelope import OVERHEAD, PRIVATE, SEALED, Envelope
+from p2pfl.wire.messages import (
+    Ack,
+    Agreement,
+    Agreements,
+    Chunk,
+    Hello,
+    Key,
+    Pulse,
+    RollCall,
+    Term,
+    Unmasking,
+    decode,
+    encode,
+)
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
 PULSE = Pulse(7, 0, 2, 9, 4, 1, waiting=True)
@@ -211,3 +224,68 @@ def test_a_message_that_its_sender_sealed_in_the_place_of_another_is_refused(mes
     sealed = prefix + ada.sender.seal(encode(message), stream=3, sequence=6, header=prefix)
     with pytest.raises(DecodeError):
         bob.open("ada", sealed)
+
+
+# ---------------------------------------------------------------------- for one neighbour alone
+
+FOR_ONE = (
+    Term(3, 1, 8, 100, 0.5, memoryview(b"numbers!")),
+    RollCall(3, 1, ("ada", "bob"), bytes(64)),
+    Agreement(3, 1, bytes(64)),
+    Agreements(3, 1, (bytes(64), bytes(64))),
+    Unmasking(3, 1, bytes(32), {"eve": bytes(32)}),
+)
+
+
+@pytest.mark.parametrize("message", FOR_ONE, ids=lambda each: type(each).__name__)
+def test_only_the_neighbour_that_it_is_for_reads_what_is_for_one_alone(message):
+    ada, bob, eve = acquainted("ada", "bob", "eve")
+    sealed = ada.seal_for("bob", message)
+    assert sealed[0] == PRIVATE
+    for end, sender in ((eve, "ada"), (eve, "bob"), (bob, "eve"), (ada, "bob"), (bob, "mallory")):
+        with pytest.raises(DecodeError):
+            end.open_from(sender, sealed)
+    assert bob.open_from("ada", sealed) == message
+    with pytest.raises(DecodeError, match="new"):
+        bob.open_from("ada", sealed)
+
+
+@pytest.mark.parametrize("message", FOR_ONE, ids=lambda each: type(each).__name__)
+def test_what_is_sealed_for_all_neighbours_is_none_for_one_alone(message):
+    """Neighbours share a sender key, so that any of them could have sealed it."""
+    ada, bob = acquainted("ada", "bob")
+    with pytest.raises(DecodeError, match="for all neighbours"):
+        bob.open("ada", ada.seal(message))
+
+
+def test_what_is_for_all_neighbours_is_not_told_to_one_alone():
+    ada, bob = acquainted("ada", "bob")
+    with pytest.raises(DecodeError, match="for one alone"):
+        bob.open_from("ada", ada.seal_for("bob", PULSE))
+
+
+@given(at=st.integers(0, 80), bit=st.integers(0, 7))
+def test_a_bit_that_changes_on_the_way_to_one_neighbour_is_noticed(at, bit):
+    ada, bob = acquainted("ada", "bob")
+    sealed = bytearray(ada.seal_for("bob", FOR_ONE[2]))
+    sealed[at % len(sealed)] ^= 1 << bit
+    with pytest.raises(DecodeError):
+        bob.open_from("ada", bytes(sealed))
+
+
+@given(junk=st.binary(max_size=60))
+def test_junk_for_one_neighbour_is_refused_as_such(junk):
+    _, bob = acquainted("ada", "bob")
+    with pytest.raises(DecodeError):
+        bob.open_from("ada", bytes([PRIVATE]) + junk)
+
+
+def test_numbers_and_directions_and_lives_never_share_a_key_and_nonce():
+    ada, bob = acquainted("ada", "bob")
+    again = envelope("ada", life=70)
+    again.meet(hello(bob))
+    sealed = [ada.seal_for("bob", FOR_ONE[2]), ada.seal_for("bob", FOR_ONE[2])]
+    sealed += [bob.seal_for("ada", FOR_ONE[2]), again.seal_for("bob", FOR_ONE[2])]
+    assert len({each[9:] for each in sealed}) == 4
+    with pytest.raises(DecodeError):  # of another life
+        bob.open_from("ada", sealed[3])

@@ -1,0 +1,150 @@
+"""Sums over all peers without a server: exact means, statistics of features, one model and its score on all data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.rows import Rows
+
+
+@dataclass(frozen=True)
+class Accord:
+    r"""Exchanges after which all peers hold the same numbers, bit for bit.
+
+    Gossip brings every row to the mean up to its tolerance; then the largest of the nearly equal
+    numbers is flooded, column by column, which takes as many exchanges as the graph is wide. Masks
+    cancel in the mean to the last bit, and no peer's own numbers are seen.
+
+    Parameters
+    ----------
+    gossip
+        To a tolerance that is below what matters.
+    diameter
+        Exchanges in which a number reaches everybody.
+    peers
+        N, of all.
+
+    References
+    ----------
+    Boyd, Ghosh, Prabhakar, Shah, Randomized gossip algorithms, IEEE Trans. Information Theory 52, 2006
+    (averaging); the flood is the max-consensus of Olfati-Saber and Murray, IEEE Trans. Automatic Control 49, 2004.
+    """
+
+    gossip: Gossip
+    diameter: int
+    peers: int
+
+    @property
+    def exchanges(self) -> int:
+        """Of one mean."""
+        return self.gossip.steps + self.diameter
+
+    async def mean(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
+        """The mean over all peers of private numbers ``[R, K]``; every row of what comes back is the same."""
+        values = values.to(torch.float64)  # [R, K]
+        return await self.settle(net, await net.release(values, since=torch.zeros_like(values)))
+
+    async def settle(self, net: Neighbourhood, released: Released) -> Rows:
+        """The mean over all peers of what is public already, ``[R, P]``."""
+        mixed = (await self.gossip(net, released)).values  # [R, P]
+        return await maximum(net, mixed, steps=self.diameter)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    r"""What the training data of all peers look like together; the rows are equal.
+
+    Attributes
+    ----------
+    samples
+        ``[R, 1]``: how many.
+    classes
+        ``[R, C]``: how many of each class; C = 0 where a number is predicted.
+    mean, deviation
+        ``[R, F]`` of each feature, in single precision; a constant one has the deviation 1.
+    """
+
+    samples: torch.Tensor
+    classes: torch.Tensor
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+
+async def statistics(
+    net: Neighbourhood,
+    accord: Accord,
+    *,
+    totals: torch.Tensor,
+    squares: Callable[[torch.Tensor], torch.Tensor],
+    features: int,
+    resolution: float = 0.0,
+) -> Statistics:
+    r"""Mean and deviation of each feature over the samples of all peers.
+
+    .. math:: \mu = \frac{\sum_k \sum_{i \in k} x_i}{\sum_k n_k}, \qquad
+              \sigma^2 = \frac{\sum_k \sum_{i \in k} (x_i - \mu)^2}{\sum_k n_k}
+
+    in two sums one after the other, for the one-pass formula loses all digits where the mean is far
+    larger than the deviation.
+
+    Parameters
+    ----------
+    net, accord
+        Through which sums are released, and how they are agreed on.
+    totals
+        ``[R, 1 + C + F]``: each peer's samples, samples by class, and sums of features.
+    squares
+        ``squares(mean)`` gives each peer's :math:`\sum_i (x_i - \mu)^2` for a mean ``[R, F]``.
+    features
+        F.
+    resolution
+        What a peer's sums are rounded to, where they are masked: a feature whose squares add up to no
+        more than that a peer cannot be told from a constant.
+    """
+    average = await accord.mean(net, totals)  # [R, 1 + C + F]
+    samples = average[:, :1]  # [R, 1], of a peer
+    # Single precision, so that a live peer and a simulation, which add in another order, end in the same bits.
+    mean = (average[:, -features:] / samples).float()  # [R, F]
+    spread = await accord.mean(net, squares(mean.double()))  # [R, F]
+    constant = spread <= (samples * (1e-7 * mean.double()) ** 2).clamp_min(resolution)  # [R, F]
+    deviation = torch.where(constant, 1.0, spread.clamp_min(0) / samples).sqrt()  # [R, F]
+    counts = (accord.peers * average[:, :-features]).round().long()  # [R, 1 + C]
+    return Statistics(counts[:, :1], counts[:, 1:], mean, deviation.float())
+
+
+async def pooled(
+    net: Neighbourhood, accord: Accord, *, scores: Mapping[str, torch.Tensor], targets: torch.Tensor, squared: bool
+) -> dict[str, torch.Tensor]:
+    r"""What one model scores on the test data of all peers, each ``[R]``.
+
+    A score is a mean over samples, so :math:`\sum_k n_k s_k / \sum_k n_k` is the score on all of them;
+    :math:`R^2` is not, and is taken from the squared error and the variance of all targets.
+
+    Parameters
+    ----------
+    net, accord
+        As in :func:`statistics`.
+    scores
+        Of each peer on its own test part, ``[R]``.
+    targets
+        ``[R, 3]``: samples of the test part, the sum of their targets, and of their squares.
+    squared
+        Whether the loss is the squared error, without which there is no :math:`R^2`.
+    """
+    names = [name for name in scores if name != "r2"]
+    counts = targets[:, :1]  # [R, 1]
+    own = torch.stack([scores[name].double().cpu() for name in names], dim=-1)  # [R, S]
+    sums = torch.where(counts > 0, own * counts, 0.0)  # [R, S]; without samples a score is not a number
+    average = await accord.mean(net, torch.cat([sums, targets], dim=-1))  # [R, S + 3]
+    samples = average[:, len(names)]  # [R]
+    found = {name: average[:, column] / samples for column, name in enumerate(names)}
+    if "r2" in scores and squared:
+        first, second = average[:, -2] / samples, average[:, -1] / samples  # [R]
+        variance = second - first.square()
+        found["r2"] = torch.where(variance > 0, 1 - found["loss"] / variance, 0.0)
+    return found

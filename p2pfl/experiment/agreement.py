@@ -1,0 +1,218 @@
+"""What all peers of an experiment agree on before the first round and after the last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from p2pfl import topology as graphs
+from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
+from p2pfl.data import scaling
+from p2pfl.errors import ExperimentError, PrivacyError
+from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.schema import Experiment
+from p2pfl.identity import Source
+from p2pfl.learning import TorchLearner
+from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.privacy import Masks, Settings, private
+
+if TYPE_CHECKING:  # plans are made of what is checked here
+    from p2pfl.experiment.plan import Plan
+
+TIGHT = 1e-13
+"""Share of a disagreement that is left in an exact sum: that of rounding in double precision."""
+
+BLIND = 4096.0
+"""Deviation of the masks of sums, which are far larger than updates; as much as 1e-9 of it is left."""
+
+BITS = 20
+"""Fraction bits of the grid of masked sums."""
+
+OPENING, CLOSING = 2**40, 2**40 + 1
+"""Numbers of no round, which key the masks of the statistics before the first and of the scores after the last one."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How the peers of an experiment agree, and through what.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved.
+    source
+        Of what hides the sums; they are masked where rows are.
+
+    Attributes
+    ----------
+    opening
+        Exchanges before the first round.
+    """
+
+    plan: Plan
+    source: Source
+
+    @property
+    def opening(self) -> int:
+        """Exchanges before the first round."""
+        return 2 * self.exact().exchanges if self.plan.experiment.data.scale else 0
+
+    @property
+    def longest(self) -> int:
+        """No sum has more numbers."""
+        dataset = self.plan.federation.dataset
+        return 8 + (dataset.classes or 0) + dataset.features[0].numel() + len(self.plan.experiment.learning.metrics)
+
+    def exact(self) -> Accord:
+        """To rounding."""
+        return self._accord(TIGHT)
+
+    def near(self) -> Accord:
+        """To the experiment's tolerance."""
+        return self._accord(self.plan.experiment.gossip.tolerance / max(1.0, self.plan.protection.scale))
+
+    @property
+    def scored(self) -> bool:
+        """Whether exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
+        experiment = self.plan.experiment
+        hidden = claims(experiment) or experiment.privacy.mode == "independent"
+        return isinstance(self.plan.learner, TorchLearner) and not hidden
+
+    def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Neighbourhood:
+        """The neighbourhood with sums hidden behind masks of their own; as it is where there are none."""
+        wide = None if masks is None else replace(masks, deviation=BLIND, bits=BITS)
+        settings = Settings() if wide is None else Settings(mask=BLIND, bits=BITS)
+        return private(net, settings=settings, masks=wide, source=self.source, round=phase)
+
+    async def open(self, net: Neighbourhood) -> tuple[Plan, Statistics]:
+        """Agree on the statistics of the features; the plan with the features of the peers at hand scaled by them.
+
+        Raises
+        ------
+        ExperimentError
+            A learner of one's own, whose features nobody knows.
+        PrivacyError
+            Features too large to be masked.
+        """
+        federation, peers = self.plan.federation, net.peers
+        try:
+            found = await statistics(
+                net,
+                self.exact(),
+                totals=scaling.totals(federation, peers),
+                squares=lambda mean: scaling.squares(federation, peers, mean=mean),
+                features=federation.dataset.features[0].numel(),
+                resolution=2.0**-BITS if self.plan.masked else 0.0,
+            )
+        except PrivacyError as error:
+            said = error.args[0].partition("; ")[0]
+            raise PrivacyError(
+                f"data.scale: expected sums of features and of their squares that masks can hide: {said}; "
+                "give the features in larger units"
+            ) from None
+        return scaled(self.plan, found), found
+
+    async def settle(self, net: Neighbourhood, state: State) -> State:
+        """Agree on one model: the mean of what all peers have released already, so nothing more is."""
+        rows = await self.near().settle(net, Released(state.public))  # [R, P]
+        return replace(state, rows=rows, public=rows)
+
+    async def score(self, net: Neighbourhood, scores: dict[str, torch.Tensor]) -> dict[str, float]:
+        """What the one model scores on the test data of all peers, given what it scores on each one's own."""
+        targets = scaling.target_totals(self.plan.federation, net.peers)
+        squared = self.plan.experiment.learning.loss is None
+        found = await pooled(net, self.exact(), scores=scores, targets=targets, squared=squared)
+        return {name: float(values[0]) for name, values in found.items()}
+
+    def _accord(self, tolerance: float) -> Accord:
+        weights, topology = self.plan.weights, self.plan.topology
+        matrix = weights[0].matrix
+        if len(weights) == 1 and abs(matrix - matrix.T).max() <= 1e-12:
+            rho = graphs.contraction(weights)
+            gossip = Gossip(graphs.chebyshev_steps(rho, tolerance=tolerance), rho)
+        else:
+            gossip = Gossip(graphs.steps(weights, tolerance=tolerance))
+        return Accord(gossip, self.plan.diameter, len(topology.peers))
+
+
+def scaled(plan: Plan, found: Statistics) -> Plan:
+    """The plan on features that are scaled by what all peers agreed on.
+
+    Raises
+    ------
+    ExperimentError
+        A learner of one's own.
+    """
+    if not isinstance(plan.learner, TorchLearner):
+        raise ExperimentError(
+            "data.scale: expected a torch model, whose features can be scaled, got a training loop of your own: "
+            "scale them there"
+        )
+    federation = scaling.standardised(plan.federation, mean=found.mean[0], deviation=found.deviation[0])
+    return replace(plan, federation=federation, learner=plan.learner.on(federation))
+
+
+def directly(plan: Plan) -> tuple[Plan, Statistics]:
+    """What :meth:`Agreement.open` gives, computed where the data of all peers are at hand."""
+    federation, peers = plan.federation, plan.topology.peers
+    features = federation.dataset.features[0].numel()
+    totals = scaling.totals(federation, peers).sum(0, keepdim=True)  # [1, 1 + C + F]
+    samples = totals[:, :1]  # [1, 1]
+    mean = (totals[:, -features:] / samples).float()  # [1, F]
+    spread = scaling.squares(federation, peers, mean=mean.double().expand(len(peers), -1)).sum(0, keepdim=True)
+    constant = spread <= (samples * (1e-7 * mean.double()) ** 2).clamp_min(
+        len(peers) * 2.0**-BITS if plan.masked else 0.0
+    )
+    deviation = torch.where(constant, 1.0, spread / samples).sqrt().float()  # [1, F]
+    found = Statistics(samples.long(), totals[:, 1:-features].long(), mean, deviation)
+    return scaled(plan, found), found
+
+
+def told(found: Statistics) -> dict[str, object]:
+    """The statistics for a summary."""
+    return {
+        "samples": int(found.samples[0]),
+        "classes": found.classes[0].tolist() or None,
+        "mean": found.mean[0].tolist(),
+        "deviation": found.deviation[0].tolist(),
+    }
+
+
+def check_agreeing(experiment: Experiment) -> None:
+    """Refuse to agree on what must not be seen or what is nobody's.
+
+    Exact statistics are covered by no guarantee, and by private noise alone they are not hidden; under secagg
+    nobody is shown the rows and sums; and personal models have no mean that is of use.
+
+    Raises
+    ------
+    ExperimentError
+        With what to do.
+    """
+    learning, privacy = experiment.learning, experiment.privacy
+    if learning.consensus and known(learning.algorithm).personal:
+        raise ExperimentError(
+            f'learning.consensus: expected an algorithm that ends in one model, got "{learning.algorithm}", in which '
+            "each peer has its own: leave one of them out"
+        )
+    for key, asked in {"data.scale": experiment.data.scale, "learning.consensus": learning.consensus}.items():
+        if asked and privacy.mode == "secagg":
+            raise ExperimentError(
+                f'{key}: expected privacy.mode = "none" or "pairwise", got "secagg", under which nobody is shown what '
+                "this is agreed on by: leave one of them out"
+            )
+    if experiment.data.scale and (claims(experiment) or privacy.mode == "independent"):
+        key = "learning.example_noise" if learning.example_noise else f'privacy.mode = "{privacy.mode}"'
+        raise ExperimentError(
+            "data.scale: expected no private noise, whose guarantee does not cover the exact statistics of the "
+            f"features, got {key} with it: scale the features by known bounds instead, or leave the noise out"
+        )
+
+
+def claims(experiment: Experiment) -> bool:
+    """Whether differential privacy is asked for, of peers or of samples."""
+    privacy = experiment.privacy
+    noisy = privacy.mode != "none" and (privacy.noise > 0 or privacy.epsilon is not None)
+    return noisy or experiment.learning.example_noise > 0

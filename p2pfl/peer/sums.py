@@ -1,0 +1,285 @@
+"""The neighbourhood of a live peer that is given sums: its terms go out, one for each receiver, and a sum comes in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2pfl.errors import BudgetError, DecodeError, PrivacyError
+from p2pfl.neighbourhood import Heard, Released, moved
+from p2pfl.peer.link import PULSE, SLOW, Link
+from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.terms import Getting, Giving, Sums
+from p2pfl.privacy.ring import portion
+from p2pfl.privacy.secagg import Slot, Sum
+from p2pfl.privacy.secagg_net import grid_points, refuse_rows
+from p2pfl.privacy.stream import LIMIT, Floats, Ints
+from p2pfl.topology import Weights
+from p2pfl.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
+
+
+def known(weights: Sequence[Weights], *, size: int, width: int, colluders: int) -> Sums:
+    """What everybody knows of all sums of an experiment.
+
+    Parameters
+    ----------
+    weights
+        One matrix for each exchange of the schedule's period.
+    size, width, colluders
+        As in :class:`p2pfl.privacy.secagg.Sum`.
+    """
+
+    def find(slot: Slot) -> Sum | None:
+        row = weights[(slot.round + slot.step) % len(weights)].row(slot.receiver)
+        senders = tuple(peer for peer in row if peer != slot.receiver)
+        return Sum(slot, senders, size=size, width=width, colluders=colluders) if senders else None
+
+    return find
+
+
+class Adding:
+    """Carries out what both parts of a peer in sums decide.
+
+    Parameters
+    ----------
+    giving, getting
+        Its terms, and its sums.
+    lacking
+        Called before anything is said for a sum that lacks a term: then sums show more than was looked at. Where it
+        raises :class:`~p2pfl.errors.BudgetError` nothing is said, so that nothing is shown.
+
+    Attributes
+    ----------
+    turn
+        Of who masks and sends a term: one row at a time is held for that.
+    """
+
+    def __init__(self, *, giving: Giving, getting: Getting, lacking: Callable[[], None]) -> None:
+        self.giving = giving
+        self.getting = getting
+        self.lacking = lacking
+        self.turn = asyncio.Lock()
+
+    async def hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
+        """Take a neighbour's word; what is to be said to whom.
+
+        Raises
+        ------
+        DecodeError
+            It is not to be listened to.
+        """
+        try:
+            return await self._hear(sender, message)
+        except (PrivacyError, BudgetError) as error:
+            raise DecodeError(str(error)) from None
+
+    async def _hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
+        match message:
+            case Term():
+                self.getting.take(sender, message)
+            case RollCall():
+                answer = self.giving.called(sender, message)
+                if not self.giving.whole(sender, message):
+                    self._check(sender)
+                return [] if answer is None else [(sender, answer)]
+            case Agreement():
+                agreed = self.getting.consented(sender, message)
+                return [] if agreed is None else [(peer, agreed) for peer in self.getting.called]
+            case Agreements():
+                return [(sender, self.giving.agreed(sender, message))]
+            case Unmasking() if self.getting.size > SLOW:
+                await asyncio.to_thread(self.getting.unlock, sender, message)
+            case Unmasking():
+                self.getting.unlock(sender, message)
+        return []
+
+    def _check(self, receiver: str) -> None:
+        try:
+            self.lacking()
+        except BudgetError:
+            self.giving.withhold(receiver)
+            raise
+
+
+class SummedLiveNeighbourhood(LiveNeighbourhood):
+    """One round of one peer that is given sums of rows, the live twin of the simulation's.
+
+    Parameters
+    ----------
+    link, given
+        As in :class:`LiveNeighbourhood`.
+    adding
+        Its part in sums.
+    bits
+        Fraction bits of the grid.
+    """
+
+    def __init__(self, link: Link, *, adding: Adding, bits: int, **given: Any) -> None:
+        super().__init__(link, **given)
+        self.adding = adding
+        self.bits = bits
+
+    async def mix(self, released: Released) -> Released:
+        """Give each receiver its term, and take the sum of the neighbours'; what did not come has the own row's weight.
+
+        Raises
+        ------
+        PrivacyError
+            A number leaves the range in which sums are exact.
+        """
+        exchange, phase = (self.round, self.step), (self.round + self.step) % len(self.weights)
+        weights = self.weights[phase].row(self.name)
+        points = self._points(released)  # [P]
+        mass = None if released.masses is None else float(released.masses[0, 0])
+        senders = [peer for peer in weights if peer != self.name]
+        self.link.open(exchange, senders)
+        self.adding.getting.open(exchange, weighted=mass is not None)
+        self.link.news.tell()
+        async with asyncio.TaskGroup() as tasks:
+            for receiver in self.link.topology.at(phase).heard_by(self.name):
+                weight = self.weights[phase].row(receiver).get(self.name, 0.0)
+                if weight:
+                    tasks.create_task(self._give(Slot(receiver, *exchange), points, weight=weight, mass=mass))
+            total = await self._get(senders)
+        here = self.adding.getting.here if total is not None else set[str]()
+        self._note(here, senders)
+        mixed = self._mixed(released, points, total, _heard(weights, here, own=self.name, given=total is not None))
+        self._close()
+        self.distance = moved(released, mixed)  # [1]
+        return mixed
+
+    async def hear(self, released: Released) -> Heard:
+        """Public numbers, one a peer, as they are.
+
+        Raises
+        ------
+        PrivacyError
+            Rows are asked for.
+        """
+        refuse_rows(released)
+        return await super().hear(released)
+
+    def _points(self, released: Released) -> Floats:
+        """The own row in steps of the grid, ``[P]``."""
+        points: Floats = grid_points(released, bits=self.bits)[0]  # [P]
+        largest = np.abs(points).max(initial=0.0)
+        if not largest < LIMIT:
+            raise PrivacyError(
+                f"expected every number of the row of {self.name} below {LIMIT} grid points, where sums are exact, got "
+                f"{largest:.3g}; clip, lower the learning rate or use fewer bits."
+            )
+        return points
+
+    def _mixed(self, released: Released, points: Floats, total: Ints | None, weights: dict[str, float]) -> Released:
+        """The sum with the own row in it, added in the order of the simulation."""
+        sums = portion(points, weight=weights[self.name])  # [P]
+        if total is not None:
+            sums += total
+        masses = None
+        if released.masses is not None:
+            mass, known = 0.0, self.adding.getting.masses | {self.name: float(released.masses[0, 0])}
+            for peer, weight in weights.items():
+                mass += weight * known[peer]
+            masses = torch.tensor([[mass]], dtype=torch.float64)  # [1, 1]
+        rows = torch.from_numpy(sums).unsqueeze(0).to(released.rows.device)  # [1, P]
+        return Released(rows, masses, grid=self.bits, dtype=released.values.dtype)
+
+    def _note(self, here: Collection[str], senders: Sequence[str]) -> None:
+        """Say whose rows are missing from the sum, and that what follows shows more than was looked at."""
+        missed = [peer for peer in senders if peer not in here]
+        self.heard += len(here)
+        self.missed += missed
+        if missed:
+            with contextlib.suppress(BudgetError):  # the next release is refused
+                self.adding.lacking()
+
+    async def _give(self, slot: Slot, points: Floats, *, weight: float, mass: float | None) -> None:
+        """Send a receiver its term, once it is through with the one before."""
+        link, giving, exchange = self.link, self.adding.giving, (slot.round, slot.step)
+        if not await self._until([slot.receiver], lambda peer: giving.ready(peer) or giving.over(peer, exchange)):
+            return
+        async with self.adding.turn:
+            if giving.over(slot.receiver, exchange):
+                return  # it went on without us
+            part, share = await asyncio.to_thread(giving.mask, slot, portion(points, weight=weight))
+            for term in giving.give(part, share, mass=mass, piece=link.chunk):
+                await link.line.publish(f"in/{slot.receiver}", term)
+
+    async def _get(self, senders: Sequence[str]) -> Ints | None:
+        """The sum of the terms of those whom :attr:`Getting.here` names; ``None`` where it is not given."""
+        link, getting = self.link, self.adding.getting
+        if not senders:
+            return None
+        begun = asyncio.get_running_loop().time()
+        link.waiting = True
+        try:
+            await self._until(senders, lambda peer: peer in getting.here or getting.passed(peer), each=True)
+            call = getting.close()
+            self._tell(senders, call)
+            if len(call.here) < len(senders):
+                self.adding.lacking()
+            if not await self._until(call.here, lambda peer: peer in getting.consents, again=lambda: call):
+                return None
+            agreed = lambda: getting.agreements  # noqa: E731
+            if not await self._until(call.here, lambda peer: peer in getting.unlocked, again=agreed):
+                return None
+            return getting.total()
+        except BudgetError:
+            return None  # the next release is refused
+        finally:
+            link.waiting = False
+            self.seconds_waiting += asyncio.get_running_loop().time() - begun
+
+    def _tell(self, peers: Collection[str], word: ForOne) -> None:
+        for peer in sorted({*peers} & self.link.membership.present):
+            self.link.post(f"in/{peer}", word)
+
+    async def _until(
+        self,
+        peers: Sequence[str],
+        done: Callable[[str], bool],
+        *,
+        each: bool = False,
+        again: Callable[[], ForOne | None] = lambda: None,
+    ) -> bool:
+        """Wait for neighbours; return whether all are done.
+
+        Parameters
+        ----------
+        peers, done
+            For whom and for what.
+        each
+            Whether to wait for every one as long as it is worth it; else to end with the first of whom nothing comes.
+        again
+            What is said once more every now and then to those who are not done.
+        """
+        link = self.link
+        start = said = link.clock()
+        while waiting := [peer for peer in peers if not done(peer)]:
+            now = link.clock()
+            alive = {peer: link.deadline(peer, since=start) for peer in waiting if peer in link.membership.present}
+            hoped = [when for when in alive.values() if when > now]
+            if not hoped or (len(hoped) < len(waiting) and not each):
+                return False
+            if now >= said + PULSE:
+                said = now
+                if (word := again()) is not None:
+                    self._tell(waiting, word)
+            await link.changed(by=min(*hoped, said + PULSE))
+        return bool(peers)
+
+
+def _heard(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:
+    """The weights of those who are in the sum, in peer order; what is missing is the own row's."""
+    if not given and len(weights) > 1:
+        return {own: 1.0}
+    missed = sum(weight for peer, weight in weights.items() if peer != own and peer not in here)
+    full = {own: 0.0} | weights
+    return {
+        peer: full[peer] + missed if peer == own else full[peer] for peer in sorted(full) if peer == own or peer in here
+    }

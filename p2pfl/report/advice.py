@@ -1,0 +1,150 @@
+"""What the records of a run show to be clearly off, and what to change: pure, and silent where nothing is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from p2pfl.report.run import Record
+
+FEWEST = 5
+"""Rounds below which nothing can be said."""
+
+APART = 4.0
+"""Times a round's training beyond which peers' models lie too far apart to learn from each other.
+
+Enough exchanges leave a hundredth. 600 peers with 4 exchanges reached 2.1 and lost nothing against 20 exchanges; with
+one they reached 9.5 and lost 0.07 of accuracy; a ring of 32 with one reached 5.8 and lost 0.23.
+"""
+
+STUCK = 0.99
+"""Share of its first value above which the test loss has not fallen."""
+
+SLOW = 0.95
+"""Share above which it has fallen hardly at all."""
+
+STEADY = 0.8
+"""Share of the rounds in which a loss falls that falls slowly but surely: the steps are too small, not too large."""
+
+RISING = 0.03
+"""Gain of a score in the last quarter of the rounds with which nobody would stop."""
+
+LATE = 0.02
+"""Share of missed rows that is no accident."""
+
+Means = list[float]
+
+
+def advice(records: Sequence[Record], *, steps: int = 1, noise: float = 0.0) -> list[str]:
+    """Sentences for the user, each what was seen and what to change.
+
+    Parameters
+    ----------
+    records
+        All of a run.
+    steps
+        Exchanges a round.
+    noise
+        Deviation of the private noise, which stays in the models.
+
+    Examples
+    --------
+    >>> facts = {"peer": "ada", "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "heard": 2, "update": 1.0}
+    >>> facts |= {"seconds_training": 0.0, "seconds_waiting": 0.0, "training_loss": 1.0, "disagreement": 0.0}
+    >>> losses = [2.0, 3.0, 5.0, 9.0, 17.0, 33.0]
+    >>> print(*advice([Record(round=t, scores={"loss": loss}, **facts) for t, loss in enumerate(losses)]))
+    the test loss went from 2 to 33 in 6 rounds: lower learning.rate, to a tenth at first
+    """
+    rounds: dict[int, list[Record]] = {}
+    for record in records:
+        rounds.setdefault(record.round, []).append(record)
+    turns = [rounds[number] for number in sorted(rounds)]
+    late = _late(records)
+    if len(turns) < FEWEST:
+        return late
+    # Each of these can cause the next, so only the first is told.
+    found = _apart(turns, steps=steps) or _loss(turns, noise=noise) or _unfinished(turns)
+    return late + found
+
+
+def _late(records: Sequence[Record]) -> list[str]:
+    missed = sum(len(record.missed) for record in records)
+    expected = missed + sum(record.heard for record in records)
+    if not expected or missed <= LATE * expected:
+        return []
+    seen = f"{missed} of {expected} rows did not come in time"
+    return [f"{seen}: raise transport.patience, or look which peers vanish or are slow"]
+
+
+def _apart(turns: list[list[Record]], *, steps: int) -> list[str]:
+    """Models that gossip does not hold together."""
+    half = turns[len(turns) // 2 :]
+    moved = _overall(half, lambda record: record.update or None)
+    if not moved:
+        return []
+    cure = f"raise gossip.steps, now {steps}, or lower gossip.tolerance, or take a better connected topology"
+    apart = _overall(half, lambda record: record.disagreement)
+    if apart is not None:
+        seen = "the peers' models lie {:.1f} times as far from their mean as a round of training moves them"
+    else:
+        apart = _overall(half, lambda record: record.distance)
+        seen = "the last exchange of a round still moves the peers' models {:.1f} times as far as training does"
+    if apart is None or apart <= APART * moved:
+        return []
+    return [f"{seen.format(apart / moved)}: {cure}"]
+
+
+def _loss(turns: list[list[Record]], *, noise: float) -> list[str]:
+    """A test loss that does not fall."""
+    losses = _each(turns, "loss")
+    if not losses:
+        return []
+    first, last, count = losses[0], losses[-1], len(losses)
+    falls = sum(after < before for before, after in pairwise(losses)) / (count - 1)
+    went = f"the test loss went from {first:.3g} to {last:.3g} in {count} rounds"
+    if last <= SLOW * first or (last <= STUCK * first and falls < STEADY):
+        return []
+    if noise:
+        return [f"{went}, under private noise: p2pfl privacy says how many peers or what epsilon it takes to pay"]
+    if falls >= STEADY:
+        return [f"{went}, falling in nearly each of them: raise learning.rate, tenfold at first"]
+    peers = len(turns[-1])
+    diversity = _overall(turns[count // 2 :], lambda record: record.diversity)
+    if diversity is not None and peers > 1 and diversity > 2 * peers:
+        cancels = f"cancels out in the mean (diversity {diversity:.0f}, where {peers} is having nothing in common)"
+        return [f"{went}, and what the peers learn {cancels}: lower learning.rate, to a tenth at first, or the epochs"]
+    return [f"{went}: lower learning.rate, to a tenth at first"]
+
+
+def _unfinished(turns: list[list[Record]]) -> list[str]:
+    """A score that was still rising when the rounds ended."""
+    name = next((each for each in ("accuracy", "r2") if each in turns[-1][0].scores), None)
+    values = _each(turns, name) if name else []
+    if len(values) < 2 * FEWEST:
+        return []
+    before = values[-1 - len(values) // 4]
+    if values[-1] - before <= RISING:
+        return []
+    quarter = len(values) // 4
+    return [
+        f"{name} rose by {values[-1] - before:.3f} in the last {quarter} rounds alone: raise rounds, now {len(values)}"
+    ]
+
+
+def _each(turns: list[list[Record]], name: str) -> Means:
+    """A score's mean over the peers, round by round; a loss that is no number counts as without end."""
+    found = []
+    for records in turns:
+        values = [record.scores[name] for record in records if name in record.scores]
+        if not values:
+            return []
+        mean = sum(values) / len(values)
+        found.append(mean if math.isfinite(mean) else math.inf)
+    return found
+
+
+def _overall(turns: list[list[Record]], value: Callable[[Record], float | None]) -> float | None:
+    """The mean over peers and rounds of what is known."""
+    values = [found for records in turns for record in records if (found := value(record)) is not None]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,233 @@
+r"""What peers that lie send instead of their rows.
+
+With :math:`y_i` a peer's row, :math:`s_i` what everybody could have seen of it before (``since``) and
+:math:`u_i = y_i - s_i` its update, over the honest peers H and for a scale c:
+
+========== ============================================================================================ ==========
+sign_flip  :math:`s_i - c\, u_i`                                                                         c = 1
+scaled     :math:`s_i + c\, u_i`                                                                         c = 10
+random     :math:`s_i + c\, \mathcal N(0, I)`                                                            c = 1
+alie       :math:`\mu - c\, \sigma`, mean and deviation of :math:`y_H` in each number                    c = z
+ipm        :math:`\bar s - c\, \bar u`, means over H                                                     c = 0.1
+dissensus  to i: :math:`y_i - c \sum_{k \in H} W_{ik} (y_k - y_i) / \sum_{j \notin H} W_{ij}`            c = 1
+label_flip an honest update on labels y turned to C - 1 - y
+========== ============================================================================================ ==========
+
+where :math:`z = \Phi^{-1}\left(\frac{N - m - s}{N - m}\right)`, :math:`s = \lfloor N / 2 + 1 \rfloor - m` for m liars
+among N peers. Liars lie in each exchange, and learn as if they were honest: what they turn round is a true update.
+
+References
+----------
+Baruch, Baruch, Goldberg, A little is enough: circumventing defenses for distributed learning, NeurIPS 2019 (alie).
+Xie, Koyejo, Gupta, Fall of empires: breaking Byzantine-tolerant SGD by inner product manipulation, UAI 2020 (ipm).
+He, Karimireddy, Jaggi, Byzantine-robust decentralized learning via ClippedGossip, arXiv 2202.01545, 2022 (dissensus).
+Allouah et al., Fixing by mixing, AISTATS 2023 (sign_flip, label_flip). Bagdasaryan et al., How to backdoor federated
+learning, AISTATS 2020 (scaled).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import torch
+
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.robust.net import Told, around, weighted
+from p2pfl.rows import Rows, distances, draw
+
+OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
+"""Lies for which a liar needs to know no more than its own row, and their scales."""
+
+ALL = {"alie": None, "ipm": 0.1, "dissensus": 1.0}
+"""Lies for which liars must know the honest rows, as only a simulation can tell them."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Who lies, and how.
+
+    Attributes
+    ----------
+    name
+        Of the lie, see above.
+    liars
+        Who.
+    peers
+        How many peers there are, they included.
+    scale
+        c; ``None`` for the one above.
+    seed
+        Of what is drawn.
+    """
+
+    name: str
+    liars: frozenset[str]
+    peers: int
+    scale: float | None = None
+    seed: int = 0
+
+    @property
+    def factor(self) -> float:
+        """The scale c."""
+        if self.scale is not None:
+            return self.scale
+        return (OWN | ALL).get(self.name) or little(self.peers, len(self.liars))
+
+    def among(self, peers: Sequence[str]) -> torch.Tensor:
+        """Who of ``peers`` lies, ``[R]`` bool."""
+        return torch.tensor([peer in self.liars for peer in peers])
+
+    def lies(self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int) -> Rows:
+        """What is sent for the rows, ``[R, P]``: those of honest peers as they are.
+
+        Parameters
+        ----------
+        rows, since
+            ``[R, P]``; the update is the difference.
+        peers
+            Whose.
+        round, step
+            Of what is drawn.
+        """
+        bad = self.among(peers)  # [R]
+        out = rows.clone()
+        honest, before, own = rows[~bad], since[~bad], since[bad]
+        match self.name:
+            case "sign_flip":
+                out[bad] = own - self.factor * (rows[bad] - own)
+            case "scaled":
+                out[bad] = own + self.factor * (rows[bad] - own)
+            case "random":
+                out[bad] = own + self.factor * self._noise(rows[bad], peers, round=round, step=step)
+            case "alie":
+                out[bad] = honest.mean(0) - self.factor * honest.std(0)
+            case "ipm":
+                out[bad] = before.mean(0) - self.factor * (honest - before).mean(0)
+        return out
+
+    def _noise(self, rows: Rows, peers: Sequence[str], *, round: int, step: int) -> Rows:
+        drawn = [
+            draw(self.seed, f"lie {step}", peer, round).standard_normal(rows.shape[-1])
+            for peer in peers
+            if peer in self.liars
+        ]
+        return torch.stack([torch.from_numpy(each) for each in drawn]).to(rows)  # [L, P]
+
+
+def little(peers: int, liars: int) -> float:
+    r"""By how many deviations liars stay among the honest, of whom some lie further off (Baruch et al. 2019).
+
+    :math:`z = \Phi^{-1}\left(\frac{N - m - s}{N - m}\right)` with :math:`s = \lfloor N / 2 + 1 \rfloor - m`, or 0.
+
+    Examples
+    --------
+    >>> round(little(50, 24), 3), round(little(20, 4), 3)
+    (1.426, 0.157)
+    """
+    honest = peers - liars
+    share = (honest - (math.floor(peers / 2 + 1) - liars)) / honest
+    return max(0.0, NormalDist().inv_cdf(share)) if 0 < share < 1 else 0.0
+
+
+def flipped(targets: torch.Tensor, *, classes: int) -> torch.Tensor:
+    """Labels y turned to C - 1 - y.
+
+    Examples
+    --------
+    >>> flipped(torch.tensor([0, 1, 9]), classes=10)
+    tensor([9, 8, 0])
+    """
+    return classes - 1 - targets
+
+
+def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Told | None = None) -> Neighbourhood:
+    """Wrap a neighbourhood so that liars send lies.
+
+    Parameters
+    ----------
+    net
+        Carries the rows.
+    attack
+        ``None``, or one in which nobody at hand lies with his row, gives the neighbourhood itself back.
+    round
+        Of what is drawn.
+    told
+        Is told how far rows moved.
+    """
+    if attack is None or attack.name not in OWN | ALL or not attack.among(net.peers).any():
+        return net
+    return AttackedNeighbourhood(net, attack, round=round, told=told)
+
+
+class AttackedNeighbourhood:
+    """A neighbourhood in which some lie; :func:`attacked` makes it and explains the parameters.
+
+    A liar's own row is true to itself: it mixes as if it were honest.
+    """
+
+    def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, told: Told | None) -> None:
+        self._net = net
+        self._attack = attack
+        self._round = round
+        self._told = told
+        self._step = 0
+        self._since: Rows | None = None
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Whose R rows these are."""
+        return self._net.peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """As the wrapped neighbourhood releases."""
+        self._since = since
+        return await self._net.release(rows, since=since, masses=masses)
+
+    async def mix(self, released: Released) -> Released:
+        """The plain average of what is heard."""
+        own = released.values
+        mixed = weighted(await self.hear(released), own)  # [R, P]
+        if self._told is not None:
+            self._told.distance = distances(mixed, own).squeeze(-1)  # [R]
+        return Released(mixed)
+
+    async def hear(self, released: Released) -> Heard:
+        """What is heard where liars lie; what is heard before rows are released is true."""
+        if self._since is None:
+            return await self._net.hear(released)
+        attack, own = self._attack, released.values
+        lies = attack.lies(own, since=self._since, peers=self.peers, round=self._round, step=self._step)  # [R, P]
+        self._step += 1
+        heard = await self._net.hear(Released(lies))
+        return dissent(heard, own, attack) if attack.name == "dissensus" else true_to_self(heard, own)
+
+
+def true_to_self(heard: Heard, own: Rows) -> Heard:
+    """The same with each listener's own row as it is, whatever it sent."""
+    count = len(own)  # the first R rows are the listeners' own
+    others = heard.sender != heard.listener  # [E]
+    again = others & (heard.sender < count)
+    sender = torch.where(again, heard.sender + len(heard.rows), heard.sender)  # [E]
+    rows = torch.cat([own.to(heard.rows), heard.rows[count:], heard.rows[:count]])  # [S + R, P]
+    return replace(heard, rows=rows, sender=sender, peers=heard.peers + heard.peers[:count])
+
+
+def dissent(heard: Heard, own: Rows, attack: Attack) -> Heard:
+    """What liars tell each listener so that it moves away from its honest neighbours."""
+    bad = attack.among(heard.peers)  # [S]
+    sender, lies, peers = heard.sender.clone(), [heard.rows], heard.peers
+    ends = torch.searchsorted(heard.listener, torch.arange(len(own) + 1))  # [R + 1]
+    for index, (others, weights) in enumerate(around(heard, len(own))):
+        liars = bad[others]
+        if not liars.any() or bad[index]:
+            continue
+        honest = heard.rows[others[~liars]] - own[index]
+        pulled = weights[~liars].to(own) @ honest / weights[liars].sum().to(own)  # [P]
+        span = slice(int(ends[index]), int(ends[index + 1]))
+        sender[span] = torch.where(bad[sender[span]], sum(map(len, lies)), sender[span])
+        lies.append((own[index] - attack.factor * pulled).unsqueeze(0))
+        peers = (*peers, "")
+    return replace(heard, rows=torch.cat(lies), sender=sender, peers=peers)

@@ -1,0 +1,306 @@
+r"""What takes the place of the weighted average where some of those heard may lie.
+
+A rule is given the rows that one peer hears, its own first, ``[n, P]``, and the weights by which it would mix them,
+``[n]`` with sum 1, and returns one row ``[P]``. At most f of the rows (``attackers``) are not what they should be;
+which, nobody knows. Distances are taken in double precision, so that rows as large as a number can be do no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from p2pfl.rows import Rows
+
+
+class Rule(Protocol):
+    """How a peer makes one row of those that it hears."""
+
+    @property
+    def fewest(self) -> int:
+        """How many rows, its own included, a peer must have: with fewer it keeps its own."""
+        ...
+
+    def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """One row ``[P]`` of ``[n, P]``, whose first is one's own, under weights ``[n]`` (float64)."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClippedGossip:
+    r"""Mix as ever, but let no neighbour pull further than a radius.
+
+    .. math:: x_i \leftarrow \sum_j W_{ij} \left( x_i + \mathrm{clip}(x_j - x_i, \tau_i) \right), \qquad
+              \mathrm{clip}(z, \tau) = \min(1, \tau / \lVert z \rVert)\, z
+
+    under the radius of the paper's theorem,
+
+    .. math:: \tau_i^2 = \frac{1}{\delta_i} \sum_{j \in S_i} W_{ij} \lVert x_i - x_j \rVert^2,
+
+    where :math:`\delta_i` is the weight of the attackers, here of the f heaviest neighbours, which is no less. The
+    theorem sums over the honest neighbours, whom nobody can tell; here :math:`S_i` is all neighbours but the f whose
+    terms are largest, whose sum is no larger. So neither number is the attackers' to choose, and a lie moves a row by
+    at most :math:`\sqrt{\delta_i \sum_{S_i} W_{ij} \lVert x_i - x_j \rVert^2}`. With f = 0 the radius is infinite.
+
+    Parameters
+    ----------
+    attackers
+        f.
+
+    References
+    ----------
+    He, Karimireddy, Jaggi, Byzantine-robust decentralized learning via ClippedGossip, arXiv 2202.01545, 2022.
+
+    Examples
+    --------
+    >>> rows = torch.tensor([[0.0], [3.0], [1000.0]])
+    >>> ClippedGossip(1)(rows, torch.full((3,), 1 / 3, dtype=torch.float64))
+    tensor([2.])
+    """
+
+    attackers: int
+
+    @property
+    def fewest(self) -> int:
+        """One's own row is enough."""
+        return 1
+
+    def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """One row ``[P]`` of ``[n, P]``."""
+        apart = distances(rows, rows[:1]).squeeze(-1)  # [n]
+        terms = weights * apart**2  # [n], one's own is zero
+        f = min(self.attackers, len(rows) - 1)
+        suspected = weights[1:].topk(f).values.sum()
+        kept = terms[1:].sort().values[: len(rows) - 1 - f].sum()
+        radius = (kept / suspected).sqrt() if f else torch.tensor(torch.inf, dtype=torch.float64)
+        return clipped(rows, weights, apart, radius)
+
+
+@dataclass(frozen=True)
+class SelfCentredClipping:
+    r"""Centred clipping around one's own row, all rows weighing alike.
+
+    .. math:: x_i \leftarrow x_i + \frac{1}{n} \sum_j \mathrm{clip}(x_j - x_i, \tau)
+
+    One step of the paper's iteration, started at the own row.
+
+    Parameters
+    ----------
+    radius
+        :math:`\tau`.
+
+    References
+    ----------
+    Karimireddy, He, Jaggi, Learning from history for Byzantine robust optimization, ICML 2021; around the own row as in
+    the first version of He, Karimireddy, Jaggi, arXiv 2202.01545, 2022.
+
+    Examples
+    --------
+    >>> SelfCentredClipping(6.0)(torch.tensor([[0.0], [3.0], [1000.0]]), torch.ones(3))
+    tensor([3.])
+    """
+
+    radius: float
+
+    @property
+    def fewest(self) -> int:
+        """One's own row is enough."""
+        return 1
+
+    def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """One row ``[P]`` of ``[n, P]``."""
+        del weights  # all weigh alike
+        alike = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)  # [n]
+        radius = torch.tensor(self.radius, dtype=torch.float64)
+        return clipped(rows, alike, distances(rows, rows[:1]).squeeze(-1), radius)
+
+
+@dataclass(frozen=True)
+class TrimmedMean:
+    r"""In each number, the mean of what is left without the f smallest and the f largest.
+
+    .. math:: [x]_k = \frac{1}{n - 2f} \sum_{j=f+1}^{n-f} [x_{\pi_k(j)}]_k, \qquad
+              [x_{\pi_k(1)}]_k \le \dots \le [x_{\pi_k(n)}]_k
+
+    Parameters
+    ----------
+    attackers
+        f; it is the mean where that is 0.
+
+    References
+    ----------
+    Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning: towards optimal statistical rates, ICML
+    2018.
+
+    Examples
+    --------
+    >>> TrimmedMean(1)(torch.tensor([[1.0, 9.0], [2.0, 1.0], [30.0, 2.0]]), torch.ones(3))
+    tensor([2., 2.])
+    """
+
+    attackers: int
+
+    @property
+    def fewest(self) -> int:
+        """More than the attackers twice."""
+        return 2 * self.attackers + 1
+
+    def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """One row ``[P]`` of ``[n, P]``."""
+        del weights  # all weigh alike
+        if not self.attackers:
+            return rows.mean(0)
+        return rows.sort(dim=0).values[self.attackers : len(rows) - self.attackers].mean(0)  # [P]
+
+
+@dataclass(frozen=True)
+class Median:
+    r"""In each number the median; the mean of the two in the middle where the rows are even in number.
+
+    Parameters
+    ----------
+    attackers
+        f: how many it is to bear, at most fewer than half of the rows.
+
+    References
+    ----------
+    Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning: towards optimal statistical rates, ICML
+    2018.
+
+    Examples
+    --------
+    >>> Median(1)(torch.tensor([[1.0, 9.0], [2.0, 1.0], [30.0, 2.0], [4.0, 4.0]]), torch.ones(4))
+    tensor([3., 3.])
+    """
+
+    attackers: int
+
+    @property
+    def fewest(self) -> int:
+        """More than the attackers twice."""
+        return 2 * self.attackers + 1
+
+    def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """One row ``[P]`` of ``[n, P]``."""
+        del weights  # all weigh alike
+        ordered, middle = rows.sort(dim=0).values, len(rows) // 2
+        if len(rows) % 2:
+            return ordered[middle]
+        return ordered[middle - 1] / 2 + ordered[middle] / 2  # [P]; their sum may be too large for a number
+
+
+@dataclass(frozen=True)
+class Krum:
+    r"""The row that lies closest to the n - f - 2 nearest others; or the mean of several that do.
+
+    .. math:: s(i) = \sum_{j \in N_i} \lVert x_i - x_j \rVert^2, \qquad \lvert N_i \rvert = n - f - 2
+
+    Krum takes the row of the least score, multi-Krum the mean of the n - f rows of the least scores. Of equal scores
+    the one that stands first is taken, which is one's own before any other.
+
+    Parameters
+    ----------
+    attackers
+        f.
+    several
+        Whether it is multi-Krum.
+
+    References
+    ----------
+    Blanchard, El Mhamdi, Guerraoui, Stainer, Machine learning with adversaries: Byzantine tolerant gradient descent,
+    NeurIPS 2017.
+
+    Examples
+    --------
+    >>> rows = torch.tensor([[0.0], [1.0], [3.0], [4.5], [90.0]])
+    >>> Krum(1)(rows, torch.ones(5)), Krum(1, several=True)(rows, torch.ones(5))
+    (tensor([1.]), tensor([2.1250]))
+    """
+
+    attackers: int
+    several: bool = False
+
+    @property
+    def fewest(self) -> int:
+        """The paper asks for 2f + 2 < n."""
+        return 2 * self.attackers + 3
+
+    def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """One row ``[P]`` of ``[n, P]``."""
+        del weights  # all weigh alike
+        count = len(rows)
+        squares = distances(rows, rows) ** 2  # [n, n]
+        nearest = squares.sort(dim=1).values[:, 1 : count - self.attackers - 1]  # [n, n - f - 2], without itself
+        order = nearest.sum(1).sort(stable=True).indices  # [n]
+        return rows[order[: count - self.attackers]].mean(0) if self.several else rows[order[0]]  # [P]
+
+
+@dataclass(frozen=True)
+class NearestMixed:
+    r"""Nearest-neighbour mixing before another rule: each row becomes the mean of the n - f nearest to it, with itself.
+
+    .. math:: y_i = \frac{1}{n - f} \sum_{j \in N_i} x_j, \qquad \lvert N_i \rvert = n - f,\ i \in N_i
+
+    which makes rules bear peers whose data differ.
+
+    Parameters
+    ----------
+    rule
+        What is done with the mixed rows.
+    attackers
+        f.
+
+    References
+    ----------
+    Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, Fixing by mixing: a recipe for optimal Byzantine ML under
+    heterogeneity, AISTATS 2023.
+
+    Examples
+    --------
+    >>> rows = torch.tensor([[0.0], [1.0], [2.0], [30.0]])
+    >>> mixed(rows, attackers=1).squeeze()
+    tensor([ 1.,  1.,  1., 11.])
+    >>> NearestMixed(Median(1), 1)(rows, torch.ones(4))
+    tensor([1.])
+    """
+
+    rule: Rule
+    attackers: int
+
+    @property
+    def fewest(self) -> int:
+        """As many as the rule needs."""
+        return self.rule.fewest
+
+    def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+        """One row ``[P]`` of ``[n, P]``."""
+        return self.rule(mixed(rows, attackers=self.attackers), weights)
+
+
+def mixed(rows: Rows, *, attackers: int) -> Rows:
+    """Nearest-neighbour mixing of ``[n, P]``, see :class:`NearestMixed`."""
+    nearest = distances(rows, rows).sort(dim=1, stable=True).indices[:, : len(rows) - attackers]  # [n, n - f]
+    return torch.stack([rows[each].mean(0) for each in nearest])  # [n, P]
+
+
+def distances(rows: Rows, others: Rows) -> torch.Tensor:
+    r""":math:`\lVert x_i - y_j \rVert_2`, ``[n, m]``, differences in double precision and row by row.
+
+    No more than one difference ``[n, P]`` is held. A distance too large for a number is infinite.
+    """
+    doubles = rows.to("cpu", torch.float64)  # [n, P]
+    columns = [torch.linalg.vector_norm(doubles - other, dim=-1) for other in others.to("cpu", torch.float64)]
+    return torch.stack(columns, dim=-1)  # [n, m]
+
+
+def clipped(rows: Rows, weights: torch.Tensor, apart: torch.Tensor, radius: torch.Tensor) -> torch.Tensor:
+    r""":math:`\sum_j w_j (x_0 + \mathrm{clip}(x_j - x_0, \tau))`, ``[P]``, given all :math:`\lVert x_j - x_0 \rVert`.
+
+    Clipping only moves weight to the own row, so it is one sum of rows. What is infinitely far weighs nothing.
+    """
+    tiny = torch.finfo(torch.float64).tiny
+    factors = weights * torch.where(apart > radius, radius / apart.clamp_min(tiny), 1.0)  # [n]
+    factors[0] += (weights - factors).sum()
+    return factors.to(rows) @ rows  # [P]

@@ -1,0 +1,57 @@
+"""What is told of an experiment before it runs, held against what then happens."""
+
+import json
+
+import pytest
+
+CASES = {
+    "complete": [],
+    "ring": ["topology.kind=ring", "topology.peers=5", "gossip.steps=2"],
+    "consensus": ["topology.kind=ring", "topology.peers=5", "gossip.steps=2", "learning.consensus=true"],
+    "schedule": ["topology.kind=one_peer_exponential", "topology.peers=4", "gossip.steps=3"],
+}
+
+
+def sets(changes):
+    return [part for change in changes for part in ("--set", change)]
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_it_costs_what_was_said(p2pfl, changes):
+    told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(changes)).out)
+    ran = json.loads(p2pfl("simulate", "small.toml", "--json", "--no-baselines", *sets(changes)).out)
+    cost = told["cost"]
+    in_rounds = cost["bytes_sent"] - cost["exchanges_after"] * cost["row_bytes"] * told["topology"]["peers"]
+    assert in_rounds == ran["bytes_sent"]
+    assert (cost["rounds"], cost["exchanges_per_round"]) == (ran["rounds"], ran["steps"])
+
+
+def test_a_topology_is_told_in_the_measures_of_its_weights(p2pfl):
+    told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(CASES["ring"])).out)["topology"]
+    assert (told["edges"], told["degree"], told["diameter"]) == (5, [2, 2], 2)
+    assert told["effective_neighbours"] == pytest.approx(2.0)  # three equal weights
+    assert told["left"] == pytest.approx((1 - told["spectral_gap"]) ** 2)
+
+
+def test_the_peers_data_are_told_one_by_one(p2pfl):
+    changes = ["data.split=shards", "data.shards=1"]
+    told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(changes)).out)["data"]
+    each = told["per_peer"].values()
+    assert sum(own["share"] for own in each) == pytest.approx(1)
+    assert told["label_distance"] == pytest.approx(sum(own["label_distance"] for own in each) / 3)
+    assert all(sum(own["classes"]) == own["samples"] for own in each)
+
+
+@pytest.mark.parametrize("changes", [[], ["data.name=diabetes"], ["learning.consensus=true", "data.scale=true"]])
+def test_people_get_a_page(p2pfl, changes):
+    said = p2pfl("explain", "small.toml", *sets(changes))
+    assert said.status == 0
+    assert "Who has what (split iid)" in said.out
+    assert "the broker takes in" in said.out
+    assert ("label distance" in said.out) == ("data.name=diabetes" not in changes)
+
+
+def test_a_bad_run_ends_with_advice(p2pfl):
+    said = p2pfl("simulate", "small.toml", "--no-baselines", *sets(["rounds=8", "learning.rate=1e-6"]))
+    assert "advice: the test loss went from" in said.err
+    assert "raise learning.rate" in said.err

@@ -1,0 +1,169 @@
+"""Robust rules against byzfl's numbers, against loops written out, and against what papers promise."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from golden import GOLDEN, outlying, scattered
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pfl.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
+from p2pfl.robust.rules import mixed
+
+SINGLE = 2e-6
+"""byzfl computes in single precision, and its numbers are kept to six digits."""
+
+BEARING = {
+    "ClippedGossip": ClippedGossip(2),
+    "self-centred clipping": SelfCentredClipping(1.5),
+    "trimmed mean": TrimmedMean(2),
+    "median": Median(2),
+    "Krum": Krum(2),
+    "multi-Krum": Krum(2, several=True),
+    "NNM, trimmed mean": NearestMixed(TrimmedMean(2), 2),
+    "NNM, Krum": NearestMixed(Krum(2), 2),
+}
+RULES = pytest.mark.parametrize("rule", BEARING.values(), ids=BEARING)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def alike(count):
+    return torch.full((count,), 1 / count, dtype=torch.float64)
+
+
+def drawn(seed, count=9, size=5):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((count, size)))
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "rows"),
+    [
+        ("median", Median(2), outlying(9)),
+        ("median of 8", Median(2), outlying(9)[1:]),
+        ("trimmed mean", TrimmedMean(2), outlying(9)),
+        ("trimmed mean, scattered", TrimmedMean(3), scattered(9)),
+        ("krum", Krum(2), outlying(9)),
+        ("krum, scattered", Krum(2), scattered(9)),
+        ("multi-krum", Krum(2, several=True), outlying(9)),
+        ("self-centred clipping", SelfCentredClipping(1.5), outlying(9)),
+        ("nearest mixed, trimmed mean", NearestMixed(TrimmedMean(3), 3), scattered(9)),
+    ],
+)
+def test_a_rule_gives_what_byzfl_gives(name, rule, rows):
+    assert rule(rows, alike(len(rows))).tolist() == pytest.approx(GOLDEN[name], abs=SINGLE)
+
+
+@pytest.mark.parametrize("row", [0, 6])
+def test_rows_are_mixed_with_the_nearest_as_byzfl_mixes_them(row):
+    found = mixed(scattered(9), attackers=4)[row]
+    assert found.tolist() == pytest.approx(GOLDEN[f"nearest mixed {row}"], abs=SINGLE)
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_clipped_gossip_is_the_formula_of_its_paper(seed):
+    rows, f = drawn(seed).numpy(), 2
+    weights = np.random.default_rng(seed + 1).dirichlet(np.ones(9))
+    own, terms = rows[0], [weights[j] * np.sum((rows[0] - rows[j]) ** 2) for j in range(1, 9)]
+    radius = np.sqrt(sum(sorted(terms)[:-f]) / sum(sorted(weights[1:])[-f:]))
+    expected = weights[0] * own
+    for j in range(1, 9):
+        apart = rows[j] - own
+        expected += weights[j] * (own + apart * min(1, radius / np.linalg.norm(apart)))
+    found = ClippedGossip(f)(torch.from_numpy(rows), torch.from_numpy(weights))
+    assert found.numpy() == pytest.approx(expected, abs=1e-12)
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_krum_is_the_row_of_least_score_and_multi_krum_the_mean_of_the_best(seed):
+    rows, f = drawn(seed).numpy(), 2
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(-1)
+    scores = [sorted(np.delete(squares[i], i))[: 9 - f - 2] for i in range(9)]
+    order = np.argsort([sum(score) for score in scores])
+    stack = torch.from_numpy(rows)
+    assert (Krum(f)(stack, alike(9)).numpy() == rows[order[0]]).all()
+    assert Krum(f, several=True)(stack, alike(9)).numpy() == pytest.approx(rows[order[: 9 - f]].mean(0), abs=1e-12)
+
+
+@RULES
+@given(SEEDS)
+@settings(max_examples=10, deadline=None)
+def test_the_order_in_which_others_are_heard_does_not_matter(rule, seed):
+    rows, weights = drawn(seed), torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9)))
+    order = torch.cat([torch.tensor([0]), 1 + torch.from_numpy(np.random.default_rng(seed + 1).permutation(8))])
+    assert torch.allclose(rule(rows, weights), rule(rows[order], weights[order]), atol=1e-12)
+
+
+@RULES
+@given(SEEDS)
+@settings(max_examples=10, deadline=None)
+def test_where_all_rows_are_moved_so_is_what_a_rule_makes_of_them(rule, seed):
+    rows, shift = drawn(seed), drawn(seed + 1, count=1)
+    assert torch.allclose(rule(rows + shift, alike(9)), rule(rows, alike(9)) + shift, atol=1e-12)
+
+
+@RULES
+def test_equal_rows_are_agreed_upon(rule):
+    rows = drawn(0, count=1).expand(9, -1)
+    assert torch.allclose(rule(rows, alike(9)), rows[0], atol=1e-15)
+
+
+@RULES
+@given(seed=SEEDS, far=st.floats(10, 1e300), opposite=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_two_liars_however_far_move_a_row_no_further_than_honest_rows_lie(rule, seed, far, opposite):
+    rows = drawn(seed)
+    rows[4], rows[7] = far, -far if opposite else far
+    honest = rows[[0, 1, 2, 3, 5, 6, 8]]
+    found = rule(rows, alike(9))
+    apart = torch.linalg.vector_norm(honest[:, None] - honest[None], dim=-1).max()
+    assert torch.linalg.vector_norm(found - honest.mean(0)) <= 2 * apart
+
+
+def test_a_plain_average_is_not_robust_but_moved_by_any_one_liar():
+    rows = drawn(0)
+    rows[4] = 1e6
+    assert float(rows.mean(0).abs().min()) > 1e5
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_in_each_number_the_trimmed_mean_and_the_median_lie_among_the_honest(seed):
+    rows = drawn(seed)
+    rows[4], rows[7] = 1e9 * drawn(seed + 1, count=1), -3.0
+    honest = rows[[0, 1, 2, 3, 5, 6, 8]]
+    for rule in (TrimmedMean(2), Median(2)):
+        found = rule(rows, alike(9))
+        assert (found >= honest.amin(0)).all()
+        assert (found <= honest.amax(0)).all()
+
+
+@given(seed=SEEDS, far=st.floats(10, 1e12))
+@settings(max_examples=20, deadline=None)
+def test_what_liars_add_to_clipped_gossip_is_bounded_by_what_honest_rows_differ(seed, far):
+    rows, weights = drawn(seed), torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9)))
+    rows[4], rows[7] = far, -far
+    others = [1, 2, 3, 5, 6, 8]
+    spread = (weights[others] * ((rows[others] - rows[0]) ** 2).sum(-1)).sum()
+    suspected = weights[1:].topk(2).values.sum()
+    moved = ClippedGossip(2)(rows, weights) - rows[0]
+    bound = (suspected * spread).sqrt() + (weights[others].sum() * spread).sqrt()  # by liars and by the honest
+    assert torch.linalg.vector_norm(moved) <= bound * (1 + 1e-9)
+
+
+def test_with_a_smaller_radius_rows_move_less():
+    rows = scattered(9)
+    moved = [float((SelfCentredClipping(radius)(rows, alike(9)) - rows[0]).norm()) for radius in (0.1, 0.5, 1.0)]
+    assert all(less < more for less, more in pairwise(moved))
+
+
+@RULES
+def test_numbers_as_large_as_single_precision_has_do_no_harm(rule):
+    rows = drawn(0).float()
+    rows[4], rows[7] = torch.finfo(torch.float32).max, torch.finfo(torch.float32).min
+    found = rule(rows, alike(9))
+    assert found.dtype == torch.float32
+    assert float(found.abs().max()) < 10
