@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from p2pfl.compression import Coded
+from p2pfl.errors import RunError
 from p2pfl.rows import Rows, distances, narrowed
 
 
@@ -137,8 +138,20 @@ class Neighbourhood(Protocol):
         ...
 
     async def hear(self, released: Released) -> Heard:
-        """The released rows themselves, for rules that are not linear."""
+        """The released rows themselves, for rules that are not linear.
+
+        For an algorithm with an attribute ``asynchronous`` nobody waits for anybody: these are then the newest row of
+        each neighbour that has arrived since one last asked.
+        """
         ...
+
+
+def unmixed() -> RunError:
+    """What an asynchronous neighbourhood says to an algorithm that mixes: there are no weights that all apply."""
+    return RunError(
+        "expected an algorithm that hears rows one by one where nobody waits for anybody, got one that mixes them: "
+        "call net.hear, or leave its attribute asynchronous out"
+    )
 
 
 Result = TypeVar("Result")

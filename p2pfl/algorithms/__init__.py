@@ -15,12 +15,14 @@ from p2pfl.algorithms.fedprox import FedProx
 from p2pfl.algorithms.fedrep import FedRep
 from p2pfl.algorithms.fine_tuning import FineTuning
 from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.gossip_learning import GossipLearning
 from p2pfl.algorithms.idle import Idle
 from p2pfl.algorithms.ifca import IFCA
 from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial import PartialSharing
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
+from p2pfl.algorithms.power_gossip import PowerGossip
 from p2pfl.algorithms.propagation import Propagation
 from p2pfl.algorithms.push import SGP
 from p2pfl.algorithms.quasi_global import QGDSGDm
@@ -57,12 +59,14 @@ __all__ = [
     "FedYogi",
     "FineTuning",
     "Gossip",
+    "GossipLearning",
     "GradientTracking",
     "Idle",
     "MultiTask",
     "PFedMe",
     "PartialSharing",
     "PerFedAvg",
+    "PowerGossip",
     "Propagation",
     "QGDSGDm",
     "RelaySGD",

@@ -104,7 +104,8 @@ class Algorithm(Protocol):
     """How peers learn from each other, written once for one row and for all.
 
     One whose messages are longer than a row says so by an attribute ``beside``: how many numbers of
-    the rows' type it sends beside them, at most.
+    the rows' type it sends beside them, at most. One whose peers should not wait for each other has an
+    attribute ``asynchronous`` that is true, and only hears.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -75,6 +75,17 @@ ALGORITHMS = {
         ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
     ),
     "choco": Known(".choco:Choco", steps=1, everybody=True),
+    "gossip_learning": Known(
+        ".gossip_learning:GossipLearning",
+        everybody=True,
+        whole="merges rows of different cycles, which have no common past",
+    ),
+    "power_gossip": Known(
+        ".power_gossip:PowerGossip",
+        steps=1,
+        everybody=True,
+        bare="sends products of rows, in which masks do not cancel",
+    ),
     "partial": Known(".partial:PartialSharing", whole="shares another part of the row each round"),
 }
 

@@ -22,6 +22,7 @@ from p2pfl.data import Federation, federate
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.agreement import check_agreeing
 from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.asynchrony import asynchronous, check_waiting
 from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.learners import algorithm, learner
@@ -138,6 +139,11 @@ class Plan:
     def zstd(self) -> Zstd | None:
         """What squeezes the bytes of a row; ``None`` where nothing does."""
         return Zstd() if self.experiment.compression.zstd else None
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether peers are in cycles of their own and wait for nobody."""
+        return asynchronous(self.algorithm)
 
     @property
     def masked(self) -> bool:
@@ -295,13 +301,15 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         sums=sums,
     )
     rounds = Gossip(*_steps(experiment, topology, weights, hidden), heavy_ball=heavy)
+    chosen = averaging(gossip=rounds)
+    check_waiting(experiment, asynchronous=asynchronous(chosen))
     return Plan(
         experiment,
         topology,
         weights,
         federation,
         trained,
-        averaging(gossip=rounds),
+        chosen,
         hidden,
         rounds,
         diameter,

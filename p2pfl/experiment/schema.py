@@ -398,10 +398,17 @@ class Simulation(Section, frozen=True):
         Probability that a listener misses a neighbour's row.
     absence
         Probability that a peer sits out a round.
+    delay
+        How many cycles a row takes, on average (``gossip_learning``, whose peers wait for nobody).
+    slow, pace
+        Share of the peers that are slow, and how many cycles of the others one of theirs takes (the same).
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    delay: Annotated[float, Meta(ge=0, le=1000)] = 0.0
+    slow: Share = 0.0
+    pace: Number = 10
 
 
 class Experiment(Section, frozen=True):

@@ -23,6 +23,7 @@ from p2pfl.experiment.schema import (
     Privacy,
     Robustness,
     Section,
+    Simulation,
     Topology,
 )
 
@@ -73,6 +74,8 @@ def idle(experiment: Experiment) -> dict[str, str]:
         found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
     if ":" in model.name and _set(model, Model(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
+    if not experiment.simulation.slow and _set(experiment.simulation, Simulation(), "pace"):
+        found["simulation.pace"] = "there are no simulation.slow peers"
     return found | _uncompressed(experiment.compression) | _unhidden(experiment) | _uncontested(experiment)
 
 

@@ -253,10 +253,15 @@ class Link:
         A large row waits until the one before has arrived everywhere and its memory is free.
         """
         outbox = self.outboxes[phase]
-        while outbox.unsent or (self.mailbox.large and not outbox.idle):
+        while self.busy(phase):
             await self.news.wait()
         outbox.put(parts)
         self._pump(outbox)
+
+    def busy(self, phase: int) -> bool:
+        """Whether a row would have to wait for the one before."""
+        outbox = self.outboxes[phase]
+        return bool(outbox.unsent) or (self.mailbox.large and not outbox.idle)
 
     def _pump(self, outbox: Outbox) -> None:
         for chunk in outbox.ready():

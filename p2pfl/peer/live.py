@@ -125,11 +125,15 @@ class LiveNeighbourhood:
             if delivery is None:
                 used[0] += weights[sender]
             else:
-                rows.append(_values(delivery, released).to(rows[0]).unsqueeze(0))
+                rows.append(values(delivery, released).to(rows[0]).unsqueeze(0))
                 peers.append(sender)
                 used.append(weights[sender])
             self.link.grant()
         self._close()
+        return self._heard(rows, peers, used)
+
+    def _heard(self, rows: list[Rows], peers: list[str], used: list[float]) -> Heard:
+        """What one listener heard, itself first: rows ``[1, P]``, whose they are, and their weights."""
         count = len(rows)
         return Heard(
             torch.cat(rows),  # [S, P]
@@ -158,8 +162,12 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
-        await self.link.send(parts, phase=phase)
+        await self._send(parts, phase=phase)
         return weights, senders
+
+    async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
+        """Let a row go, once the one before is on its way."""
+        await self.link.send(parts, phase=phase)
 
     def _close(self) -> None:
         self.link.mailbox.close()
@@ -186,6 +194,10 @@ class LiveNeighbourhood:
         finally:
             link.waiting = False
             self.seconds_waiting += loop.time() - began
+        return self._checked(sender, delivery, like=like, weighted=weighted)
+
+    def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
+        """A row that came, unpacked; None where it is not as it should be."""
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
             try:
@@ -193,7 +205,7 @@ class LiveNeighbourhood:
             except DecodeError:
                 fault = "codes"
         if fault:
-            link.refused[f"{sender}: {fault}"] += 1
+            self.link.refused[f"{sender}: {fault}"] += 1
             self._miss(sender)
             return None
         self.heard += 1
@@ -236,7 +248,7 @@ class Weighted:
         del sender
         own = self.released
         mass: torch.Tensor | float | None = own.masses if delivery is None else delivery.head.mass
-        row = self.values if delivery is None else _values(delivery, own).to(self.mixed)
+        row = self.values if delivery is None else values(delivery, own).to(self.mixed)
         self.mixed.add_(row, alpha=weight)
         if self.masses is not None and mass is not None:
             self.masses = self.masses + weight * mass
@@ -289,7 +301,7 @@ class Conserved:
         return Released(rows[:, :-1], rows[:, -1:].to(torch.float64), chain=self.chain)
 
 
-def _values(delivery: Delivery, like: Released) -> Rows:
+def values(delivery: Delivery, like: Released) -> Rows:
     """A received row as floats, ``[P]``."""
     if delivery.head.grid is None:
         return delivery.row

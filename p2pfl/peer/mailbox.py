@@ -125,6 +125,10 @@ class Mailbox:
             self.proofs[sender] = proof
             del self._waiting[sender], self._said[sender]
             return "equivocation"
+        return self._keep(sender, delivery, queue)
+
+    def _keep(self, sender: str, delivery: Delivery, queue: deque[Delivery]) -> Verdict:
+        """Keep a row of a neighbour until its exchange comes."""
         if delivery.exchange < self.exchange or (delivery.exchange == self.exchange and sender in self._given_up):
             return "late"
         settled = delivery.exchange == self.exchange and sender in self._settled
@@ -141,8 +145,13 @@ class Mailbox:
         first = heard.setdefault(exchange, said)
         if len(heard) > WINDOW:  # what is past goes first, then what is farthest, lest far rows hide the present one
             oldest = min(heard)
-            del heard[oldest if oldest < self.exchange else max(heard)]
+            del heard[oldest if oldest < self._present(sender) else max(heard)]
         return Proof(first, said) if first.statement != said.statement else None
+
+    def _present(self, sender: str) -> tuple[int, int]:
+        """The exchange in which a sender is wanted."""
+        del sender  # the same for all
+        return self.exchange
 
     def take(self, sender: str) -> Delivery | None:
         """The sender's row of this exchange, once."""
@@ -181,3 +190,43 @@ class Mailbox:
             return True
         missing = self.missing()
         return not queue and bool(missing) and missing[0] == sender
+
+
+@dataclass
+class Newest(Mailbox):
+    """Of each sender the newest row, for peers in cycles of their own: nothing is awaited, and nothing held back.
+
+    A sender numbers its rows by its own cycles. A newer one takes the place of one that waits; an older one is late.
+    So a row waits from each neighbour, however fast it is, and everybody may always send.
+    """
+
+    _newest: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def open(self, exchange: tuple[int, int], order: Sequence[str]) -> None:
+        """Note the own exchange; that of a row says nothing of whether it is late."""
+        self.exchange, self.order = exchange, tuple(order)
+
+    def collect(self) -> dict[str, Delivery]:
+        """The rows that have come since one last asked, each once."""
+        came = {sender: queue.popleft() for sender, queue in self._waiting.items() if queue}
+        return dict(sorted(came.items()))
+
+    def missing(self) -> list[str]:
+        """Nobody is waited for."""
+        return []
+
+    def may_send(self, sender: str) -> bool:
+        """Whether the sender is a neighbour."""
+        return sender in self._waiting
+
+    def _keep(self, sender: str, delivery: Delivery, queue: deque[Delivery]) -> Verdict:
+        newest = self._newest.get(sender, (-1, 0))
+        if delivery.exchange <= newest:
+            return "duplicate" if delivery.exchange == newest else "late"
+        self._newest[sender] = delivery.exchange
+        queue.clear()
+        queue.append(delivery)
+        return "kept"
+
+    def _present(self, sender: str) -> tuple[int, int]:
+        return self._newest.get(sender, (0, 0))

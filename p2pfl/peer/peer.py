@@ -18,11 +18,12 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
 from p2pfl.peer.sums import Adding, SummedLiveNeighbourhood, known
@@ -133,7 +134,7 @@ class Peer:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}")
-        self.mailbox = Mailbox()
+        self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
         self.statistics: Statistics | None = None
@@ -248,10 +249,11 @@ class Peer:
     def _books(self) -> Books:
         """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held.
 
-        Neither lies nor rules that bear them keep a mean.
+        Peers that wait for nobody mix nothing, and neither lies nor rules that bear them keep a mean.
         """
         plan = self.plan
         fair = plan.protection.sums is None and not self.mailbox.large  # sums are not rows
+        fair &= not plan.asynchronous
         fair &= all(weights.symmetric for weights in plan.weights)
         fair &= plan.rule is None and plan.attack is None
         return Books(
@@ -364,6 +366,8 @@ class Peer:
             "step": step if step is not None else 0 if round else self._opening,
             "conserving": conserving,
         }
+        if self.plan.asynchronous:
+            return AsynchronousNeighbourhood(self.link, **given)
         if self.link.adding is None:
             return LiveNeighbourhood(self.link, **given)
         bits = self.plan.protection.settings.bits

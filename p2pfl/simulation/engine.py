@@ -24,6 +24,7 @@ from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import Rows, distances, norms
+from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -208,32 +209,22 @@ def play(
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
-    sums = None if protection.sums is None else summing(resolved, faults=faults)
-
     if resolved.masked:
         adjacency = protection.graph.adjacency
         faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
+    neighbourhood = _neighbourhoods(resolved, source, faults=faults)
 
     def present(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
 
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
 
-    opening = Agreement(resolved, source).opening
-
-    def neighbourhood(round: int) -> StackedNeighbourhood:
-        if sums is not None:
-            return sums(round)
-        step = 0 if round else opening
-        return StackedNeighbourhood(
-            resolved.weights, round=round, seed=settings.seed, faults=faults, zstd=resolved.zstd, step=step
-        )
-
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here)
-        lossy = sums is not None and faults != Faults()  # then sums show more than was looked at, also of other rounds
+        # faults make sums show more than was looked at, also of other rounds
+        lossy = protection.sums is not None and faults != Faults()
         paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
         hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
         return resolved.contested(hides, round=round, told=net)
@@ -263,6 +254,23 @@ def play(
             raise
         state = last
     return state, learner.seconds
+
+
+def _neighbourhoods(resolved: Plan, source: Source, *, faults: Faults) -> Callable[[int], StackedNeighbourhood]:
+    """What makes that of each round."""
+    if resolved.protection.sums is not None:
+        return summing(resolved, faults=faults)
+    seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
+    opening = Agreement(resolved, source).opening
+    flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
+
+    def neighbourhood(round: int) -> StackedNeighbourhood:
+        if flight is not None:
+            return AsynchronousNeighbourhood(weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd)
+        step = 0 if round else opening
+        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults, zstd=zstd, step=step)
+
+    return neighbourhood
 
 
 def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:
@@ -318,7 +326,7 @@ def _recorded(
             observe(records)
 
     wrong = resolved.experiment.simulation
-    faults = Faults(wrong.loss, wrong.absence)
+    faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
     return play(resolved, source=source, rounds=meter.rounds, faults=faults, charge=meter.charge, observe=record)
 
 

@@ -27,15 +27,24 @@ class Faults:
         Probability that a peer sits out a round: it hears nobody and nobody hears it.
     partners
         Who shares masks with whom, ``[N, N]``; who is left without anybody to share with sits out, too.
+    delay
+        Mean number of cycles that a row takes, geometric; only where nobody waits for anybody.
+    slow, pace
+        Share of the peers whose cycles take as long as so many of the others'; there, too.
     """
 
     loss: float = 0.0
     absence: float = 0.0
     partners: scipy.sparse.csr_array | None = None
+    delay: float = 0.0
+    slow: float = 0.0
+    pace: int = 10
 
     def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
-        """Who is there in a round, ``[N]`` bool."""
+        """Who is there in a round, ``[N]`` bool; a slow peer where a cycle of its own ends."""
         there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence
+        if self.slow and (round + 1) % self.pace:
+            there &= draw(seed, "slow").random(len(peers)) >= self.slow
         if self.partners is not None and not there.all():
             there &= self.partners @ there > 0
         return torch.from_numpy(there)
@@ -133,12 +142,12 @@ class StackedNeighbourhood:
         weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
         matrix = self.faults.hears(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
-        self.bytes_out += _bytes(released, zstd=self.zstd)
+        self.bytes_out += sizes(released, zstd=self.zstd)
         self.heard += torch.from_numpy(np.diff(matrix.indptr)) - 1
         return matrix
 
 
-def _bytes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
+def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
     """What a peer's numbers take on the wire, ``[N]``: integers travel in four bytes where they fit."""
     count = len(released.rows)
     if zstd is not None:

@@ -1,0 +1,228 @@
+"""PowerGossip: the differences of neighbours, by their leading directions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.running_sums import constant
+from p2pfl.algorithms.slots import slots, width
+from p2pfl.errors import ExperimentError, TopologyError
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.rows import Layout, Rows, draw
+from p2pfl.topology import Schedule, Topology, Weights
+
+
+@dataclass(frozen=True)
+class PowerGossip:
+    r"""A local step, then gossip along the leading directions of each edge's difference.
+
+    Every matrix X of the model by itself, and for each edge an orthonormal :math:`\hat v`, of ``rank`` columns,
+    that both ends know: in exchanges of even number
+
+    .. math:: p_i = X_i \hat v_{ij}, \qquad
+              X_i \leftarrow X_i + \sum_j W_{ij} (p_j - p_i) \hat v_{ij}^\top, \qquad
+              \hat u_{ij} = \mathrm{orth}(p_i - p_j)
+
+    and in those of odd number the same of the transposed matrices, along :math:`\hat u_{ij}`, which gives the next
+    :math:`\hat v_{ij}`: a step of the power iteration each, which goes on from round to round. There is no error to
+    feed back and no step size to choose. The mean of the rows is kept. Tensors of one dimension travel whole.
+
+    A message goes to all: one :math:`p_i` for each edge, and a flag for each whether its direction is warm. Ends whose
+    flags differ (one missed the other) draw a direction by key and begin anew. Messages are as long as the peer of
+    most neighbours asks for.
+
+    Parameters
+    ----------
+    topology, weights
+        Constant, undirected and symmetric.
+    layout
+        Which tensors a row has.
+    seed
+        Of the first directions.
+    gossip
+        How many exchanges a round; one in the paper's shortest form.
+    rank
+        Columns of a direction; at the smaller side of a square matrix it is plain gossip.
+
+    Raises
+    ------
+    TopologyError
+        A schedule, a directed graph, or weights that are not symmetric.
+    ExperimentError
+        Acceleration.
+
+    References
+    ----------
+    Vogels, Karimireddy and Jaggi, Practical low-rank communication compression in decentralized deep learning,
+    NeurIPS 2020, Algorithm 1.
+    """
+
+    topology: Topology | Schedule
+    weights: tuple[Weights, ...]
+    layout: Layout
+    seed: int
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    rank: Annotated[int, Meta(ge=1)] = 1
+
+    def __post_init__(self) -> None:
+        graph = constant(self.topology, name="power_gossip")
+        if graph.directed or not self.weights[0].symmetric:
+            raise TopologyError(
+                "expected edges that weigh alike at both ends for power_gossip, which mixes differences, got others: "
+                'take an undirected topology, and gossip.weights = "metropolis"'
+            )
+        if self.gossip.rho is not None:
+            raise ExperimentError(
+                'gossip.acceleration: expected "none" with power_gossip, whose steps are no powers of one matrix, got '
+                "another: leave it out, or take another algorithm"
+            )
+
+    @property
+    def beside(self) -> int:
+        """How much longer than a row the longest message is."""
+        places = width(self.topology.at(0))
+        return max(0, *(places * (sum(self._sizes(odd=odd)) + 1) for odd in (False, True)))
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """One step of every peer, and its exchanges."""
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+        rows = (await net.release(fitted.rows, since=state.public)).values  # [R, P]
+        warm = state.extra
+        for step in range(self.gossip.steps):
+            rows, warm = await self.exchange(net, rows, warm, number=round * self.gossip.steps + step)
+        return State(rows, rows, fitted.memory, warm, fitted.report)
+
+    async def exchange(
+        self, net: Neighbourhood, rows: Rows, warm: Mapping[str, torch.Tensor], *, number: int
+    ) -> tuple[Rows, dict[str, torch.Tensor]]:
+        """One exchange of public rows.
+
+        Parameters
+        ----------
+        net
+            Carries the messages.
+        rows
+            ``[R, P]``.
+        warm
+            What this returned in the exchange before; empty at first.
+        number
+            Of the exchange, the same for all peers.
+
+        Returns
+        -------
+        rows, warm
+            After it; and ``direction`` ``[R, D, F]``, zero where an edge begins anew, with ``number`` ``[R, 1]``, that
+            of the exchange which it is for.
+        """
+        odd, graph = bool(number % 2), self.topology.at(0)
+        matrices, vectors = self._split(rows, odd=odd)  # [R, n, m] each, [R, V]
+        found = self._found(warm, rows, number=number)  # [R, D, F]
+        flags = found.any(-1).to(rows)  # [R, D]
+        along = self._orthonormal(net.peers, found, number=number)  # [R, D, m, r] each
+        products = [_project(x, v).flatten(2) for x, v in zip(matrices, along, strict=True)]
+        own = torch.cat([found[..., :0], *products], dim=-1)  # [R, D, L]
+        heard = await net.hear(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
+        others = heard.sender != heard.listener  # [E]
+        listener, sender, slot, back = slots(graph, net.peers, heard)  # [E] each
+        theirs, told, whole = heard.rows.tensor_split([own[0].numel(), own[0].numel() + flags.shape[-1]], dim=-1)
+        alike = (told[sender, back] == flags[listener, slot]).unsqueeze(-1)  # [E, 1]
+        gap = (own[listener, slot] - theirs.view(len(theirs), *own.shape[1:])[sender, back]) * alike  # [E, L]
+        pulls = torch.zeros_like(own)  # [R, D, L]
+        weights = heard.weights[others].to(rows).unsqueeze(-1)  # [E, 1]
+        pulls[listener, slot] = weights * gap
+        moved = [x - _expand(p, v) for x, p, v in zip(matrices, self._parts(pulls, odd=odd), along, strict=True)]
+        vectors = vectors.index_add(0, listener, weights * (whole[sender] - vectors[listener]))
+        fresh = torch.zeros_like(found)
+        fresh[listener, slot, : own.shape[-1]] = gap * _signs(graph, net.peers, heard).to(gap)
+        after = torch.full((len(rows), 1), number + 1, device=rows.device)  # [R, 1]
+        return self._join(moved, vectors, odd=odd), {"direction": fresh, "number": after}
+
+    def _matrices(self, *, odd: bool) -> list[tuple[int, int, int]]:
+        """Rows, columns and rank of every matrix, as it is multiplied in this exchange."""
+        both = [(shape[0], math.prod(shape[1:])) for shape in self.layout.shapes if len(shape) > 1]
+        return [(m, n, min(self.rank, n, m)) if odd else (n, m, min(self.rank, n, m)) for n, m in both]
+
+    def _sizes(self, *, odd: bool) -> list[int]:
+        """How many numbers each matrix's product with a direction has."""
+        return [n * r for n, _, r in self._matrices(odd=odd)]
+
+    def _split(self, rows: Rows, *, odd: bool) -> tuple[list[torch.Tensor], Rows]:
+        """The matrices ``[R, n, m]``, transposed where ``odd``, and the vectors ``[R, V]``."""
+        parts = list(self.layout.split(rows).values())
+        matrices = [part.flatten(2) for part in parts if part.dim() > 2]
+        vectors = [part.reshape(len(rows), -1) for part in parts if part.dim() <= 2]
+        return [each.mT if odd else each for each in matrices], torch.cat([rows[:, :0], *vectors], dim=-1)
+
+    def _join(self, matrices: list[torch.Tensor], vectors: Rows, *, odd: bool) -> Rows:
+        """The inverse of :meth:`_split`."""
+        flat, start, columns = iter(matrices), 0, []
+        for shape, size in zip(self.layout.shapes, self.layout.sizes, strict=True):
+            if len(shape) > 1:
+                matrix = next(flat)
+                columns.append((matrix.mT if odd else matrix).flatten(1))
+            else:
+                columns.append(vectors[:, start : start + size])
+                start += size
+        return torch.cat(columns, dim=-1)  # [R, P]
+
+    def _parts(self, blocks: torch.Tensor, *, odd: bool) -> list[torch.Tensor]:
+        """``[R, D, L]`` as ``[R, D, n, r]`` for each matrix."""
+        shapes, sizes = self._matrices(odd=odd), self._sizes(odd=odd)
+        parts = torch.split(blocks[..., : sum(sizes)], sizes, dim=-1)
+        return [part.view(*part.shape[:-1], n, r) for part, (n, _, r) in zip(parts, shapes, strict=True)]
+
+    def _found(self, warm: Mapping[str, torch.Tensor], rows: Rows, *, number: int) -> torch.Tensor:
+        """Directions that the exchange before this one has found, ``[R, D, F]``; else zero."""
+        longest = max(sum(self._sizes(odd=odd)) for odd in (False, True))
+        nothing = rows.new_zeros(len(rows), width(self.topology.at(0)), longest)  # [R, D, F]
+        if not warm:
+            return nothing
+        return torch.where((warm["number"] == number).unsqueeze(-1), warm["direction"], nothing)
+
+    def _orthonormal(self, peers: tuple[str, ...], found: torch.Tensor, *, number: int) -> list[torch.Tensor]:
+        """Along what each matrix is multiplied, ``[R, D, m, r]``; drawn where nothing was found."""
+        odd, graph = bool(number % 2), self.topology.at(0)
+        found = found.clone()
+        parts = self._parts(found, odd=not odd)  # views
+        cold = (
+            torch.stack([~part.flatten(2).any(-1) for part in parts]) if parts else found.new_zeros(0, *found.shape[:2])
+        )
+        for row, peer in enumerate(peers):
+            for place, other in enumerate(graph.hears(peer)):
+                if cold[:, row, place].any():
+                    low, high = sorted((peer, other))
+                    drawn = draw(self.seed, "power gossip", f"{low} {high}", number).standard_normal(found.shape[-1])
+                    fresh = self._parts(torch.from_numpy(drawn).to(found).view(1, 1, -1), odd=not odd)
+                    for part, new, missing in zip(parts, fresh, cold[:, row, place].tolist(), strict=True):
+                        if missing:
+                            part[row, place] = new[0, 0]
+        real = torch.tensor([[float(d < len(graph.hears(peer))) for d in range(found.shape[1])] for peer in peers])
+        wide = [torch.linalg.qr(part.double()).Q for part in parts]  # both ends must find the same, on any processor
+        return [(each * real.to(each)[..., None, None]).to(found) for each in wide]
+
+
+def _project(matrices: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
+    """``X v`` for every place: ``[R, n, m]`` and ``[R, D, m, r]`` to ``[R, D, n, r]``."""
+    wide = matrices @ along.transpose(1, 2).flatten(2)  # [R, n, D r]
+    return wide.view(*wide.shape[:2], along.shape[1], along.shape[3]).transpose(1, 2)
+
+
+def _expand(products: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
+    """The sum over places of ``p v^T``: ``[R, D, n, r]`` and ``[R, D, m, r]`` to ``[R, n, m]``."""
+    return products.transpose(1, 2).flatten(2) @ along.transpose(1, 2).flatten(2).mT
+
+
+def _signs(graph: Topology, peers: tuple[str, ...], heard: Heard) -> torch.Tensor:
+    """1 where the listener comes before the sender, else -1, ``[E, 1]``: both ends of an edge keep one direction."""
+    place = {peer: number for number, peer in enumerate(graph.peers)}
+    pairs = zip(heard.listener.tolist(), heard.sender.tolist(), heard.sender.ne(heard.listener).tolist(), strict=True)
+    ahead = [place[peers[to]] < place[heard.peers[by]] for to, by, other in pairs if other]
+    return torch.tensor(ahead).to(torch.float64).reshape(-1, 1) * 2 - 1  # [E, 1]

@@ -1,0 +1,139 @@
+"""Simulated peers that wait for nobody: rows that are under way for cycles, and mailboxes of the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from p2pfl.compression import Zstd
+from p2pfl.neighbourhood import Heard, Released, unmixed
+from p2pfl.privacy.stream import Ints
+from p2pfl.rows import Rows, draw
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
+from p2pfl.topology import Weights
+
+
+class Flight:
+    """The rows of all peers that somebody may yet hear.
+
+    Of each edge only the newest row that has arrived is kept, as a mailbox does; what it overtook is dropped, so no
+    row is heard twice, nor after a newer one. What arrives at a peer that is not there waits for it.
+
+    Parameters
+    ----------
+    weights
+        Who hears whom in each exchange of the schedule's period.
+    seed, faults
+        What is lost, how long rows take, and who is there, drawn by key.
+    """
+
+    def __init__(self, weights: Sequence[Weights], *, seed: int, faults: Faults) -> None:
+        self.seed = seed
+        self.faults = faults
+        self.count = len(weights[0].peers)
+        found = [_edges(each) for each in weights]  # [E] each: listener * N + sender
+        self._pairs = np.unique(np.concatenate(found))  # [U]
+        self._edges = [np.searchsorted(self._pairs, each) for each in found]
+        self._newest = np.full(len(self._pairs), -1)  # [U]: the exchange of the newest row that has arrived
+        self._pair = np.empty(0, np.int64)  # [Q]: of each row under way, its edge,
+        self._sent = np.empty(0, np.int64)  # the exchange in which it was sent,
+        self._due = np.empty(0, np.int64)  # and that by which it arrives
+        self._codes = np.empty(0, np.int64)  # [K]: exchange * N + sender of
+        self._rows: Rows | None = None  # [K, L], rows of former exchanges
+        self._number = 0
+
+    def hear(self, rows: Rows, there: torch.Tensor, *, round: int, step: int) -> tuple[Rows, Ints, Ints, Ints]:
+        """Send the rows of all who are ``there``, ``[N]`` bool, and let them hear what waits for them.
+
+        Returns
+        -------
+        rows, senders, listener, place
+            ``[S, L]`` rows at hand and whose they are; and who heard which of them, ``[E]`` each, oneself first.
+        """
+        present = there.numpy()
+        self._send(present, round=round, step=step)
+        arrived = self._due <= self._number  # [Q]
+        np.maximum.at(self._newest, self._pair[arrived], self._sent[arrived])
+        self._keep(self._sent >= self._newest[self._pair])
+        listener, sender = np.divmod(self._pairs[self._pair], self.count)  # [Q]
+        heard = (self._due <= self._number) & present[listener]  # [Q]
+        codes = np.concatenate([self._codes, self._number * self.count + np.arange(self.count)])  # [K + N], sorted
+        at_hand = rows if self._rows is None else torch.cat([self._rows, rows])  # [K + N, L]
+        wanted = np.searchsorted(codes, self._sent[heard] * self.count + sender[heard])
+        to = np.concatenate([np.arange(self.count), listener[heard]])  # [E]
+        place = np.concatenate([len(self._codes) + np.arange(self.count), wanted])  # [E]
+        order = np.argsort(to, kind="stable")
+        self._keep(~heard)
+        self._store(codes, at_hand)
+        self._number += 1
+        return at_hand, codes % self.count, to[order], place[order]
+
+    def _send(self, present: np.ndarray[tuple[int], np.dtype[np.bool_]], *, round: int, step: int) -> None:
+        edges = self._edges[(round + step) % len(self._edges)]  # [E]
+        lost = draw(self.seed, f"loss {step}", round=round).random(len(edges)) < self.faults.loss  # [E]
+        took = draw(self.seed, f"delay {step}", round=round).geometric(1 / (1 + self.faults.delay), len(edges)) - 1
+        sent = present[self._pairs[edges] % self.count] & ~lost  # [E]
+        self._pair = np.concatenate([self._pair, edges[sent]])
+        self._sent = np.concatenate([self._sent, np.full(int(sent.sum()), self._number)])
+        self._due = np.concatenate([self._due, self._number + took[sent]])
+
+    def _keep(self, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+        self._pair, self._sent, self._due = self._pair[kept], self._sent[kept], self._due[kept]
+
+    def _store(self, codes: Ints, rows: Rows) -> None:
+        """Hold the rows that are still under way, and no others."""
+        self._codes = np.unique(self._sent * self.count + self._pairs[self._pair] % self.count)  # [K]
+        places = torch.from_numpy(np.searchsorted(codes, self._codes)).to(rows.device)
+        self._rows = rows[places] if len(places) else None
+
+
+class AsynchronousNeighbourhood(StackedNeighbourhood):
+    """One cycle of all peers.
+
+    Parameters
+    ----------
+    weights, round, seed, faults, zstd
+        As in :class:`StackedNeighbourhood`.
+    flight
+        What goes on from cycle to cycle.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[Weights],
+        *,
+        round: int,
+        seed: int,
+        faults: Faults,
+        flight: Flight,
+        zstd: Zstd | None = None,
+    ) -> None:
+        super().__init__(weights, round=round, seed=seed, faults=faults, zstd=zstd)
+        self.flight = flight
+
+    async def mix(self, released: Released) -> Released:
+        """Refuse: what has come is merged by its age."""
+        del released
+        raise unmixed()
+
+    async def hear(self, released: Released) -> Heard:
+        """The newest row of each neighbour that came since one last asked; all that one hears weigh alike."""
+        there = self.faults.present(self.peers, seed=self.seed, round=self.round)  # [N]
+        rows, whose, listener, place = self.flight.hear(released.values, there, round=self.round, step=self.step)
+        self.step += 1
+        self.bytes_out += sizes(released, zstd=self.zstd) * there
+        counts = np.bincount(listener, minlength=len(self.peers))  # [N]
+        self.heard += torch.from_numpy(counts) - 1
+        names = tuple(self.peers[index] for index in whose.tolist())
+        weights = torch.from_numpy(1 / counts[listener])  # [E]
+        return Heard(rows, torch.from_numpy(listener), torch.from_numpy(place), weights, names)
+
+
+def _edges(weights: Weights) -> Ints:
+    """The edges of one exchange, each as listener * N + sender."""
+    matrix = weights.matrix.tocoo()
+    others = (matrix.row != matrix.col) & (matrix.data != 0)
+    found: Ints = matrix.row[others].astype(np.int64) * len(weights.peers) + matrix.col[others]
+    return found
