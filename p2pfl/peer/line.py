@@ -10,11 +10,8 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
 from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, ForOne, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Message, Pulse, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
-
-PROBE = bytes(1)
-"""The first byte of what we send ourselves to see whether it comes back; of no message."""
 
 ForNeighbours = Chunk | Ack | Pulse | Account
 """What is sealed."""
@@ -87,8 +84,6 @@ class Line:
         self.identity = identity
         self.envelope = envelope
         self.turn = 0
-        self.echoed = 0
-        """Bytes of the last probe that came back."""
         self.admit: Callable[[str], bool] = lambda _sender: True
         """Whether one more message of a sender is to be read; asked before any of it is."""
         self.bytes_out = 0
@@ -113,9 +108,10 @@ class Line:
             self.bytes_out += len(payload)
             await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
 
-    async def probe(self, size: int) -> None:
-        """Send ourselves so many bytes that say nothing: some brokers drop what is too large for them in silence."""
-        await self.channel.publish(f"{self.root}/{self.me.peer}/in/{self.me.peer}", bytes(size))
+    async def claim(self, *, size: int) -> None:
+        """Claim our name by a message of so many bytes."""
+        payload = encode(Claim(self.me.incarnation, self.me.key)).ljust(size, b"\0")
+        await self.channel.publish(f"{self.root}/{self.me.peer}/in/{self.me.peer}", payload)
 
     async def say(self, status: Status, *, answers: bytes = b"") -> None:
         """Publish one's state, retained; a goodbye is said and then cleared."""
@@ -152,10 +148,8 @@ class Line:
             if state and not message.data:
                 continue  # cleared after a goodbye
             sender = place.removeprefix("in/") if place.startswith("in/") else owner
-            if sender == self.me.peer and message.data[:1] == PROBE:
-                self.echoed = len(message.data)
-                continue
-            self.bytes_in += len(message.data)
+            if owner != self.me.peer or sender != owner:  # our claims are no traffic of the run's
+                self.bytes_in += len(message.data)
             if not self.admit(sender):
                 continue
             try:

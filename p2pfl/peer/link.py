@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 PULSE = 1.0
 """Seconds between heartbeats."""
 
+ECHO = 10.0
+"""Seconds within which the broker must return our own message, however long it was on the way."""
+
 TICK = 0.01
 """Seconds between two looks at a clock that stands still."""
 
@@ -182,20 +185,17 @@ class Link:
     async def _claim(self) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
         size = min(self.outboxes[0].chunk + HEAD, self.line.channel.limit)
-        await self.line.probe(size)
-        deadline = self.clock() + 10.0
+        deadline = self.clock() + ECHO
         while not self._echo.is_set():
             if self.clock() >= deadline:
-                raise TransportError("expected the broker to return our own message within 10 s, got nothing")
-            await self.line.publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
+                raise TransportError(
+                    f"expected the broker to return our own message of {size} bytes within {ECHO:g} s, got nothing:"
+                    " lower transport.chunk, or raise what it takes (message_size_limit of mosquitto)"
+                )
+            await self.line.claim(size=size)
             with contextlib.suppress(TimeoutError):  # a broker that restarts forgets it
                 async with asyncio.timeout(PROOF):
                     await self._echo.wait()
-        if self.line.echoed < size and not self.line.channel.away:
-            raise TransportError(
-                f"expected the broker to return {size} bytes, but it dropped them and nothing else: lower"
-                " transport.chunk, or raise what it takes (message_size_limit of mosquitto)"
-            )
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
 

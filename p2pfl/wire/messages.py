@@ -94,6 +94,9 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
     """Sent to one's own inbox: whoever bears this name already should speak up.
 
+    Bytes that say nothing may follow, up to the length of a chunk: some brokers drop what is too large for them in
+    silence, and then this does not come back.
+
     Attributes
     ----------
     incarnation, key
@@ -379,7 +382,7 @@ def decode(payload: bytes | bytearray | memoryview) -> Message:
         return Chunk(head.incarnation, head.phase, head.sequence, head.first, head.offset, head.total, view[end:])
     if isinstance(head, _TermHead):
         return Term(head.round, head.step, head.offset, head.total, head.mass, view[end:])
-    if len(view) > end:
+    if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
     message: Message = head
     return message
