@@ -39,9 +39,10 @@ ROOMS = {
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
+ROOMS["world"] = BELOW | {"peer"}
 ROOMS["simulation"] = BELOW - {"wire", "transport"}
 ROOMS["audit"] = (BELOW - {"wire", "transport"}) | {"simulation"}
-ROOMS["cli"] = BELOW | {"peer", "simulation", "audit"}
+ROOMS["cli"] = BELOW | {"peer", "world", "simulation", "audit"}
 
 PURE = {
     "rows",
@@ -58,7 +59,7 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("wire/", "experiment/", "report/", "peer/", "algorithms/"),
+    "msgspec": ("wire/", "experiment/", "report/", "peer/", "algorithms/", "world/"),
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/divergence.py",

@@ -40,6 +40,11 @@ def parser() -> argparse.ArgumentParser:
     _experiment(simulate)
     simulate.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     simulate.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
+    simulate.add_argument(
+        "--network",
+        metavar="FILE",
+        help="live peers in virtual time over this network, such as wan: predicts how long a run takes",
+    )
     _output(simulate)
 
     peer = commands.add_parser("peer", help="one peer on this device")

@@ -39,9 +39,22 @@ def simulate(options: argparse.Namespace) -> int:
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
 
     experiment = _experiment(options)
+    if options.network is not None:
+        return _forecast(options, experiment)
     folder = _folder(options, experiment)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
         result = simulated(experiment, folder=folder, observe=rounds.observe, baselines=not options.no_baselines)
+    return _finish(result.summary, folder, options)
+
+
+def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
+    """``p2pfl simulate --network``."""
+    from p2pfl.world.forecast import forecast, network  # noqa: PLC0415 (each command imports what it needs)
+
+    over = network(options.network)
+    folder = _folder(options, experiment)
+    with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
+        result = forecast(experiment, over, folder=folder, observe=rounds.observe, baselines=not options.no_baselines)
     return _finish(result.summary, folder, options)
 
 

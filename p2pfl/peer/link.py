@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 PULSE = 1.0
 """Seconds between heartbeats."""
 
-ECHO = 10.0
-"""Seconds within which the broker must return our own message, however long it was on the way."""
+ECHO = 30.0
+"""Seconds within which the broker must return our own message: more than the keepalive, by which a connection ends."""
 
 TICK = 0.01
 """Seconds between two looks at a clock that stands still."""
@@ -184,17 +184,19 @@ class Link:
 
     async def _claim(self) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        size = min(self.outboxes[0].chunk + HEAD, self.line.channel.limit)
-        deadline = self.clock() + ECHO
+        size = min(self.row_bytes, self.outboxes[0].chunk + HEAD, self.line.channel.limit)  # of what is to pass
+        deadline: float | None = None
         while not self._echo.is_set():
-            if self.clock() >= deadline:
+            if deadline is not None and self.clock() >= deadline:
                 raise TransportError(
                     f"expected the broker to return our own message of {size} bytes within {ECHO:g} s, got nothing:"
                     " lower transport.chunk, or raise what it takes (message_size_limit of mosquitto)"
                 )
+            began = self.clock()
             await self.line.claim(size=size)
-            with contextlib.suppress(TimeoutError):  # a broker that restarts forgets it
-                async with asyncio.timeout(PROOF):
+            deadline = deadline or self.clock() + ECHO
+            with contextlib.suppress(TimeoutError):  # brokers acknowledge and then drop, or restart: claim again
+                async with asyncio.timeout(PULSE + 2 * (self.clock() - began)):
                     await self._echo.wait()
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
@@ -229,8 +231,7 @@ class Link:
         """Wait until what was sent has arrived, say goodbye, clear what was retained."""
         deadline = self.clock() + self.patience
         while not self._idle() and self.clock() < deadline:
-            await self._pulse()
-            await self.changed(by=self.clock() + PULSE)  # ask again
+            await self.changed(by=deadline)  # the heartbeat asks again
         if self._posts:  # a goodbye is the last word
             await asyncio.wait(self._posts)
         await self.line.say("left")
@@ -571,9 +572,9 @@ class Link:
                     self.news.tell()
 
     async def _introduce(self, envelope: Envelope) -> None:
-        """Say again what a neighbour that came has not answered."""
+        """Say again what a neighbour has not answered; of one that has not come, our hello may have been lost."""
         waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
-        if waiting and not self.membership.begun:
+        if (waiting or self.membership.absent) and not self.membership.begun:
             await self.line.say("up")  # somebody may have overwritten what the broker keeps
         for peer in waiting:
             self._post(f"in/{peer}", envelope.handover(peer))

@@ -42,6 +42,7 @@ class Membership:
     gone: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     begun: bool = False
+    _sure: dict[str, Hello] = field(default_factory=dict)  # the last that was found genuine
 
     def hear(self, hello: Hello) -> bool:
         """Take a hello; return whether a neighbour came or went.
@@ -127,11 +128,14 @@ class Membership:
         """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
         if self.trust is None or hello.peer not in {self.me.peer, *self.neighbours}:
             return True
+        if hello == self._sure.get(hello.peer):
+            return True  # said again
         why = self._doubt(hello, self.trust)
         if why:
             self.refused[hello.peer] = why
         else:
             self.refused.pop(hello.peer, None)
+            self._sure[hello.peer] = hello
         return not why
 
     def _doubt(self, hello: Hello, trust: Trust) -> str:

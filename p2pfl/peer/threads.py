@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import torch
@@ -32,12 +31,13 @@ class Threaded:
         correction: Correction | None = None,
     ) -> Fitted:
         """Train the rows."""
-        begun = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         fitted = await asyncio.to_thread(
             self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
         )
         self.update = float(distances(fitted.rows, rows)[0, 0])
-        self.seconds += time.perf_counter() - begun
+        self.seconds += clock() - begun
         return fitted
 
     async def gradient(
@@ -51,11 +51,12 @@ class Threaded:
         active: torch.Tensor | None = None,
     ) -> Rows:
         """Gradients of the rows."""
-        begun = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         found = await asyncio.to_thread(
             self.learner.gradient, rows, peers=peers, round=round, step=step, whole=whole, active=active
         )
-        self.seconds += time.perf_counter() - begun
+        self.seconds += clock() - begun
         return found
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from p2pfl.errors import BrokerError, TransportError
 from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish, matches
@@ -36,8 +36,10 @@ class MemoryTransport:
     """
 
     def __init__(self, *, limit: int = LIMIT, lose: Callable[[str, Message], bool] | None = None) -> None:
-        self._broker = _Broker(lose or (lambda _listener, _message: False))
+        self._lose = lose or (lambda _listener, _message: False)
+        self._broker = Broker(self._deliver)
         self._limit = limit
+        self._down = False
 
     def stop(self, *, wills: bool = False, persistent: bool = False) -> None:
         """End the broker; all channels are lost, and nobody can join.
@@ -49,11 +51,19 @@ class MemoryTransport:
         persistent
             Whether what is retained is there again after :meth:`start`.
         """
-        self._broker.stop(wills=wills, persistent=persistent)
+        self._down = True
+        channels = tuple(self._broker.channels.values())
+        if wills:
+            for channel in channels:
+                channel.last_words()
+        for channel in channels:
+            channel.vanish()
+        if not persistent:
+            self._broker.retained.clear()
 
     def start(self) -> None:
         """Let channels join again."""
-        self._broker.down = False
+        self._down = False
 
     def restart(self, *, wills: bool = False, persistent: bool = False) -> None:
         """Stop and start."""
@@ -63,7 +73,7 @@ class MemoryTransport:
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["MemoryChannel"]:
         """Open a channel under the name ``client``; an older one of that name is lost."""
-        if self._broker.down:
+        if self._down:
             raise BrokerError("expected the memory broker to run, but it was stopped: start it")
         older = self._broker.channels.get(client)
         if older is not None:
@@ -76,6 +86,10 @@ class MemoryTransport:
         finally:
             channel.leave()
 
+    def _deliver(self, channel: "MemoryChannel", message: Message) -> None:
+        if not self._lose(channel.client, message):
+            channel.arrived.put_nowait(message)
+
 
 class MemoryChannel:
     """The :class:`~p2pfl.transport.channel.Channel` of :class:`MemoryTransport`."""
@@ -83,7 +97,7 @@ class MemoryChannel:
     away = 0.0
     grace = 0.0
 
-    def __init__(self, broker: "_Broker", client: str, will: Will | None, *, limit: int) -> None:
+    def __init__(self, broker: "Broker[MemoryChannel]", client: str, will: Will | None, *, limit: int) -> None:
         self.client = client
         self.limit = limit
         self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None: nothing more will come
@@ -163,34 +177,38 @@ class MemoryChannel:
         self.arrived.put_nowait(None)
 
 
-class _Broker:
-    """Who asked for what, and what is kept for those who ask later."""
+class Listener(Protocol):
+    """A channel as a broker sees it."""
 
-    def __init__(self, lose: Callable[[str, Message], bool]) -> None:
-        self.channels: dict[str, MemoryChannel] = {}
-        self.down = False
-        self._lose = lose
-        self._retained: dict[str, bytes] = {}
+    client: str
+
+
+L = TypeVar("L", bound=Listener)
+
+
+class Broker(Generic[L]):
+    """Who asked for what, and what is kept for those who ask later.
+
+    Parameters
+    ----------
+    deliver
+        Carries a message to one listener.
+    """
+
+    def __init__(self, deliver: Callable[[L, Message], None]) -> None:
+        self.channels: dict[str, L] = {}
+        self.retained: dict[str, bytes] = {}
+        self._deliver = deliver
         # Plain topics are looked up and wildcards tried one by one; the inner dictionaries are ordered sets.
-        self._plain: dict[str, dict[MemoryChannel, None]] = {}
-        self._wild: dict[str, dict[MemoryChannel, None]] = {}
-
-    def stop(self, *, wills: bool, persistent: bool) -> None:
-        self.down = True
-        channels = tuple(self.channels.values())
-        if wills:
-            for channel in channels:
-                channel.last_words()
-        for channel in channels:
-            channel.vanish()
-        if not persistent:
-            self._retained.clear()
+        self._plain: dict[str, dict[L, None]] = {}
+        self._wild: dict[str, dict[L, None]] = {}
 
     def publish(self, topic: str, data: bytes, *, retain: bool) -> None:
+        """Hand a message to all who asked for it."""
         if retain and data:
-            self._retained[topic] = data
+            self.retained[topic] = data
         elif retain:
-            self._retained.pop(topic, None)
+            self.retained.pop(topic, None)
         listeners = dict(self._plain.get(topic, {}))
         for pattern, channels in self._wild.items():
             if matches(pattern, topic):
@@ -198,26 +216,25 @@ class _Broker:
         for channel in listeners:
             self._deliver(channel, Message(topic, data, retained=False))
 
-    def subscribe(self, channel: MemoryChannel, pattern: str) -> None:
+    def subscribe(self, channel: L, pattern: str) -> None:
+        """Note a wish, and hand over what was kept of it."""
         table = self._wild if "+" in pattern or "#" in pattern else self._plain
         table.setdefault(pattern, {})[channel] = None
-        for topic, data in self._retained.items():
+        for topic, data in self.retained.items():
             if matches(pattern, topic):
                 self._deliver(channel, Message(topic, data, retained=True))
 
-    def unsubscribe(self, channel: MemoryChannel, pattern: str) -> None:
+    def unsubscribe(self, channel: L, pattern: str) -> None:
+        """Take a wish back."""
         for table in (self._plain, self._wild):
             if pattern in table:
                 table[pattern].pop(channel, None)
                 if not table[pattern]:
                     del table[pattern]
 
-    def remove(self, channel: MemoryChannel) -> None:
+    def remove(self, channel: L) -> None:
+        """Forget a channel."""
         for pattern in [*self._plain, *self._wild]:
             self.unsubscribe(channel, pattern)
         if self.channels.get(channel.client) is channel:
             del self.channels[channel.client]
-
-    def _deliver(self, channel: MemoryChannel, message: Message) -> None:
-        if not self._lose(channel.client, message):
-            channel.arrived.put_nowait(message)

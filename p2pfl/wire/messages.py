@@ -94,8 +94,8 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
     """Sent to one's own inbox: whoever bears this name already should speak up.
 
-    Bytes that say nothing may follow, up to the length of a chunk: some brokers drop what is too large for them in
-    silence, and then this does not come back.
+    Bytes that say nothing may follow, up to the length of what is to pass: some brokers drop what is too large for
+    them in silence, and then this does not come back.
 
     Attributes
     ----------

@@ -1,0 +1,94 @@
+"""``python -m p2pfl.world --seeds 0:10000``: look for a history that the peers do not survive."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from p2pfl.world.explore import Tally, outcome, searched
+from p2pfl.world.faults import KINDS, LATER
+from p2pfl.world.settings import Plans
+
+BLOCK = 50
+"""Seeds that a worker takes at a time."""
+
+MARKS = ("<!-- explored -->", "<!-- /explored -->")
+"""Between which a page has its table."""
+
+
+def main() -> int:
+    """Explore, or replay one seed; the exit status is 1 if anything failed."""
+    options = _options()
+    kinds = (*KINDS, *LATER) if options.later else KINDS
+    if options.seed is not None:
+        return _replay(options.seed, kinds, log=options.log)
+    begun = time.perf_counter()
+    tally = Tally()
+    for found in _results(options.seeds, kinds, workers=options.workers, logs=Path(options.logs)):
+        for seed, failure in found.failures.items():
+            _say(f"seed {seed}: {failure} (python -m p2pfl.world --seed {seed} --log)")
+        tally.merge(found)
+    table = tally.table(wall=time.perf_counter() - begun)
+    sys.stdout.write(table + "\n")
+    if options.write:
+        _write(Path(options.write), table)
+    return 1 if tally.failures else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m p2pfl.world", description="Real peers in a simulated world.")
+    parser.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--seed", type=int, metavar="N", help="replay this one")
+    parser.add_argument("--log", action="store_true", help="print all that happens in it")
+    parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
+    parser.add_argument("--later", action="store_true", help="also lose connections, and the broker")
+    parser.add_argument("--write", metavar="FILE", help="put the table into this page")
+    return parser.parse_args()
+
+
+def _span(text: str) -> range:
+    first, colon, last = text.partition(":")
+    if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+        raise argparse.ArgumentTypeError(f"expected FROM:TO such as 0:10000, got {text}")
+    return range(int(first), int(last))
+
+
+def _replay(seed: int, kinds: tuple[str, ...], *, log: bool) -> int:
+    found = outcome(seed, plans=Plans(), kinds=kinds)
+    if log:
+        sys.stdout.write("".join(f"{line}\n" for line in found.log))
+    _say(f"{' '.join(found.setting.changes)}; {', '.join(sorted(found.kinds)) or 'nothing goes wrong'}")
+    _say(f"{found.events} events in {found.seconds:.3f} virtual seconds, log {found.digest}")
+    _say(found.failure or "all is well")
+    return 1 if found.failure else 0
+
+
+def _results(seeds: range, kinds: tuple[str, ...], *, workers: int, logs: Path) -> Iterator[Tally]:
+    blocks = [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
+    if workers == 1:
+        yield from (searched(block, kinds, logs) for block in blocks)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(searched, block, kinds, logs) for block in blocks]):
+            yield done.result()
+
+
+def _write(page: Path, table: str) -> None:
+    text = page.read_text("utf-8")
+    before, _, rest = text.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    page.write_text(f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}", "utf-8")
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""An event loop whose clock jumps to whatever comes next, so that hours pass in seconds and the same way each time.
+
+What a running loop takes from its surroundings is replaced: the clock stands until nothing is left to do at its time,
+threads run where they are started and take virtual time, and no socket is watched. Callbacks run one by one, first come
+first served, as asyncio promises, and so do timers of one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from p2pfl.errors import RunError
+
+WHO: ContextVar[str] = ContextVar("who", default="")
+"""Whose code is running; nobody's is the network's."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What a peer's clock shows.
+
+    Attributes
+    ----------
+    rate
+        Seconds that it counts in a second.
+    offset
+        What it showed when the world began, in seconds.
+    """
+
+    rate: float = 1.0
+    offset: float = 0.0
+
+    def shows(self, now: float) -> float:
+        """The time on this clock at a time of the world."""
+        return self.offset + self.rate * now
+
+    def when(self, shown: float) -> float:
+        """The time of the world at which this clock shows a time."""
+        return (shown - self.offset) / self.rate
+
+
+class StuckError(RunError):
+    """Everybody waits and nothing will come: a deadlock."""
+
+
+class _Timer(asyncio.TimerHandle):
+    """Of two timers of one moment, the one that was set first comes first."""
+
+    def __init__(self, number: int, when: float, *rest: Any) -> None:
+        super().__init__(when, *rest)
+        self.order = when, number
+
+    def __lt__(self, other: object) -> bool:
+        return isinstance(other, _Timer) and self.order < other.order
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop in virtual time.
+
+    Parameters
+    ----------
+    clocks
+        By peer; whoever has none sees the time of the world.
+
+    Attributes
+    ----------
+    now
+        The time of the world, in seconds.
+    events
+        Callbacks that have run.
+    after
+        Called with the name of whoever has run, after each of them.
+
+    Examples
+    --------
+    >>> loop = VirtualLoop()
+    >>> with asyncio.Runner(loop_factory=lambda: loop) as runner:
+    ...     runner.run(asyncio.sleep(3600))
+    >>> loop.now
+    3600.0
+    """
+
+    def __init__(self, clocks: dict[str, Clock] | None = None) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.events = 0
+        self.after: Callable[[str], None] | None = None
+        self._clocks = clocks or {}
+        self._paused: dict[str, deque[Any]] = {}
+        self._spent = 0.0
+        self._timers = 0
+        # What asyncio.BaseEventLoop keeps its callbacks in since 3.4; it leaves their turns to _run_once.
+        self._ready: deque[Any]
+        self._scheduled: list[Any]
+        self._stopping: bool
+
+    def time(self) -> float:
+        """The time on the clock of whoever asks."""
+        clock = self._clocks.get(WHO.get())
+        return self.now if clock is None else clock.shows(self.now)
+
+    def call_at(  # type: ignore[override] # mypy's stub ties the arguments to the callback
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back when the clock of whoever asks shows a time."""
+        clock = self._clocks.get(WHO.get() if context is None else context.get(WHO, ""))
+        at = when if clock is None else clock.when(when)
+        self._timers += 1
+        handle = _Timer(self._timers, at, callback, args, self, context)
+        heapq.heappush(self._scheduled, handle)
+        handle._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 (as BaseEventLoop.call_at does)
+        return handle
+
+    def run_in_executor(  # type: ignore[override] # a future rather than a coroutine, as BaseEventLoop has it
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run a function at once; its result comes when the time is over that it said it :meth:`spent`."""
+        del executor
+        self._spent = 0.0
+        future = self.create_future()
+        try:
+            result, error = func(*args), None
+        except Exception as raised:  # noqa: BLE001 (it is raised where the result is awaited)
+            result, error = None, raised
+
+        def settle() -> None:
+            if not future.done() and error is not None:
+                future.set_exception(error)
+            elif not future.done():
+                future.set_result(result)
+
+        self.call_later(self._spent, settle)
+        return future
+
+    def spent(self, seconds: float) -> None:
+        """Say, inside of a function that runs in a thread, how long that takes."""
+        self._spent += seconds
+
+    def pause(self, who: str, seconds: float) -> None:
+        """Let a process stand still: what it would have done comes afterwards, in order."""
+        if who not in self._paused:
+            self._paused[who] = deque()
+            self.call_at(self.now + seconds, self._resume, who, context=Context())
+
+    def _resume(self, who: str) -> None:
+        self._ready.extend(self._paused.pop(who))
+
+    def _run_once(self) -> None:
+        """Run the next callback, at its time."""
+        while self._scheduled and self._scheduled[0].cancelled():
+            heapq.heappop(self._scheduled)._scheduled = False  # noqa: SLF001
+        if not self._ready:
+            if not self._scheduled:
+                if self._stopping:
+                    return
+                raise StuckError("expected something to happen, but everybody waits: a deadlock")
+            self.now = max(self.now, self._scheduled[0].when())
+        while self._scheduled and self._scheduled[0].when() <= self.now:
+            handle = heapq.heappop(self._scheduled)
+            handle._scheduled = False  # noqa: SLF001
+            self._ready.append(handle)
+        handle = self._ready.popleft()
+        if handle.cancelled():
+            return
+        who = handle._context.get(WHO, "")  # noqa: SLF001 (get_context is new in 3.12)
+        if who in self._paused:
+            self._paused[who].append(handle)
+            return
+        handle._run()  # noqa: SLF001
+        self.events += 1
+        if self.after is not None:
+            self.after(who)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are dropped when their time comes."""
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are no sockets."""
+
+    def _write_to_self(self) -> None:
+        """There are no other threads to be woken by."""

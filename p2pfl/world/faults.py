@@ -1,0 +1,228 @@
+"""What goes wrong in a world, drawn by key from its seed.
+
+Each seed first draws which kinds of fault there are at all: histories with few kinds at a time reach states that a
+history with a little of everything hides (swarm testing). Kinds in :data:`LATER` end a connection and are explored
+only where asked for.
+
+References
+----------
+A. Groce, C. Zhang, E. Eide, Y. Chen, J. Regehr, "Swarm testing", ISSTA 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from p2pfl.rows import draw
+from p2pfl.world.clock import Clock
+from p2pfl.world.network import KEEPALIVE, Conditions, Restart
+
+KINDS = (
+    "latency",
+    "bandwidth",
+    "loss",
+    "duplication",
+    "overtaking",
+    "cuts",
+    "pauses",
+    "clocks",
+    "stragglers",
+    "deaths",
+    "forgeries",
+)
+"""What the present peers promise to survive."""
+
+LATER = ("half-open connections", "broker restarts", "broker restarts that forget")
+"""What they survive where their transport joins again."""
+
+SETTLED = 3.0
+"""Seconds after which all have joined: before, a cut is a broker that cannot be reached, which ends a peer at once."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A process that stands still, as one that is swapped out or stopped."""
+
+    peer: str
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Death:
+    """A process that ends for good between two awaits.
+
+    Attributes
+    ----------
+    event
+        After how many callbacks of the peer.
+    silent
+        Whether its device goes with it, so that the broker learns of it by the keepalive only.
+    """
+
+    peer: str
+    event: int
+    silent: bool
+
+
+@dataclass(frozen=True)
+class Forgery:
+    """A stranger's publish: what somebody said, changed or on somebody else's topic.
+
+    Attributes
+    ----------
+    after
+        Accepted messages before it.
+    kind
+        ``noise``, ``replay`` (as it was), ``moved`` (on another's topic), ``flipped`` (one bit).
+    """
+
+    after: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class History:
+    """All that goes wrong in one world.
+
+    Attributes
+    ----------
+    kinds
+        Of which there are any.
+    """
+
+    kinds: frozenset[str]
+    conditions: dict[str, Conditions]
+    clocks: dict[str, Clock]
+    takes: dict[str, float]
+    pauses: tuple[Pause, ...] = ()
+    deaths: tuple[Death, ...] = ()
+    forgeries: tuple[Forgery, ...] = ()
+    restarts: tuple[Restart, ...] = ()
+
+    @property
+    def quiet(self) -> float:
+        """From when on nothing more goes wrong at a known time."""
+        cuts = [end for each in self.conditions.values() for _, end in each.cuts if end < float("inf")]
+        pauses = [pause.at + pause.seconds for pause in self.pauses]
+        return max([0.0, *cuts, *pauses, *(restart.at + restart.down for restart in self.restarts)])
+
+
+def history(seed: int, *, peers: Sequence[str], patience: float, kinds: Sequence[str] = KINDS) -> History:
+    """Draw the faults of a seed.
+
+    Parameters
+    ----------
+    seed
+        Names the history.
+    peers
+        To whom it happens.
+    patience
+        Of the peers in seconds: cuts and pauses stay below it, so that nobody need be given up.
+    kinds
+        That may be drawn; each is, in half of the seeds.
+    """
+    some = draw(seed, "world kinds")
+    chosen = frozenset(kind for kind in kinds if some.random() < 0.5)
+    restarts = _restarts(seed, chosen)
+    return History(
+        chosen,
+        {peer: _conditions(seed, peer, peers, chosen, patience=patience) for peer in peers},
+        {peer: _clock(seed, peer) for peer in peers} if "clocks" in chosen else {},
+        {peer: _takes(seed, peer, chosen, patience=patience) for peer in peers},
+        _pauses(seed, peers, patience=patience) if "pauses" in chosen else (),
+        _deaths(seed, peers) if "deaths" in chosen else (),
+        _forgeries(seed) if "forgeries" in chosen else (),
+        restarts,
+    )
+
+
+def _conditions(seed: int, peer: str, peers: Sequence[str], kinds: frozenset[str], *, patience: float) -> Conditions:
+    random = draw(seed, "world conditions", peer)
+    latency, jitter = 10 ** random.uniform(-4, -0.5, size=2)
+    up, down = 10 ** random.uniform(3.5, 6, size=2)
+    loss, twice, overtaken = random.uniform(0, (0.3, 0.3, 0.5))
+    narrow = "bandwidth" in kinds
+    return Conditions(
+        latency=float(latency) if "latency" in kinds else 0.001,
+        jitter=float(jitter) if "latency" in kinds else 0.0,
+        up=float(up) if narrow else float("inf"),
+        down=float(down) if narrow else float("inf"),
+        loss=float(loss) if "loss" in kinds else 0.0,
+        twice=float(twice) if "duplication" in kinds else 0.0,
+        overtaken=float(overtaken) if "overtaking" in kinds else 0.0,
+        cuts=_cuts(seed, peer, peers, kinds, patience=patience),
+    )
+
+
+def _cuts(
+    seed: int, peer: str, peers: Sequence[str], kinds: frozenset[str], *, patience: float
+) -> tuple[tuple[float, float], ...]:
+    """Partitions cut a side off together; half-open connections are cuts that outlast the keepalive."""
+    cuts = []
+    longest = min(0.8 * patience, 1.4 * KEEPALIVE)
+    if "cuts" in kinds:
+        random = draw(seed, "world cuts")
+        for _ in range(int(random.integers(1, 4))):
+            start, length = random.uniform(SETTLED, 20.0), random.uniform(0.1, longest)
+            if random.random(len(peers))[list(peers).index(peer)] < 0.5:
+                cuts.append((float(start), float(start + length)))
+    if "half-open connections" in kinds:
+        random = draw(seed, "world half-open", peer)
+        if random.random() < 0.5:
+            start = float(random.uniform(SETTLED, 20.0))
+            cuts.append((start, start + float(random.uniform(1.5, 3.0)) * KEEPALIVE))
+    return tuple(sorted(cuts))
+
+
+def _clock(seed: int, peer: str) -> Clock:
+    random = draw(seed, "world clock", peer)
+    return Clock(float(random.uniform(0.9, 1.1)), float(random.uniform(0.0, 1e6)))
+
+
+def _takes(seed: int, peer: str, kinds: frozenset[str], *, patience: float) -> float:
+    random = draw(seed, "world training", peer)
+    usual, slow = random.uniform(0.001, 0.1), random.uniform(0.1, 0.5) * patience
+    return float(slow if "stragglers" in kinds and random.random() < 0.3 else usual)
+
+
+def _pauses(seed: int, peers: Sequence[str], *, patience: float) -> tuple[Pause, ...]:
+    random = draw(seed, "world pauses")
+    count = int(random.integers(1, 4))
+    return tuple(
+        Pause(
+            peers[int(random.integers(len(peers)))],
+            float(random.uniform(0.1, 20.0)),
+            float(random.uniform(0.1, 0.8 * patience)),
+        )
+        for _ in range(count)
+    )
+
+
+def _deaths(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
+    """Of all but two peers at most."""
+    random = draw(seed, "world deaths")
+    count = int(random.integers(1, max(2, len(peers) - 1)))
+    who: np.ndarray[tuple[int], np.dtype[np.int64]] = random.permutation(len(peers))[:count]
+    return tuple(
+        Death(peers[int(index)], int(10 ** random.uniform(1.0, 3.0)), bool(random.random() < 0.5)) for index in who
+    )
+
+
+def _forgeries(seed: int) -> tuple[Forgery, ...]:
+    random = draw(seed, "world forgeries")
+    kinds = ("noise", "replay", "moved", "flipped")
+    whens = sorted(int(when) for when in random.integers(1, 400, size=int(random.integers(1, 30))))
+    return tuple(Forgery(when, kinds[int(random.integers(len(kinds)))]) for when in whens)
+
+
+def _restarts(seed: int, kinds: frozenset[str]) -> tuple[Restart, ...]:
+    random = draw(seed, "world restarts")
+    kept = "broker restarts that forget" not in kinds
+    if kept and "broker restarts" not in kinds:
+        return ()
+    count = int(random.integers(1, 4))
+    return tuple(Restart(float(random.uniform(1.0, 30.0)), float(random.uniform(0.1, 5.0)), kept) for _ in range(count))

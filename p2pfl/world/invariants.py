@@ -1,0 +1,310 @@
+"""What must hold after every event of every history, checked on the peers themselves.
+
+A peer's mailbox, outboxes, envelope and ledgers are replaced by the same ones that also tell the :class:`Watch` what
+they did. So the peer's decisions are its own, and the watch compares those of both ends of each edge, which no peer
+can.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from p2pfl.errors import RunError
+from p2pfl.peer import Peer
+from p2pfl.peer.books import ROOM, WINDOW, Books
+from p2pfl.peer.flows import Exchange, FlowLedger, Row, Statement
+from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox, Verdict
+from p2pfl.privacy import ledger
+from p2pfl.privacy.ledger import Mask, MaskLedger, Payment
+from p2pfl.rows import Rows, raw
+from p2pfl.wire.envelope import Envelope
+from p2pfl.wire.messages import Message
+from p2pfl.wire.rows import Head
+from p2pfl.wire.stream import Outbox
+from p2pfl.wire.trailer import Said
+
+
+class InvariantError(RunError):
+    """Something that must never happen has."""
+
+
+class Watch:
+    """Looks at all peers of a world.
+
+    Parameters
+    ----------
+    said
+        By peer, all payloads that it has published.
+
+    Attributes
+    ----------
+    failure
+        The first thing that went wrong, empty as long as nothing did.
+    """
+
+    def __init__(self, said: Mapping[str, Collection[bytes]]) -> None:
+        self.said = said
+        self.failure = ""
+        self.peers: dict[str, Peer] = {}
+        self.dead: set[str] = set()
+        self.rows: dict[tuple[str, Exchange], int] = {}
+        """By peer and exchange, the checksum of the row that it sent."""
+        self._used: set[tuple[str, str, Exchange]] = set()
+        self._changed: set[str] = set()
+        self._greeted: Counter[str] = Counter()
+        self._came: Counter[str] = Counter()  # bytes, by peer, when it was last checked
+
+    def fail(self, sentence: str) -> None:
+        """Note what must not be; the first counts."""
+        self.failure = self.failure or sentence
+
+    def adopt(self, peer: Peer) -> None:
+        """Watch a peer that has not joined yet."""
+        self.peers[peer.name] = peer
+        peer.mailbox = WatchedMailbox(self, peer.name)
+
+    def joined(self, peer: Peer) -> None:
+        """Watch the link of a peer that has just joined."""
+        link, name = peer.link, peer.name
+        link.outboxes = [WatchedOutbox(self, peer, each) for each in link.outboxes]
+        if link.line.envelope is not None:
+            link.line.envelope = WatchedEnvelope.of(link.line.envelope, self)
+        books = link.books
+        books.flows = WatchedFlows(self, name, books)
+        books.masks = WatchedMasks(self, name, tuple(books.masks.partners))
+
+    def changed(self, name: str) -> None:
+        """A ledger of this peer has changed."""
+        self._changed.add(name)
+
+    # ------------------------------------------------------------------ rows
+
+    def sent(self, name: str, exchange: Exchange, numbers: bytes | memoryview) -> None:
+        """Note the row that a peer sends in an exchange."""
+        if (name, exchange) in self.rows:
+            self.fail(f"{name} sent two rows in exchange {exchange}")
+        self.rows[name, exchange] = zlib.crc32(numbers)
+
+    def arrived(self, name: str, sender: str, delivery: Delivery) -> None:
+        """Compare a row that a mailbox keeps with what its sender sent in that exchange."""
+        if self.rows.get((sender, delivery.exchange)) != zlib.crc32(raw(delivery.row)):
+            self.fail(f"{name} kept a row of {sender} for exchange {delivery.exchange} that {sender} did not send")
+
+    def used(self, name: str, sender: str, delivery: Delivery, *, exchange: Exchange) -> None:
+        """A row is mixed."""
+        if delivery.exchange != exchange:
+            self.fail(f"{name} used a row of exchange {delivery.exchange} of {sender} in exchange {exchange}")
+        if (name, sender, exchange) in self._used:
+            self.fail(f"{name} used the row of {sender} of exchange {exchange} twice")
+        self._used.add((name, sender, exchange))
+
+    # ------------------------------------------------------------------ after every event
+
+    def after(self, name: str) -> None:
+        """Check the peer that has just run, and the edges whose ledgers it changed.
+
+        Raises
+        ------
+        InvariantError
+            Something does not hold.
+        """
+        peer = self.peers.get(name)
+        if peer is not None and name not in self.dead and peer.phase != "joining":
+            self._bounded(peer)
+            self._known(peer)
+        for changed in sorted(self._changed):
+            self._balanced(changed)
+        self._changed.clear()
+        if self.failure:
+            raise InvariantError(self.failure)
+
+    def _bounded(self, peer: Peer) -> None:
+        link = peer.link
+        if self._came[peer.name] == link.line.bytes_in:
+            return  # what is held grows by what comes
+        self._came[peer.name] = link.line.bytes_in
+        for (sender, _), inbox in link.inboxes.items():
+            if inbox.reserved > 2 * link.row_bytes + (inbox.window + 1) * max(inbox.widest, 1):
+                self.fail(f"{peer.name} sets {inbox.reserved} bytes aside for {sender}")
+        mailbox = peer.mailbox
+        most = AHEAD + len(link.outboxes) * link.window
+        if isinstance(mailbox, WatchedMailbox) and mailbox.longest > most:
+            self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
+
+    def _known(self, peer: Peer) -> None:
+        """Whom a peer has proven to be there is who it is."""
+        if self._greeted[peer.name] == len(peer.membership.proven):
+            return
+        self._greeted[peer.name] = len(peer.membership.proven)
+        for other in sorted(peer.membership.proven):
+            hello, true = peer.membership.up[other], self.peers[other].me
+            if (hello.key, hello.incarnation) != (true.key, true.incarnation):
+                self.fail(f"{peer.name} takes somebody else for {other}")
+
+    def _balanced(self, name: str) -> None:
+        books = self._books(name)
+        if books is None:
+            return
+        for other in sorted(books.flows.partners | books.masks.partners):
+            theirs = self._books(other)
+            if theirs is not None:
+                self._flows(name, other, books.flows, theirs.flows)
+                self._masks(name, other, books.masks, theirs.masks)
+
+    def _books(self, name: str) -> Books | None:
+        peer = self.peers.get(name)
+        there = peer is not None and name not in self.dead and peer.phase != "joining"
+        return peer.link.books if peer is not None and there else None
+
+    def _flows(self, one: str, other: str, a: FlowLedger, b: FlowLedger) -> None:
+        """What an edge moved at one end it moved back at the other, or is held by who can take it back."""
+        if not isinstance(a, WatchedFlows) or not isinstance(b, WatchedFlows):
+            return
+        here, there = a.net.get(other, {}), b.net.get(one, {})
+        held = {(one, each) for each in _held(a, other)} | {(other, each) for each in _held(b, one)}
+        for exchange in here.keys() | there.keys():
+            if exchange in here and exchange in there:
+                if not np.array_equal(here[exchange], -there[exchange]):
+                    self.fail(f"{one} and {other} moved different flows in exchange {exchange}")
+            elif (one if exchange in here else other, exchange) not in held:
+                self.fail(f"the flow of exchange {exchange} between {one} and {other} is at one end and held by none")
+
+    def _masks(self, one: str, other: str, a: MaskLedger, b: MaskLedger) -> None:
+        """A mask is at both ends with opposite signs, or one of them knows that it may not be."""
+        if not isinstance(a, WatchedMasks) or not isinstance(b, WatchedMasks):
+            return
+        edge = (min(one, other), max(one, other))
+        masks = {mask for mask in [*a.terms, *b.terms] if mask.edge == edge}
+        lone = {mask for mask in masks if a.terms[mask] + b.terms[mask]}
+        if lone and not lone <= {*a.uncancelled(), *b.uncancelled()}:
+            self.fail(f"masks of {one} and {other} do not cancel, and neither knows: {sorted(lone)}")
+        if any(abs(each.terms[mask]) > 1 for mask in masks for each in (a, b)):
+            self.fail(f"a mask of {one} and {other} was applied twice")
+
+
+def _held(flows: FlowLedger, partner: str) -> set[Exchange]:
+    return {exchange for other, exchange in flows.unsettled() if other == partner}
+
+
+class WatchedMailbox(Mailbox):
+    """A mailbox that tells what it keeps and gives."""
+
+    def __init__(self, watch: Watch, owner: str) -> None:
+        super().__init__()
+        self.watch = watch
+        self.owner = owner
+
+    @property
+    def longest(self) -> int:
+        """Rows of one sender that wait, at most."""
+        return max(map(len, self._waiting.values()), default=0)
+
+    def deliver(self, sender: str, head: Head, row: Rows, *, said: Said | None = None) -> Verdict:
+        """Keep a row, or say why not."""
+        verdict = super().deliver(sender, head, row, said=said)
+        if verdict == "kept":
+            self.watch.arrived(self.owner, sender, Delivery(head, row))
+        return verdict
+
+    def take(self, sender: str) -> Delivery | None:
+        """The sender's row of this exchange, once."""
+        delivery = super().take(sender)
+        if delivery is not None:
+            self.watch.used(self.owner, sender, delivery, exchange=self.exchange)
+        return delivery
+
+
+class WatchedOutbox(Outbox):
+    """An outbox that tells what is put into it."""
+
+    def __init__(self, watch: Watch, peer: Peer, outbox: Outbox) -> None:
+        super().__init__(outbox.incarnation, phase=outbox.phase, chunk=outbox.chunk, trailer=outbox.trailer)
+        self.watch = watch
+        self.peer = peer
+
+    def put(self, parts: Collection[bytes | memoryview]) -> None:
+        """Queue a message."""
+        head, numbers = parts
+        del head
+        self.watch.sent(self.peer.name, self.peer.mailbox.exchange, numbers)
+        super().put(tuple(parts))
+
+
+class WatchedEnvelope(Envelope):
+    """An envelope that tells what it takes for genuine and was never said."""
+
+    watch: Watch
+
+    @classmethod
+    def of(cls, envelope: Envelope, watch: Watch) -> WatchedEnvelope:
+        """The same, watched."""
+        watched = cls(envelope.me, envelope.incarnation, envelope.exchange, envelope.sender, envelope.run)
+        watched.watch = watch
+        return watched
+
+    def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
+        """Read what a neighbour sealed."""
+        message = super().open(peer, payload)
+        if bytes(payload) not in self.watch.said.get(peer, ()):
+            self.watch.fail(f"{self.me} took for {peer}'s what {peer} never said: {type(message).__name__}")
+        return message
+
+
+class WatchedFlows(FlowLedger):
+    """A ledger of flows that remembers all that entered the row, for good."""
+
+    def __init__(self, watch: Watch, owner: str, books: Books) -> None:
+        super().__init__(tuple(books.flows.partners), window=WINDOW, room=ROOM)
+        self.watch = watch
+        self.owner = owner
+        self.net: dict[str, dict[Exchange, Row]] = {}
+
+    def deliver(self, partner: str, exchange: Exchange, row: Row) -> Row | None:
+        """Return the flow of a row."""
+        moved = super().deliver(partner, exchange, row)
+        if moved is not None:
+            entered = self.net.setdefault(partner, {})
+            if exchange in entered:
+                self.watch.fail(f"{self.owner} applied the row of {partner} of exchange {exchange} twice")
+            entered[exchange] = moved
+            self.watch.changed(self.owner)
+        return moved
+
+    def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
+        """Learn what a partner stated; return what is taken back."""
+        back = super().hear(partner, statement)
+        for exchange in back:
+            del self.net[partner][exchange]
+        self.watch.changed(self.owner)
+        return back
+
+
+class WatchedMasks(MaskLedger):
+    """A ledger of masks that remembers all that entered the row, for good."""
+
+    def __init__(self, watch: Watch, owner: str, partners: tuple[str, ...]) -> None:
+        super().__init__(owner, partners=partners)
+        self.watch = watch
+        self.terms: Counter[Mask] = Counter()
+
+    def release(self, round: int, *, partners: Collection[str] | None = None) -> Payment:
+        """Decide the masks of the next release."""
+        return self._noted(super().release(round, partners=partners))
+
+    def settle(self) -> Payment:
+        """Pay all differences."""
+        return self._noted(super().settle())
+
+    def hear(self, partner: str, statement: ledger.Statement) -> None:
+        """Learn what a partner stated."""
+        super().hear(partner, statement)
+        self.watch.changed(self.peer)
+
+    def _noted(self, payment: Payment) -> Payment:
+        self.terms.update(payment.terms)
+        self.watch.changed(self.peer)
+        return payment

@@ -1,0 +1,89 @@
+"""What the peers of a world do: small swarms of pure averaging, drawn by key from the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from p2pfl.experiment import Plan, plan, read
+from p2pfl.rows import draw
+from p2pfl.world.learner import Goals
+
+SMALL = {
+    "name": "world",
+    "data": {"name": "synthetic"},
+    "model": {"name": "linear"},
+    "learning": {"dtype": "float64", "device": "cpu", "weighted": False},
+    "gossip": {"steps": 2},
+    "transport": {"gather": 90.0},
+}
+"""Rows of 5 KB, in one chunk or a few."""
+
+ALGORITHMS = (
+    ("learning.algorithm=fedavg",),
+    ("learning.algorithm=fedavg", "privacy.mode=pairwise"),
+    ("learning.algorithm=fedavg", "privacy.mode=pairwise", "gossip.steps=3"),
+    ("learning.algorithm=fedavg", "learning.weighted=true"),
+    ("learning.algorithm=fedavg", "learning.weighted=true", "privacy.mode=pairwise"),
+    ("learning.algorithm=fedavg", "gossip.steps=6", "gossip.acceleration=chebyshev"),
+    ("learning.algorithm=dpsgd",),
+    ("learning.algorithm=dpsgd", "privacy.mode=pairwise"),
+    ("learning.algorithm=robust_sgp",),
+)
+GRAPHS = ("path", "ring", "star", "complete", "exponential", "one_peer_exponential")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An experiment of a world.
+
+    Attributes
+    ----------
+    changes
+        Of :data:`SMALL`.
+    """
+
+    changes: tuple[str, ...]
+
+    @property
+    def averages(self) -> bool:
+        """Whether the mean of the rows is to be the mean of the goals, whatever happens to living peers."""
+        return "learning.weighted=true" not in self.changes and not self.sums
+
+    @property
+    def sums(self) -> bool:
+        """Whether running sums are sent."""
+        return "learning.algorithm=robust_sgp" in self.changes
+
+
+def setting(seed: int) -> Setting:
+    """Draw the setting of a seed."""
+    random = draw(seed, "world setting")
+    algorithm = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
+    peers = int(random.integers(3, 6))
+    graphs = [
+        each
+        for each in GRAPHS
+        if not (each == "one_peer_exponential" and ("robust_sgp" in str(algorithm) or "chebyshev" in str(algorithm)))
+        and not (each == "exponential" and "chebyshev" in str(algorithm))
+    ]
+    graph = graphs[int(random.integers(len(graphs)))]
+    if graph == "one_peer_exponential":
+        peers = 4
+    given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
+    patience, chunk = (8, 12, 20)[int(random.integers(3))], (2048, 4096, 8192)[int(random.integers(3))]
+    return Setting((*given, f"transport.patience={patience}", f"transport.chunk={chunk}", *algorithm))
+
+
+@dataclass
+class Plans:
+    """Settings resolved, each once: peers of all worlds share what does not change."""
+
+    known: dict[Setting, Plan] = field(default_factory=dict)
+
+    def of(self, setting: Setting, *, seed: int) -> Plan:
+        """The plan of a setting, with the goals of a seed."""
+        found = self.known.get(setting)
+        if found is None:
+            found = self.known[setting] = plan(read(SMALL, changes=setting.changes))
+        goals = Goals(found.learner.layout, dtype=found.learner.dtype, seed=seed)
+        return replace(found, learner=goals)

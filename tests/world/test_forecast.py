@@ -1,0 +1,106 @@
+"""How long a run is said to take."""
+
+import json
+
+import pytest
+import torch
+from swarms import SMALL
+
+from p2pfl.cli import main
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment import read
+from p2pfl.simulation import simulate
+from p2pfl.world.forecast import Link, Network, One, Training, forecast, network, shipped
+
+
+def test_rounds_take_what_training_and_the_slower_of_two_lines_take():
+    """The slow peer has the other's first row when it has trained, and waits for an answer to its own first one."""
+    changes = ["topology.kind=path", "topology.peers=2", "rounds=5", "gossip.steps=3", "learning.weighted=false"]
+    experiment = read(SMALL, changes=changes)
+    latency, seconds = 0.1, 2.0
+    over = Network(
+        link=Link(latency=latency), training=Training(seconds=seconds), peers={"peer1": One(seconds=3 * seconds)}
+    )
+    run = forecast(experiment, over, baselines=False)
+    a_round = 3 * seconds + 4 * latency
+    settling = run.summary["wall_s"] - 5 * a_round
+    assert 0 <= settling < 2.0  # what partners owe each other is said, and goodbye
+    slow, fast = [[r for r in run.metrics if r.peer == name and r.round == 3] for name in ("peer1", "peer0")]
+    assert slow[0].seconds_training == pytest.approx(3 * seconds)
+    assert fast[0].seconds_training == pytest.approx(seconds)
+    assert fast[0].seconds_waiting == pytest.approx(2 * seconds + 4 * latency)
+    assert run.summary["predicted"] is True
+
+
+def test_half_the_bandwidth_takes_twice_as_long():
+    changes = ["topology.kind=ring", "topology.peers=3", "rounds=2", "model.hidden=[512]"]
+    experiment = read(SMALL, changes=changes)
+    took = [
+        forecast(experiment, Network(link=Link(up=rate, down=1e9)), baselines=False).summary["wall_s"]
+        for rate in (1e5, 5e4)
+    ]
+    assert took[1] / took[0] == pytest.approx(2.0, rel=0.1)
+
+
+@pytest.mark.parametrize("changes", [[], ["privacy.mode=pairwise"]], ids=str)
+def test_peers_over_a_network_learn_what_the_simulation_learns(changes):
+    experiment = read(SMALL, changes=changes)
+    over = network("wan")
+    run = forecast(experiment, over, baselines=False)
+    same = simulate(experiment, baselines=False)
+    assert run.summary["missed"] == 0
+    for name, model in same.models.items():
+        for key, value in model.items():
+            atol = 1e-10 if experiment.privacy.mode == "none" else 2**-20  # a step of the grid
+            assert torch.allclose(run.models[name][key], value, rtol=0, atol=atol)
+
+
+def test_a_forecast_is_the_same_each_time():
+    experiment = read(SMALL, changes=["rounds=2"])
+    one, two = (forecast(experiment, network("cellular"), baselines=False) for _ in range(2))
+    assert one.metrics == two.metrics
+    assert one.summary == two.summary
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_network_is_one(name):
+    assert network(name).training.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[link]\nlatncy = 1", "unknown field `latncy`"),
+        ("[link]\nlatency = -1.0", "latency"),
+        ("[link", "expected TOML"),
+    ],
+)
+def test_a_wrong_network_file_is_told_in_one_sentence(tmp_path, text, said):
+    path = tmp_path / "wan.toml"
+    path.write_text(text)
+    with pytest.raises(ExperimentError, match=said):
+        network(path)
+
+
+def test_a_network_that_is_nowhere_names_those_that_are():
+    with pytest.raises(ExperimentError, match="cellular, wan"):
+        network("wlan")
+
+
+def test_the_command_predicts(tmp_path, capsys):
+    options = [
+        "--set",
+        "rounds=1",
+        "--set",
+        "topology.kind=complete",
+        "--peers",
+        "4",
+        "--no-baselines",
+        "--json",
+        "--runs",
+        str(tmp_path),
+    ]
+    assert main(["simulate", "digits", "--network", "wan", *options]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["predicted"]
+    assert summary["wall_s"] > 1.0

@@ -1,0 +1,137 @@
+"""Real peers in simulated worlds."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+import torch
+from swarms import SMALL
+
+from p2pfl.errors import DecodeError
+from p2pfl.experiment import plan, read
+from p2pfl.peer.flows import FlowLedger
+from p2pfl.peer.mailbox import Delivery
+from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.rows import raw
+from p2pfl.simulation import simulate
+from p2pfl.wire.envelope import Envelope
+from p2pfl.wire.messages import Claim
+from p2pfl.wire.rows import Head
+from p2pfl.world.explore import explored, outcome
+from p2pfl.world.faults import KINDS, LATER, history
+from p2pfl.world.invariants import Watch
+from p2pfl.world.settings import Plans, setting
+from p2pfl.world.world import World
+
+SEEDS = 300
+
+
+@pytest.fixture(scope="module")
+def plans():
+    return Plans()
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return list(explored(range(SEEDS)))
+
+
+def test_three_hundred_histories_are_survived(seen):
+    assert {found.seed: found.failure for found in seen if found.failure} == {}
+
+
+def test_every_kind_of_fault_has_happened(seen):
+    kinds = Counter(kind for found in seen for kind in found.kinds)
+    assert set(kinds) == set(KINDS)
+    faults = sum((found.faults for found in seen), Counter())
+    for fault in ("lost", "twice", "overtaken", "pauses", "deaths", "forgeries"):
+        assert faults[fault] > 50
+
+
+def test_one_seed_is_one_history(seen):
+    again = list(explored(range(10)))
+    assert [found.log for found in again] == [found.log for found in seen[:10]]
+
+
+def test_another_process_with_another_hash_seed_has_the_same_history(seen):
+    code = "from p2pfl.world.explore import explored; print([found.digest for found in explored(range(8))])"
+    environment = os.environ | {"PYTHONHASHSEED": "12345"}
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.strip() == str([found.digest for found in seen[:8]])
+
+
+def test_where_nothing_goes_wrong_nobody_misses_anything(plans):
+    for seed in range(20):
+        found = outcome(seed, plans=plans, kinds=())
+        assert not found.failure
+        assert not found.kinds
+
+
+heard = FlowLedger.hear
+
+
+def gullible(self, peer, payload):
+    try:
+        return opened(self, peer, payload)
+    except DecodeError:
+        return Claim(0)
+
+
+opened = Envelope.open
+MUTANTS = {
+    "a flow is not held": (FlowLedger, "unsettled", lambda _self: []),
+    "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0])),
+    "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: []),
+    "what cannot be opened is believed": (Envelope, "open", gullible),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
+    owner, name, instead = mutant
+    monkeypatch.setattr(owner, name, instead)
+    assert any(outcome(seed, plans=plans).failure for seed in range(40))
+
+
+def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():
+    row = torch.ones(3)
+    delivery = Delivery(Head(1, 0, "float32", 3), row)
+    watches = {name: Watch({}) for name in ("fine", "twice", "elsewhere", "invented")}
+    for name, watch in watches.items():
+        watch.sent("bob", (1, 0), raw(row if name != "invented" else 2 * row))
+        watch.arrived("ada", "bob", delivery)
+        watch.used("ada", "bob", delivery, exchange=(2 if name == "elsewhere" else 1, 0))
+    watches["twice"].used("ada", "bob", delivery, exchange=(1, 0))
+    assert [name for name, watch in watches.items() if watch.failure] == ["twice", "elsewhere", "invented"]
+
+
+def test_faults_that_end_connections_are_drawn_where_they_are_asked_for():
+    names = ("ada", "bob", "cyd")
+    drawn = [history(seed, peers=names, patience=20.0, kinds=LATER) for seed in range(40)]
+    assert any(each.restarts for each in drawn)
+    assert any(not restart.kept for each in drawn for restart in each.restarts)
+    assert any(each.conditions[name].cuts for each in drawn for name in names)
+
+
+@pytest.mark.parametrize("changes", [[], ["learning.algorithm=robust_sgp"], ["learning.weighted=false"]], ids=str)
+def test_where_nothing_is_given_up_peers_end_where_the_simulation_ends(changes):
+    """However late, narrow, doubled and out of order: what arrives in the end is all that counts."""
+    experiment = read(SMALL, changes=changes)
+    resolved = plan(experiment)
+    kinds = ("latency", "bandwidth", "duplication", "overtaking", "clocks", "stragglers", "loss")
+    faults = history(5, peers=resolved.topology.peers, patience=20.0, kinds=kinds)
+    assert len(faults.kinds) >= 3
+    world = World(5, setting(5), resolved, faults)
+    assert not world.run().failure
+    assert not any(ended.missed for ended in world.ended.values())
+    run = simulate(experiment, source=world.source, baselines=False)
+    for name, ended in world.ended.items():
+        model = resolved.learner.state_dict(ended.state.rows[0])
+        for key, value in run.models[name].items():
+            assert torch.allclose(
+                model[key], value, rtol=0, atol=1e-10 if experiment.privacy.mode == "none" else 2**-20
+            )
