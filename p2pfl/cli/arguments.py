@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="spawn every peer as its own process on this machine")
-    _experiment(run)
+    _experiment(run, optional=True)
+    run.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
     run.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     run.add_argument(
         "--broker",
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     peer.add_argument(
         "--broker", action="append", metavar="URL", help="instead of transport.broker; again to fail over"
     )
+    peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
     _output(peer)
 
     _identity(commands)
@@ -135,8 +137,9 @@ def _audit(commands: Any) -> None:
     _output(audit)
 
 
-def _experiment(command: argparse.ArgumentParser) -> None:
-    command.add_argument("experiment", metavar="EXPERIMENT", help="a TOML file, or the name of a shipped experiment")
+def _experiment(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    about = "a TOML file, or the name of a shipped experiment"
+    command.add_argument("experiment", metavar="EXPERIMENT", nargs="?" if optional else None, help=about)
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="such as learning.rate=0.05"
     )

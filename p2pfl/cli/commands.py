@@ -17,6 +17,7 @@ from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import Experiment, plan
 from p2pfl.experiment import read as read_experiment
+from p2pfl.experiment.reading import flat
 
 
 def run(options: argparse.Namespace) -> int:
@@ -24,13 +25,17 @@ def run(options: argparse.Namespace) -> int:
     from p2pfl.experiment.sums import check_live  # noqa: PLC0415 (each command imports what it needs)
     from p2pfl.peer import swarm  # noqa: PLC0415
 
+    folder = None if options.resume is None else _interrupted(options)
+    if options.experiment is None and folder is None:
+        raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
     experiment = _experiment(options, broker=options.broker)
     resolved = plan(experiment)
     if resolved.protection.sums is not None:
         check_live(experiment, resolved.algorithm)
-    folder = _folder(options, experiment)
+    again = folder is not None
+    folder = folder or _folder(options, experiment)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:
-        result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe)
+        result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again)
     return _finish(result.summary, folder, options)
 
 
@@ -60,7 +65,7 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
-    from p2pfl.peer.child import Done, brokers, live  # noqa: PLC0415
+    from p2pfl.peer.child import Done, brokers, earlier, live  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.report import Record, Run  # noqa: PLC0415
 
@@ -72,10 +77,15 @@ def peer(options: argparse.Namespace) -> int:
             "give its address with --broker mqtt://host:1883"
         )
     resolved = plan(experiment, only=[options.name])
-    owned = credentials(experiment.trust, peer=options.name)
-    folder = _folder(options, experiment, suffix=f"-{options.name}")
+    suffix = f"-{options.name}"
+    last = _last(options, experiment, suffix=suffix) if options.resume else None
+    folder = last or _folder(options, experiment, suffix=suffix)
     summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
-    own = Run(experiment, folder=folder)
+    former = None if last is None else earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
+    if former is None:
+        own = Run(experiment, folder=folder)
+    else:
+        own = Run.resume(folder, first={options.name: max(former.rounds)})
     with _kept(folder), own, view.Lines(resolved, peers=1, quiet=options.json) as lines:
 
         def tell(event: Any) -> None:
@@ -85,7 +95,9 @@ def peer(options: argparse.Namespace) -> int:
                 summary["scores"], summary["common"] = event.scores, event.common
             lines.observe(event)
 
-        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell))
+        owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
+        errand = live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, former=former)
+        until_interrupted(errand)
         own.finish(summary)
     return _finish(own.summary, folder, options)
 
@@ -252,6 +264,37 @@ def _experiment(options: argparse.Namespace, *, broker: list[str] | None = None)
             "says how many there are: leave it out"
         )
     return experiment
+
+
+def _interrupted(options: argparse.Namespace) -> Path:
+    """The run directory that is to be gone on with; its experiment takes the place of one that is not named."""
+    folder = Path(options.resume)
+    own = folder / "experiment.toml"
+    if not own.is_file():
+        raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
+    if (folder / "summary.json").exists():
+        raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: begin a new one")
+    if options.experiment is not None:
+        mine, kept = flat(_experiment(options)), flat(read_experiment(own))
+        other = sorted(key for key in kept if mine[key] != kept[key] and not key.startswith("transport."))
+        if other:
+            raise InputError(f"expected the experiment that {own} holds, got another {', '.join(other)}: leave it out")
+    elif options.changes or options.peers is not None:
+        raise InputError(f"expected --resume without --set and --peers, for {own} says what is run: leave them out")
+    options.experiment, options.changes, options.peers = str(own), [], None
+    return folder
+
+
+def _last(options: argparse.Namespace, experiment: Experiment, *, suffix: str) -> Path | None:
+    """The newest run directory of an experiment and peer; ``None``, and a word of it, if there is none."""
+    found = sorted(Path(options.runs).glob(f"{experiment.name}-*{suffix}/experiment.toml"))
+    if not found:
+        print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
+        return None
+    folder = found[-1].parent
+    if (folder / "summary.json").exists():
+        raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: leave out --resume")
+    return folder
 
 
 def _folder(options: argparse.Namespace, experiment: Experiment, *, suffix: str = "") -> Path:

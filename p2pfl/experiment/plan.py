@@ -210,10 +210,13 @@ class Plan:
     @property
     def facts(self) -> dict[str, str]:
         """What neighbours must agree on, each as text: all that changes the mathematics, nothing else."""
+        usual = flat(Experiment())  # left out, for hellos are short
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
-            if not key.startswith(("transport.", "trust.", "simulation.", "topology.", "attack.")) and key not in SAME
+            if not key.startswith(("transport.", "trust.", "simulation.", "topology.", "attack."))
+            and key not in SAME
+            and usual.get(key) != value
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])

@@ -1,7 +1,8 @@
 r"""A peer's books: what it has applied of its partners' rows and masks, and what of that has not entered its row yet.
 
 The two ledgers decide (:mod:`p2pfl.peer.flows`, :mod:`p2pfl.privacy.ledger`); here they meet the messages of a life.
-A life keeps its books in memory: a peer that starts again has new keys and is another to its partners' ledgers.
+A checkpoint holds the :class:`Page` that belongs to its row, and a later life opens its books there. What must not go
+back with the row, the journal of masks, is kept beside it (:mod:`p2pfl.peer.checkpoint`).
 
 What is found late belongs to the rows of a former exchange. The rows of one release go through a **chain** of
 exchanges; a flow F of exchange k would by now have come as :math:`a F` into them, with a = 1 where gossip is plain.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import torch
 
@@ -38,6 +40,46 @@ ROOM = 16
 
 EVERY = 4
 """Exchanges after which partners are told, where nothing went wrong."""
+
+
+class Partner(msgspec.Struct, frozen=True):
+    """Of one partner on a page, see :class:`p2pfl.peer.flows.Notes`; the flows that are held are rows of the page."""
+
+    applied: tuple[Exchange, ...]
+    settled: Exchange
+    known: Exchange
+    held: dict[str, Exchange]
+
+
+class Bond(msgspec.Struct, frozen=True):
+    """Of one chain on a page: how much of a flow of each exchange is in its rows; what is missing are rows."""
+
+    shares: tuple[tuple[Exchange, float, float], ...]
+    missing: tuple[str | None, str | None, str | None]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What of the books belongs to a row and goes back with it.
+
+    Attributes
+    ----------
+    flows, chains, exchanges
+        The flows, and what is due of them, by chain and exchange; names are those of rows.
+    masks
+        By partner, the slots in the row as :func:`p2pfl.privacy.ledger.runs`.
+    mass
+        Of the row as last mixed.
+    """
+
+    flows: dict[str, Partner] = {}
+    chains: dict[int, Bond] = {}
+    exchanges: tuple[tuple[Exchange, int], ...] = ()
+    masks: dict[str, tuple[ledger.Run, ...]] = {}
+    mass: float | None = None
+
+
+Rows = dict[str, Row]
+"""The rows that a page speaks of, by name."""
 
 
 @dataclass
@@ -140,6 +182,84 @@ class Books:
     def kept(self) -> bool:
         """Whether there is anything to tell."""
         return bool(self.flows.partners | self.masks.partners)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """Partners whose account has come, in their present life."""
+        return frozenset(self._last)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def page(self) -> tuple[Page, Rows]:
+        """What to save with the row, between two rounds."""
+        rows: Rows = {}
+
+        def kept(row: Row | None) -> str | None:
+            if row is None:
+                return None
+            name = f"row{len(rows)}"
+            rows[name] = row
+            return name
+
+        noted = self.flows.checkpoint().notes
+        partners = {
+            name: Partner(
+                tuple(sorted(each.applied)),
+                each.settled,
+                each.known,
+                {said: exchange for exchange, row in sorted(each.held.items()) if (said := kept(row)) is not None},
+            )
+            for name, each in noted.items()
+        }
+        chains = {
+            number: Bond(
+                tuple((exchange, *share) for exchange, share in sorted(chain.shares.items())),
+                (kept(chain.missing[0]), kept(chain.missing[1]), kept(chain.missing[2])),
+            )
+            for number, chain in self._chains.items()
+        }
+        masks = {name: ledger.runs(slots) for name, slots in self.masks.carried().items()}
+        return Page(partners, chains, tuple(sorted(self._chain_of.items())), masks, self.mass), rows
+
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
+        """Go on, in a later life, from a page: what is not on it and before ``round`` will never be applied.
+
+        Parameters
+        ----------
+        page, rows
+            Of a checkpoint; of partners that are none any more nothing is taken.
+        round
+            The first that this life takes part in.
+        journal
+            The newest of the masks.
+        """
+        notes = {
+            name: flows.Notes(
+                frozenset(each.applied),
+                {exchange: rows[said] for said, exchange in each.held.items()},
+                each.settled,
+                each.known,
+            )
+            for name, each in page.flows.items()
+            if name in self.flows.partners
+        }
+        closed = flows.Journal((round, 0), {}, 0)
+        partners = self.flows.partners
+        self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.Checkpoint(notes))
+        for number, bond in page.chains.items():
+            shares = {exchange: (now, before) for exchange, now, before in bond.shares}
+            self._chains[number] = _Chain(shares, [None if name is None else rows[name] for name in bond.missing])
+        self._chain_of = dict(page.exchanges)
+        self.mass = page.mass
+        carried = {name: frozenset(ledger.slots(told)) for name, told in page.masks.items()}
+        self.masks = MaskLedger(self.peer, partners=self.masks.partners, journal=journal, carried=carried)
+        self._last.clear()  # what was told before is to be told again
+
+    def begin(self, partner: str, *, anew: bool) -> None:
+        """Begin to listen to a partner's next life; ``anew`` where its masks are under other keys than before."""
+        self._last.pop(partner, None)  # it counts its accounts from the start
+        if anew and partner in self.masks.partners:
+            self.masks.renew(partner)
 
     # ------------------------------------------------------------------ flows
 

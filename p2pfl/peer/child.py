@@ -21,10 +21,10 @@ from p2pfl.algorithms import State
 from p2pfl.errors import InputError, P2PFLError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster
+from p2pfl.peer.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
 from p2pfl.peer.peer import Notice, Peer, Progress
 from p2pfl.report import Record
-from p2pfl.report.run import save
 from p2pfl.transport import Transport
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting
@@ -97,9 +97,16 @@ def brokers(experiment: Experiment) -> tuple[str, ...]:
 
 
 async def live(
-    resolved: Plan, name: str, *, urls: Sequence[str], folder: Path, owned: Credentials, tell: Callable[[Event], None]
+    resolved: Plan,
+    name: str,
+    *,
+    urls: Sequence[str],
+    folder: Path,
+    owned: Credentials,
+    tell: Callable[[Event], None],
+    former: Former | None = None,
 ) -> None:
-    """Run one peer to its end and keep its checkpoint.
+    """Run one peer to its end and keep its checkpoints.
 
     Parameters
     ----------
@@ -115,13 +122,15 @@ async def live(
         Its identity and trust.
     tell
         Called with its records, with whatever it does next, and with its last word.
+    former
+        What an earlier life left in the run directory, to go on from.
 
     Raises
     ------
     P2PFLError
         With the exit status of wrong input as long as learning had not begun.
     """
-    last = 0
+    last = former.kept[0].round - 1 if former is not None and former.kept else 0
 
     def observe(record: Record, state: State) -> None:
         nonlocal last
@@ -129,6 +138,7 @@ async def live(
         last = record.round
         tell(record)
 
+    store = Store(folder / "peers", name)
     peer = Peer(
         name,
         resolved,
@@ -137,17 +147,19 @@ async def live(
         trust=owned.trust,
         observe=observe,
         notice=tell,
+        store=store,
+        former=former,
     )
     watching = asyncio.create_task(_watch(peer, tell))
     try:
         state = await _rounds(peer)
         await asyncio.to_thread(owned.keep)
-        tensors = {key: value[0] for key, value in state.tensors().items()}
-        if peer.statistics is not None:  # the model is of no use without them
-            tensors |= {"scale.mean": peer.statistics.mean[0], "scale.deviation": peer.statistics.deviation[0]}
+        line, (page, rows) = peer.link.line, peer.link.books.page()
+        checkpoint = Checkpoint(
+            name, last + 1, state, page, rows, line.bytes_out, line.bytes_in, statistics=peer.statistics
+        )
         learner = peer.plan.learner
-        model = learner.state_dict(state.rows[0])
-        await asyncio.to_thread(save, folder / "peers", name, model, tensors, round=last)
+        await asyncio.to_thread(store.save, checkpoint, learner.state_dict(state.rows[0]))
         evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
     finally:
         watching.cancel()
@@ -187,12 +199,14 @@ def main(
     urls: Sequence[str],
     folder: str,
     threads: int,
-    keys: tuple[bytes, Mapping[str, bytes]] | None,
+    roster: Mapping[str, bytes] | None,
+    resume: tuple[int | None] | None,
     pipe: Connection,
 ) -> None:
     """Entry of a spawned process: everything it has to say goes through ``pipe``.
 
-    ``keys`` are its identity's private key and the roster of this run, where nobody has made them before.
+    ``roster`` lists the public keys of this run, where its folder has the private ones; ``resume`` is the round with
+    which all go on, if there is one, and ``None`` in a new run.
     """
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     torch.set_num_threads(threads)
@@ -203,17 +217,27 @@ def main(
 
     try:
         resolved = plan(check(table), only=[name])
-        if keys is None:
+        if roster is None:
             owned = credentials(resolved.experiment.trust, peer=name)
         else:
-            owned = Credentials(Identity(keys[0]), Roster(keys[1]))
-        asyncio.run(live(resolved, name, urls=urls, folder=Path(folder), owned=owned, tell=tell))
+            owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
+        left = None if resume is None else earlier(Path(folder), name, tell=tell).at(*resume)
+        asyncio.run(live(resolved, name, urls=urls, folder=Path(folder), owned=owned, tell=tell, former=left))
     except P2PFLError as error:
         tell(Failed(name, str(error), error.status))
         raise SystemExit(error.status) from None
     except Exception as error:  # the parent prints one sentence; a defect of ours keeps its traceback
         tell(Failed(name, f"{type(error).__name__}: {error}", RunError.status))
         raise
+
+
+def earlier(folder: Path, name: str, *, tell: Callable[[Event], None]) -> Former:
+    """What an earlier life of a peer left in a run directory; what of it cannot be used is said."""
+    store = Store(folder / "peers", name)
+    former = store.former()
+    for sentence in store.doubts:
+        tell(Notice(name, sentence))
+    return former
 
 
 def _end_with(pipe: Connection) -> None:

@@ -35,7 +35,7 @@ class Credentials:
             Roster({**self.trust.seen, **others}).write(self.known)
 
 
-def credentials(settings: schema.Trust, *, peer: str) -> Credentials:
+def credentials(settings: schema.Trust, *, peer: str, folder: Path | None = None) -> Credentials:
     """Read, or make, what ``[trust]`` names.
 
     Parameters
@@ -44,6 +44,8 @@ def credentials(settings: schema.Trust, *, peer: str) -> Credentials:
         The section.
     peer
         Whose.
+    folder
+        For what it makes where no other is named, so that the run can be resumed.
 
     Raises
     ------
@@ -55,6 +57,7 @@ def credentials(settings: schema.Trust, *, peer: str) -> Credentials:
     known, identity = None, None
     if settings.keys is not None:
         folder = Path(settings.keys)
+    if folder is not None:
         path, known = folder / f"{peer}.pem", folder / "known.toml"
         if path.exists():
             identity = Identity.load(path)

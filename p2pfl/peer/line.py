@@ -183,5 +183,15 @@ def spoken(
 ) -> Hello:
     """One's own hello with a status, signed where there is an identity."""
     facts = me.facts if status == "up" else {}
-    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers, turn=turn)
+    hello = Hello(
+        me.peer,
+        me.incarnation,
+        status,
+        facts,
+        me.key,
+        answers=answers,
+        rounds=me.rounds,
+        attempt=me.attempt,
+        turn=turn,
+    )
     return hello if identity is None else hello.signed(identity, swarm=swarm)

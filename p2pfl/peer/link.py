@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from p2pfl.errors import DecodeError, PeerError, TransportError
 from p2pfl.peer.allowance import Allowance
 from p2pfl.peer.books import Books
+from p2pfl.peer.checkpoint import REACH
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
@@ -72,6 +73,10 @@ class News:
         await self._event.wait()
 
 
+async def _nothing() -> None:
+    """Nothing need be kept."""
+
+
 class Link:
     """The shell around one peer's streams.
 
@@ -95,6 +100,12 @@ class Link:
     ----------
     books
         What is applied of partners' rows and masks; they are told.
+    durable
+        Awaited before anything is said that must not be forgotten.
+    first
+        The first round that this life takes part in; ``None`` until it is known.
+    entered, places
+        By neighbour: the same of its present life, and where it is.
     adding
         What is added up in secret; nothing by default.
     chunk
@@ -129,6 +140,7 @@ class Link:
         self.most_held = 0
         self.waiting = False
         self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
+        self._keys: dict[str, bytes] = {}  # by neighbour: of its last life
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         self.chunk = size = max(256, min(chunk, line.channel.limit) - HEAD)
         life, end = self.me.incarnation, line.trailer(self.me)
@@ -138,6 +150,11 @@ class Link:
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         mailbox.large = row_bytes > self.window * size
         mailbox.period = topology.period
+        self.durable: Callable[[], Awaitable[None]] = _nothing
+        self.first: int | None = None
+        self.entered: dict[str, int] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        self._recent: list[tuple[tuple[int, int], int, Sequence[bytes | memoryview]]] = []  # of the present round
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._posts: set[asyncio.Task[None]] = set()  # that have not been published yet
@@ -210,10 +227,10 @@ class Link:
             If fewer than the quorum came in time.
         """
         deadline = self.clock() + within
-        while self.membership.absent or not self._acquainted():
+        while not self._gathered():
             if self.clock() < deadline:
                 await self.changed(by=deadline)
-            elif self.membership.complete(quorum=quorum):
+            elif self.running or self.membership.complete(quorum=quorum):
                 break
             else:
                 why = "".join(f"; {sentence}" for sentence in self.membership.refused.values())
@@ -221,7 +238,35 @@ class Link:
                     f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
                     f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
                 )
+
+    @property
+    def running(self) -> bool:
+        """Whether a neighbour goes on without us, or did."""
+        return any(place > (self.entered[peer], 0) for peer, place in self.places.items())
+
+    def _gathered(self) -> bool:
+        """Whether all have come whom there is reason to wait for."""
+        membership = self.membership
+        if not self._acquainted() or membership.greeted > membership.present:
+            return False
+        told = {peer for peer, _ in self.inboxes} & membership.present <= self.places.keys()
+        if self.running:  # who is not there now comes late, too
+            return told
+        resumed = any(membership.up[peer].rounds for peer in membership.present)
+        return not membership.absent and (told or bool(self.me.rounds) or not resumed)
+
+    def begin(self, first: int) -> None:
+        """Take part from this round on."""
         self.membership.begun = True
+        self.first = first
+        self.mailbox.open((first, 0), ())
+        self._pulse()
+
+    def expects(self, peer: str, round: int) -> bool:
+        """Whether a neighbour's rows of a round will come."""
+        if peer in self.membership.returning:
+            return True  # until it says where it goes on
+        return peer in self.membership.present and self.entered.get(peer, round + 1) <= round
 
     def _acquainted(self) -> bool:
         """Whether all who are there can read us, and we them."""
@@ -253,7 +298,13 @@ class Link:
 
         A large row waits until the one before has arrived everywhere and its memory is free.
         """
-        outbox = self.outboxes[phase]
+        outbox, exchange = self.outboxes[phase], self.mailbox.exchange
+        await self.durable()
+        if not self.mailbox.large:
+            self._recent = [each for each in self._recent if each[0][0] == exchange[0]]
+            self._recent.append((exchange, phase, parts))
+            if len(self._recent) > REACH + 1:  # not all of the round can be said again
+                self._recent.clear()
         while self.busy(phase):
             await self.news.wait()
         outbox.put(parts)
@@ -352,11 +403,15 @@ class Link:
         if not self.membership.trusts(hello):
             self._refuse(hello.peer, "not trusted")
             return
+        if self._said and hello.peer == self.me.peer and hello.status == "dead":
+            self._mourned(hello)
+            return
         if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
             self._namesake = hello  # retained: alive, or what is left of an earlier life
             return
         if self._doubted(hello):
             return
+        known = self.membership.up.get(hello.peer)
         try:
             news = self.membership.hear(hello)
         except PeerError as error:
@@ -365,22 +420,19 @@ class Link:
             self._quarrel = error
             return
         if news:
-            self._follow(hello)
+            self._follow(hello, again=known is not None and known.incarnation == hello.incarnation)
 
     def _doubted(self, hello: Hello) -> bool:
         """Whether a peer that is said to be dead may not be: the broker says so of all when it ends in order."""
+        known = self.membership.up.get(hello.peer)
         if hello.status == "up":
-            known = self.membership.up.get(hello.peer)
             if known is None or (hello.incarnation, hello.turn) > (known.incarnation, known.turn):
                 self._doubts.pop(hello.peer, None)
             return False
-        if hello.status == "left":
+        if hello.status == "left" or known is None:
             return False
-        if (hello.peer, hello.incarnation) == (self.me.peer, self.me.incarnation):
-            if self._said and self._tasks is not None:
-                self._tasks.create_task(self.line.come_back())
-            return True
-        if not self.line.channel.grace or hello.peer not in self.membership.present:
+        present = hello.peer in self.membership.present
+        if not self.line.channel.grace or not present or hello.incarnation != known.incarnation:
             return False
         self._doubts.setdefault(hello.peer, (self.clock(), hello))
         return True
@@ -391,20 +443,41 @@ class Link:
             if self.clock() - since >= self.line.channel.grace:
                 del self._doubts[peer]
                 if self.membership.hear(will):
-                    self._follow(will)
+                    self._follow(will, again=True)
 
-    def _follow(self, hello: Hello) -> None:
-        """Do what follows from it that a neighbour came, went or came back."""
+    def _follow(self, hello: Hello, *, again: bool) -> None:
+        """Do what follows from it that a neighbour came, went or, ``again`` in the same life, came back."""
         if hello.peer not in self.membership.greeted:
             self._part(hello.peer)
-        elif hello.peer in self.trailers:
+        elif again and hello.peer in self.trailers:
             self._back(hello.peer)
-        elif self.line.envelope is None:
+        else:
+            self._greet(hello)
+        self.news.tell()
+
+    def _mourned(self, hello: Hello) -> None:
+        """Say that we live, where the broker takes us for dead or noticed only now that an earlier life has ended."""
+        if hello.incarnation <= self.me.incarnation and self._tasks is not None:
+            ours = hello.incarnation == self.me.incarnation
+            self._tasks.create_task(self.line.come_back() if ours else self.line.say("up"))
+
+    def _greet(self, hello: Hello) -> None:
+        """Begin with a neighbour that came, or came again."""
+        if hello.peer in self.trailers:
+            self._part(hello.peer)
+            self._renew(hello.peer)
+        if self.line.envelope is None:
             self._join(hello.peer)
         else:
             self.line.envelope.meet(hello)
             self._post(f"in/{hello.peer}", self.line.envelope.handover(hello.peer))
-        self.news.tell()
+
+    def _renew(self, peer: str) -> None:
+        """Make room for a neighbour's next life."""
+        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
+        self.mailbox.forget(peer)
+        for known in (self.trailers, self.entered, self.places, self.progress, self.patient):
+            known.pop(peer, None)
 
     def _part(self, peer: str) -> None:
         """Wait no longer for a neighbour that went."""
@@ -431,6 +504,11 @@ class Link:
         hello = self.membership.up[peer]
         self.trailers[hello.peer] = self.line.trailer(hello)
         self.mailbox.know(hello.peer)
+        anew = self._keys.get(hello.peer, hello.key) != hello.key
+        self._keys[hello.peer] = hello.key
+        self.books.begin(hello.peer, anew=anew)
+        if not self.membership.begun:
+            self.entered[hello.peer] = 0  # as far as is known
         self.progress[hello.peer] = self.clock()
         for outbox in self.outboxes:
             topology = self.topology.at(outbox.phase)
@@ -439,7 +517,19 @@ class Link:
             if hello.peer in topology.hears(self.me.peer):
                 inbox = Inbox(hello.incarnation, self.window, self.row_bytes, phase=outbox.phase, widest=outbox.chunk)
                 self.inboxes[hello.peer, outbox.phase] = inbox
+        if not any(place[0] == peer for place in self.inboxes):
+            self.entered[peer] = 0  # no pulse of it will tell
         self.grant()
+        if self.membership.begun:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Say again what was said in this round, if it is not much, and where we are: somebody comes late."""
+        for outbox in self.outboxes:
+            if self._recent and not self._recent[0][0][1]:
+                outbox.again([parts for _, phase, parts in self._recent if phase == outbox.phase])
+                self._pump(outbox)
+        self._pulse()
 
     async def _chunk(self, sender: str, chunk: Chunk) -> None:
         inbox = self.inboxes[sender, chunk.phase]
@@ -484,7 +574,9 @@ class Link:
     async def tell(self) -> None:
         """Tell all partners what is applied of their rows and masks."""
         if self.books.kept:
-            await self.line.tell(self.books.account(self.me.incarnation))
+            account = self.books.account(self.me.incarnation)
+            await self.durable()
+            await self.line.tell(account)
 
     def _told(self, sender: str, account: Account) -> None:
         if not self.line.told(self.membership.up[sender], account):
@@ -519,6 +611,10 @@ class Link:
         inbox = self.inboxes[sender, pulse.phase]
         if pulse.incarnation != inbox.incarnation:
             return
+        if pulse.first is not None:
+            self.entered[sender] = pulse.first
+            self.places[sender] = max((pulse.round, pulse.step), self.places.get(sender, (0, 0)))
+            self.membership.returning.discard(sender)
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
             self.patient[sender] = self.clock()
         given_up = inbox.next < pulse.tail  # the acknowledgement tells the sender that we live
@@ -558,7 +654,8 @@ class Link:
         stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
         while True:
             await asyncio.sleep(PULSE)
-            await self._pulse()  # waits while there is no connection, rather than pile up
+            for place, pulse in self._pulses():
+                await self.line.publish(place, pulse)  # waits while there is no connection, rather than pile up
             self._bury()
             if self.line.envelope is not None:
                 await self._introduce(self.line.envelope)
@@ -579,13 +676,25 @@ class Link:
         for peer in waiting:
             self._post(f"in/{peer}", envelope.handover(peer))
 
-    async def _pulse(self) -> None:
-        """Tell the listeners how far the streams reach, and whether we wait ourselves."""
+    def _pulse(self) -> None:
+        """Tell all listeners without waiting for it."""
+        for place, pulse in self._pulses():
+            self._post(place, pulse)
+
+    def _pulses(self) -> Iterator[tuple[str, Pulse]]:
+        """What tells the listeners how far the streams reach, and whether we wait ourselves."""
         round, step = self.mailbox.exchange
         current = (round + step) % len(self.outboxes)
         for outbox in self.outboxes:
             if not outbox.idle or outbox.phase == current:
                 pulse = Pulse(
-                    self.me.incarnation, outbox.phase, outbox.tail, outbox.head, round, step, waiting=self.waiting
+                    self.me.incarnation,
+                    outbox.phase,
+                    outbox.tail,
+                    outbox.head,
+                    round,
+                    step,
+                    waiting=self.waiting,
+                    first=self.first,
                 )
-                await self.line.publish(f"pub/{outbox.phase}", pulse)
+                yield f"pub/{outbox.phase}", pulse

@@ -68,6 +68,7 @@ class LiveNeighbourhood:
         self.zstd = zstd
         self.conserving = conserving and link.books.conserving
         self.step = step
+        self._expected: set[str] = set()  # whose rows of this exchange will come, or would have
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
         self.missed: list[str] = []
@@ -143,6 +144,26 @@ class LiveNeighbourhood:
             tuple(peers),
         )
 
+    async def overheard(self, like: Rows) -> Rows | None:
+        """The average of what others say in the next exchange, before we say ours; ``None`` where it is not of rows.
+
+        Only of those that were here before: two that come late do not wait for each other.
+        """
+        link, phase = self.link, (self.round + self.step) % len(self.weights)
+        weights = self.weights[phase].row(self.name)
+        link.open((self.round, self.step), [peer for peer in weights if peer != self.name])
+        heard = {peer for peer in weights if link.expects(peer, self.round - 1)}
+        self._expected = heard
+        total, share = torch.zeros_like(like, dtype=torch.float64), 0.0  # [1, P]
+        for sender in sorted(heard):
+            delivery = await self._await(sender)
+            if delivery is None or delivery.head.codec or delivery.row.shape != like.shape[1:]:
+                continue
+            row = values(delivery, Released(like)).to(torch.float64)  # [P]
+            if bool(torch.isfinite(row).all()):
+                total, share = total + weights[sender] * row, share + weights[sender]
+        return (total / share).to(like) if share > 0 else None
+
     async def _publish(self, released: Released) -> tuple[dict[str, float], list[str]]:
         """Send the own row; return the weights of this exchange and whom to wait for, in turn."""
         phase = (self.round + self.step) % len(self.weights)
@@ -150,6 +171,7 @@ class LiveNeighbourhood:
         order = sorted((self.turns[phase][peer], peer) for peer in weights if peer != self.name)
         senders = [peer for _, peer in order]
         self.link.open((self.round, self.step), senders)
+        self._expected = {peer for peer in senders if self.link.expects(peer, self.round)}
         mass = None if released.masses is None else float(released.masses[0, 0])
         if self.link.books.news(released=released.grid is not None):
             await self.link.tell()
@@ -176,24 +198,12 @@ class LiveNeighbourhood:
 
     async def _row(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
         """The sender's row of this exchange, unpacked; None once it is gone or patience has run out."""
-        link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
-        began, start = loop.time(), link.clock()
-        link.waiting = True
-        try:
-            while True:
-                delivery = mailbox.take(sender)
-                if delivery is not None:
-                    break
-                deadline = link.deadline(sender, since=start)
-                gone = sender not in link.membership.present
-                if gone or mailbox.overtaken(sender) or link.clock() >= deadline:
-                    mailbox.give_up(sender)
-                    self._miss(sender)
-                    return None
-                await link.changed(by=deadline)
-        finally:
-            link.waiting = False
-            self.seconds_waiting += loop.time() - began
+        delivery = await self._await(sender)
+        if delivery is None:
+            self.link.mailbox.give_up(sender)
+            self._miss(sender)
+            return None
+        self.link.mailbox.take(sender)
         return self._checked(sender, delivery, like=like, weighted=weighted)
 
     def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
@@ -210,6 +220,25 @@ class LiveNeighbourhood:
             return None
         self.heard += 1
         return delivery
+
+    async def _await(self, sender: str) -> Delivery | None:
+        """Wait for the sender's row of this exchange; it stays in the mailbox."""
+        link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
+        began, start = loop.time(), link.clock()
+        link.waiting = True
+        try:
+            while True:
+                delivery = mailbox.peek(sender)
+                if delivery is not None:
+                    return delivery
+                deadline = link.deadline(sender, since=start)
+                gone = sender not in self._expected or not link.expects(sender, self.round)
+                if gone or mailbox.overtaken(sender) or link.clock() >= deadline:
+                    return None
+                await link.changed(by=deadline)
+        finally:
+            link.waiting = False
+            self.seconds_waiting += loop.time() - began
 
     def _miss(self, sender: str) -> None:
         self.missed.append(sender)

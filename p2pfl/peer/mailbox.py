@@ -115,6 +115,11 @@ class Mailbox:
         """Accept rows of a neighbour."""
         self._waiting.setdefault(sender, deque())
 
+    def forget(self, sender: str) -> None:
+        """Drop what an earlier life of a neighbour said and was not used."""
+        self._waiting.pop(sender, None)
+        self._said.pop(sender, None)
+
     def deliver(self, sender: str, head: Head, row: Rows, *, said: Said | None = None) -> Verdict:
         """Keep a row, or say why not; after a second row of one exchange, ``said`` otherwise, none is kept any more."""
         queue = self._waiting.get(sender)
@@ -155,11 +160,16 @@ class Mailbox:
 
     def take(self, sender: str) -> Delivery | None:
         """The sender's row of this exchange, once."""
+        delivery = self.peek(sender)
+        if delivery is not None:
+            self._settled.add(sender)
+            self._waiting[sender].popleft()
+        return delivery
+
+    def peek(self, sender: str) -> Delivery | None:
+        """The sender's row of this exchange, which waits to be taken."""
         queue = self._waiting.get(sender)
-        if not queue or queue[0].exchange != self.exchange:
-            return None
-        self._settled.add(sender)
-        return queue.popleft()
+        return queue[0] if queue and queue[0].exchange == self.exchange else None
 
     def give_up(self, sender: str) -> None:
         """Go on without the sender's row of this exchange."""

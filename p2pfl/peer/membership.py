@@ -28,6 +28,10 @@ class Membership:
         the signed hello of an earlier life; who of them went, or was excluded.
     lost
         Who of those gone the broker took for dead: it may be wrong, and they come back in the same life.
+    returning
+        Who came again before anybody noticed that it was gone, and has not said yet where it goes on.
+    excluded
+        Who went because it contradicted itself, and may not come again.
     begun
         Whether learning has, after which nobody can come first any more.
     """
@@ -41,6 +45,8 @@ class Membership:
     proven: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    returning: set[str] = field(default_factory=set)
+    excluded: set[str] = field(default_factory=set)
     begun: bool = False
     _sure: dict[str, Hello] = field(default_factory=dict)  # the last that was found genuine
 
@@ -66,12 +72,13 @@ class Membership:
         self.gone.add(hello.peer)
         if hello.status == "dead":
             self.lost.add(hello.peer)
+        self.returning.discard(hello.peer)
         return True
 
     def exclude(self, peer: str) -> None:
         """Have a neighbour gone for good."""
         self.gone.add(peer)
-        self.lost.discard(peer)
+        self.excluded.add(peer)
 
     def _namesake(self, hello: Hello) -> bool:
         answer = self.trust is None or hello.answers == self.me.key  # or else repeated from an earlier life
@@ -84,11 +91,14 @@ class Membership:
 
     def _came(self, hello: Hello) -> bool:
         known = self.up.get(hello.peer)
+        if hello.peer in self.excluded:
+            return False
         if known is not None and known.incarnation >= hello.incarnation:
             return self._returned(known, hello)
-        if hello.peer in self.proven:  # it restarted; this run goes on without it
-            self.exclude(hello.peer)
-            return True
+        if hello.peer in self.present:
+            self.returning.add(hello.peer)
+        self.proven.discard(hello.peer)  # it is to show that it lives, in this life too
+        self.lost.discard(hello.peer)
         self.up[hello.peer] = hello
         self.gone.discard(hello.peer)
         if self.trust is None:
@@ -180,5 +190,5 @@ def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     """
     keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     return ", ".join(
-        f"{key} = {theirs.get(key, 'nothing')} there and {mine.get(key, 'nothing')} here" for key in keys[:5]
+        f"{key} = {theirs.get(key, 'the default')} there and {mine.get(key, 'the default')} here" for key in keys[:5]
     )

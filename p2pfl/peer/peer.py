@@ -11,21 +11,35 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
+from msgspec.structs import replace
 
 from p2pfl.algorithms import State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, P2PFLError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement
-from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust, fingerprint
+from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, scaled
+from p2pfl.identity import (
+    KEY_BYTES,
+    ExchangeKey,
+    FirstUse,
+    Identity,
+    Roster,
+    SecretSource,
+    SenderKey,
+    Source,
+    Trust,
+    fingerprint,
+)
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
-from p2pfl.peer.books import Books, heaviest
+from p2pfl.peer.books import Books, Page, heaviest
+from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.settling import Cover, exchanged, left, paid, shifted
+from p2pfl.peer.settling import Cover, compared, exchanged, left, paid, shifted
 from p2pfl.peer.sums import Adding, SummedLiveNeighbourhood, known
 from p2pfl.peer.terms import Getting, Giving, Seal
 from p2pfl.peer.threads import Threaded, Unhurried
@@ -92,6 +106,10 @@ class Peer:
         Called with each round's record and state.
     notice
         Called with sentences that people should read: whose key was trusted on first use.
+    store
+        Where it keeps what a later life can go on from; nowhere by default.
+    former
+        What an earlier life of this peer in this run left there.
 
     Examples
     --------
@@ -113,6 +131,8 @@ class Peer:
         incarnation: int | None = None,
         observe: Callable[[Record, State], None] | None = None,
         notice: Callable[[Notice], None] | None = None,
+        store: Store | None = None,
+        former: Former | None = None,
     ) -> None:
         self.name = name
         self.transport = transport
@@ -121,19 +141,26 @@ class Peer:
         self.observe = observe
         self.notice = notice
         self.swarm = plan.experiment.name
-        self.key = ExchangeKey.from_source(self.source, peer=name)
+        self.store = store
+        self.former = former or Former()
+        life = time.time_ns() if incarnation is None else incarnation
+        self.journal = self._next_life(life)
+        self.key = ExchangeKey(self.journal.key)
         self.identity = identity or Identity.generate(self.source, peer=name)
         self.trust = trust or FirstUse()
         roster = self.trust.digest if isinstance(self.trust, Roster) else ""
         self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
-        life = time.time_ns() if incarnation is None else incarnation
+        life = self.journal.incarnation
         facts = plan.facts | {"roster": roster}
-        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public)
+        again = (former.rounds, self.journal.until[0] + 1) if former is not None else ([], 0)
+        self.me = Hello(
+            name, life, "up", facts, self.key.public, self.identity.public, rounds=again[0], attempt=again[1]
+        )
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
-        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}")
+        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=self.journal.spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
@@ -141,6 +168,9 @@ class Peer:
         self.common: dict[str, float] | None = None
         self._opening = Agreement(plan, self.source).opening
         self._training = Threaded(plan.learner)
+        self._hidden = -1  # the last round of which something hidden may have left
+        self._saving: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
         self._link: Link | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -162,8 +192,17 @@ class Peer:
             waiting = self.mailbox.missing()
         return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting))
 
+    def _next_life(self, life: int) -> Journal:
+        """The journal of this life: the keys of the one before, if there was one."""
+        old = self.former.journal
+        if old is None:
+            return Journal(life, self.source.bytes(KEY_BYTES, purpose="exchange", peer=self.name))
+        return replace(old, incarnation=max(life, old.incarnation + 1))
+
     async def __aenter__(self) -> Self:
         """Join the broker and say hello."""
+        if self.store is not None:
+            await asyncio.to_thread(self.store.note, self.journal)
         settings = self.plan.experiment.transport
         root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
         dead = spoken(self.me, "dead", self.identity, swarm=self.swarm)
@@ -188,6 +227,7 @@ class Peer:
                 patience=settings.patience,
             )
             self._link.books = self._books()
+            self._link.durable = self._durable
             self._link.adding = self._adding()
         except BaseException:
             await self._stack.aclose()
@@ -218,13 +258,17 @@ class Peer:
                 await self.link.gather(quorum=settings.quorum, within=settings.gather)
                 self._tell()
                 self.phase = "learning"
-                state = await self._rounds()
+                state = await self._rounds(*await self._enter())
+                await self._durable()
                 self.phase = "leaving"
                 await self.link.leave()
                 self.link.close()
                 self._accuse()
         except BaseExceptionGroup as group:
             raise _first(group) from None
+        finally:
+            writing = [task for task in (self._saving, self._noting) if task is not None]
+            await asyncio.gather(*writing, return_exceptions=True)  # a next life is to find them ended
         self.phase = "done"
         return state
 
@@ -277,23 +321,55 @@ class Peer:
             lacking=self.meter.expose,
         )
 
-    async def _rounds(self) -> State:
+    async def _enter(self) -> tuple[Checkpoint | None, int]:
+        """Decide from which checkpoint to go on, and with which round."""
+        link, kept, journal = self.link, self.former.kept, self.former.journal
+        there = [self.membership.up[peer] for peer in self.membership.present]
+        from_ = kept[0].round if kept else 0
+        together = common([self.me.rounds, *(hello.rounds for hello in there)])
+        attempt = 0
+        if not link.running and self.me.rounds:
+            first = from_ = from_ if together is None or together not in self.me.rounds else together
+            attempt = max(hello.attempt for hello in (self.me, *there))
+        else:
+            again = journal is None or journal.released < from_
+            first = entrance(from_, others=link.places.values(), again=again)
+        chosen = next((each for each in kept if each.round == from_), None)
+        page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
+        if journal is not None:
+            link.books.turn(page, rows, round=first, journal=journal.masks)
+        link.books.masks.agree(attempt)
+        if chosen is not None:
+            link.line.bytes_out += chosen.bytes_out
+            link.line.bytes_in += chosen.bytes_in
+        link.begin(first)
+        if self.store is not None:
+            await asyncio.to_thread(self.store.back, from_)
+        if not link.running and journal is not None:
+            resumed = frozenset(hello.peer for hello in there if hello.rounds)
+            await compared(link, resumed & link.books.masks.partners)
+        if first > from_:
+            self._say(f"the others are ahead: it comes back in round {first + 1}, from where they are then")
+        return chosen, first
+
+    async def _rounds(self, chosen: Checkpoint | None, first: int) -> State:
         masks = self._masks() if self.plan.masked else None
         if self._opening:
-            await self._open(masks)
+            await self._prepared(chosen, masks, first=first)
         plan = self.plan
+        late = first > (0 if chosen is None else chosen.round)
         if self.link.adding is not None:
             self.link.adding.giving.secrets = self._secrets()
         cover = None if masks is None else Cover(masks, self.link.books.masks)
-        self._state = start(plan.learner, (self.name,))
+        self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         try:
             self._state = await learn(
                 plan.played,
-                self._training,
+                Resting(self._training, round=first) if late else self._training,
                 self._state,
-                rounds=self.meter.rounds,
+                rounds=self.meter.since(first),
                 neighbourhood=self._neighbourhood,
-                private=lambda net, round: self._private(net, cover, round=round),
+                private=lambda net, round: self._private(net, cover, round=round, late=late and round == first),
                 observe=self._after,
                 stop=plan.stop,
             )
@@ -329,6 +405,20 @@ class Peer:
             if self.plan.codec is None:  # differences are not rows
                 state = shifted(state, books.remainder(), mass=books.mass)
         return state
+
+    async def _prepared(self, chosen: Checkpoint | None, masks: Masks | None, *, first: int) -> None:
+        """Scale the features as all do: as agreed now, or as an earlier life did."""
+        if first == 0:
+            await self._open(masks)
+        elif chosen is not None and chosen.statistics is not None:
+            self.statistics = chosen.statistics
+            self.plan = scaled(self.plan, self.statistics)
+            self._training.learner = self.plan.learner
+        else:
+            raise RunError(
+                "expected to be there when all agreed on the statistics of the features, got a run that has begun: "
+                "come before its first round, or leave out data.scale"
+            )
 
     async def _open(self, masks: Masks | None) -> None:
         """Agree with all peers on the statistics of the features, and scale our own by them."""
@@ -383,27 +473,65 @@ class Peer:
         settings = self.plan.protection.settings
         return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
 
-    def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int) -> Neighbourhood:
+    def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int, late: bool) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
+        settings = self.plan.protection.settings
         summed = self.link.adding is not None
 
         def charge() -> None:
+            if settings.hidden or settings.participation < 1:
+                self._hidden = round
             if cover is not None:
                 self._uncovered(cover)
             self.meter.charge(round, whole=cover is None or cover.whole)
 
         def prepare() -> None:
             if cover is not None:
-                cover.decide(round, present=self.membership.present)
-            if summed:  # here, where rolls are heard that change what it costs
-                charge()
+                cover.masks = self._masks()  # somebody may have come back
+                cover.decide(round, present=self._here(round))
+            if self.link.adding is not None:
+                self.link.adding.giving.secrets = self._secrets()
+                charge()  # here, where rolls are heard that change what it costs
 
-        settings = self.plan.protection.settings
         hidden = private(
             net, settings=settings, masks=cover, source=self.source, round=round, charge=None if summed else charge
         )
         unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
-        return self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
+        safe = self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
+        return Arriving(safe, net) if late else safe
+
+    def _here(self, round: int) -> frozenset[str]:
+        """The neighbours that take part in a round."""
+        return frozenset(peer for peer in self.membership.present if self.link.expects(peer, round))
+
+    def _save(self, round: int, state: State) -> None:
+        """Begin to write the checkpoint that the next round needs."""
+        if self.store is None:
+            return
+        page, rows = self.link.books.page()
+        line, store = self.link.line, self.store
+        checkpoint = Checkpoint(
+            self.name, round + 1, state, page, rows, line.bytes_out, line.bytes_in, statistics=self.statistics
+        )
+
+        def write() -> None:
+            store.save(checkpoint, self.plan.learner.state_dict(state.rows[0]))
+
+        self._saving = asyncio.create_task(asyncio.to_thread(write))
+
+    async def _durable(self) -> None:
+        """Wait until a later life could go on from here: nothing is said before."""
+        if self.store is None:
+            return
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
+            self._saving = None
+        masks, spent = self.link.books.masks.journal(), self.meter.costs
+        now = self.journal.after(round=self._hidden, masks=masks, spent=spent)
+        if now != self.journal and (self._hidden >= 0 or masks.notes):
+            self.journal = now
+            self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
+            await asyncio.shield(self._noting)
 
     def _uncovered(self, cover: Cover) -> None:
         """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
@@ -438,6 +566,7 @@ class Peer:
         )
         if self.observe is not None:
             self.observe(record, state)
+        self._save(round, state)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

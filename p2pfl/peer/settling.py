@@ -100,12 +100,22 @@ class Cover:
 async def exchanged(link: Link, ledger: MaskLedger | FlowLedger) -> None:
     """Promise that nothing follows, and wait until all partners have, but those that are gone or hang."""
     ledger.finish()
+    await _told(link, lambda: ledger.partners - ledger.finished)
+
+
+async def compared(link: Link, partners: frozenset[str]) -> None:
+    """Tell partners which masks were used before all stopped, and hear theirs, so that all pay with one release."""
+    await _told(link, lambda: partners - link.books.told)
+
+
+async def _told(link: Link, silent: Callable[[], frozenset[str]]) -> None:
+    """Tell partners what is applied, again and again, until none is silent but those that are gone or hang."""
     await link.tell()
     clock = link.clock
     start = said = clock()
 
     def awaited() -> bool:
-        pending = link.membership.present & ledger.partners - ledger.finished
+        pending = link.membership.present & silent()
         return any(clock() < link.deadline(partner, since=start) for partner in pending)
 
     while awaited():

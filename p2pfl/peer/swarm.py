@@ -19,9 +19,10 @@ from typing import Any
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.agreement import directly, told
-from p2pfl.identity import KEY_BYTES, Identity
+from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
-from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, main
+from p2pfl.peer.checkpoint import common
+from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
@@ -40,11 +41,19 @@ class _Swarm:
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     pipes: dict[Connection, str] = field(default_factory=dict)
 
-    def start(self, experiment: Experiment, names: tuple[str, ...], *, urls: tuple[str, ...], folder: Path) -> None:
+    def start(
+        self,
+        experiment: Experiment,
+        names: tuple[str, ...],
+        *,
+        urls: tuple[str, ...],
+        folder: Path,
+        resume: tuple[int | None] | None,
+    ) -> None:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
         threads = max(1, (os.cpu_count() or 1) // len(names))
-        drawn = _keys(names) if experiment.trust == schema.Trust() else {}
+        roster = _roster(names, folder / "keys") if experiment.trust == schema.Trust() else None
         table = plain(experiment)
         for name in names:
             ours, theirs = context.Pipe()
@@ -53,7 +62,8 @@ class _Swarm:
                 "urls": urls,
                 "folder": str(folder),
                 "threads": threads,
-                "keys": drawn.get(name),
+                "roster": roster,
+                "resume": resume,
                 "pipe": theirs,
             }
             process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
@@ -101,16 +111,18 @@ class _Swarm:
         self.pipes.clear()
 
 
+def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
+    """The public keys of all; each peer's own is made in the folder, unless it is there."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        if not (folder / f"{name}.pem").exists():
+            Identity.generate(SecretSource(), peer=name).save(folder / f"{name}.pem")
+    return {name: Identity.load(folder / f"{name}.pem").public for name in names}
+
+
 def _common(told: list[dict[str, float] | None]) -> dict[str, float] | None:
     """What all peers say that their one model scores; nothing if they do not say the same."""
     return told[0] if all(each == told[0] for each in told) else None
-
-
-def _keys(names: tuple[str, ...]) -> dict[str, tuple[bytes, dict[str, bytes]]]:
-    """A fresh identity for each peer of a run, and the roster of all."""
-    private = {name: secrets.token_bytes(KEY_BYTES) for name in names}
-    roster = {name: Identity(key).public for name, key in private.items()}
-    return {name: (key, roster) for name, key in private.items()}
 
 
 def run(
@@ -119,6 +131,7 @@ def run(
     folder: Path,
     resolved: Plan | None = None,
     observe: Callable[[Event], None] | None = None,
+    resume: bool = False,
 ) -> Run:
     """Spawn every peer of an experiment on this machine and wait for them.
 
@@ -132,6 +145,8 @@ def run(
         The experiment's plan, where it is at hand.
     observe
         Called with everything the peers say.
+    resume
+        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint.
 
     Raises
     ------
@@ -148,10 +163,16 @@ def run(
         else:
             urls = brokers(experiment)
             asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0]))
-        result = stack.enter_context(Run(experiment, folder=folder))
+        names = resolved.topology.peers
+        tell = observe or (lambda _event: None)
+        left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
+        together = (common(each.rounds for each in left.values()),) if resume else None
+        begin = {name: max(each.at(*together).rounds) for name, each in left.items()} if together else {}
+        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder)
+        result = stack.enter_context(opened)
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, resolved.topology.peers, urls=urls, folder=folder)
+        swarm.start(resolved.pinned, names, urls=urls, folder=folder, resume=together)
         done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()

@@ -83,7 +83,7 @@ class Unhurried:
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
         self.prepare()
-        return await asyncio.to_thread(settled, self.net.release(rows, since=since, masses=masses))
+        return await asyncio.to_thread(lambda: settled(self.net.release(rows, since=since, masses=masses)))
 
     async def mix(self, released: Released) -> Released:
         """Mix with those heard."""

@@ -212,12 +212,25 @@ class MaskLedger:
         self._notes.update({} if journal is None else journal.notes)
         self._carried = dict.fromkeys(self._notes, frozenset[Slot]())
         self._carried.update(carried or {})
+        self._least = 0
+        self._lost: list[Mask] = []
 
     @property
     def attempt(self) -> int:
         """The largest attempt in use, here or at a partner: who restarts alone is followed, so that keys meet again."""
         heard = [note.until.attempt for note in self._notes.values() if note.until != END]
-        return max([self.until.attempt, *heard])
+        return max([self._least, self.until.attempt, *heard])
+
+    def agree(self, attempt: int) -> None:
+        """Use this attempt, or a later one, from now on: what all choose who go back to a round together."""
+        self._least = max(self._least, attempt)
+
+    def renew(self, partner: str) -> None:
+        """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
+        note = self._note(partner)
+        self._lost += [Mask(self._edge(partner), slot) for slot in note.own if slot >= note.confirmed]
+        self._notes[partner] = Notes()
+        self._carried[partner] = frozenset()
 
     def release(self, round: int, *, partners: Collection[str] | None = None) -> Payment:
         """Decide the masks of the next release. Make the journal durable before anything of it is sent.
@@ -311,7 +324,7 @@ class MaskLedger:
 
     def uncancelled(self) -> list[Mask]:
         """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
-        left = []
+        left = list(self._lost)
         for partner, note in self._notes.items():
             doubtful = self._wanted(partner) ^ self._carried[partner]
             if self._leads(partner):

@@ -6,7 +6,7 @@ import fcntl
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -138,6 +138,8 @@ class Meter:
         Whose releases are counted.
     run
         Names this run in the budget's file.
+    earlier
+        What earlier lives in this run have spent, for where there is no such file.
 
     Raises
     ------
@@ -145,23 +147,39 @@ class Meter:
         If nothing is left of the budget.
     """
 
-    def __init__(self, plan: Plan, peers: Sequence[str], *, run: str) -> None:
+    def __init__(
+        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[Cost, int] | None = None
+    ) -> None:
         self._peers = tuple(peers)
         self._run = run
         self._delta = plan.experiment.privacy.delta
         self._budget = Budget.of(plan.experiment) if plan.protection.claimed else None
         self._protection = plan.protection.after({})
-        self._costs = self._spent_before()
-        self._whole: list[int] = []  # rounds that count by more than their private noise
-        self._exposed = False
-        left = self._protection.after(self._costs)
-        self.rounds = range(left.affordable if left.claimed else left.rounds)
-        """The rounds that the budget allows, if nobody else spends of it."""
+        self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
+        again = dict(earlier or {}) if plan.protection.sums is not None else {}
+        self._whole = [0] * again.get(self._protection.cost, 0)  # rounds that count by more than their private noise
+        self._exposed = bool(again)  # while no life of ours was there, sums lacked us
+        self._left = self._protection.after(self._costs)
         if self._budget is not None and not self.rounds:
             raise InputError(
                 f"expected privacy.epsilon = {plan.experiment.privacy.epsilon} to allow one round more, got "
                 f"{self.spent:.3g} spent already by {self._budget.path}: raise it, or stop here"
             )
+
+    @property
+    def rounds(self) -> range:
+        """The rounds that the budget allows, if nobody else spends of it."""
+        return self.since(0)
+
+    def since(self, first: int) -> range:
+        """Those of a run that begins, or goes on, with the round ``first``."""
+        rounds = self._left.rounds
+        return range(first, min(rounds, first + self._left.affordable) if self._left.claimed else rounds)
+
+    @property
+    def costs(self) -> Counter[Cost]:
+        """What has been spent, by all lives in this run."""
+        return self._costs.copy()
 
     def charge(self, round: int, *, whole: bool) -> None:
         """Count a release before it is sent; ``whole`` unless somebody to share masks with is missing.

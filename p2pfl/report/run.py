@@ -3,7 +3,8 @@
 experiment.toml            as resolved
 metrics.jsonl              one record per peer and round
 peers/<name>.safetensors   the model under its own names
-peers/<name>.state         what else a peer needs to go on, safetensors too
+peers/<name>.state         what a peer needs to go on, safetensors too; of live peers the one before as well
+keys/                      of a live run: who its peers are, so that it can be resumed
 summary.json               alone, together, pooled; the same keys for run and simulate
 """
 
@@ -96,6 +97,7 @@ class Run:
         self.metrics: list[Record] = []
         self.models: dict[str, Mapping[str, Any]] = {}
         self.summary: dict[str, Any] = {}
+        self._new = folder is not None
         if folder is not None:
             self._create(folder)
 
@@ -108,7 +110,7 @@ class Run:
     ) -> None:
         """Keep the directory, unless nothing was started."""
         unused = isinstance(error, P2PFLError) and error.status == InputError.status and not self.metrics
-        if unused and self.folder is not None:
+        if unused and self._new and self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _create(self, folder: Path) -> None:
@@ -163,6 +165,30 @@ class Run:
         from p2pfl.report.plots import figure  # noqa: PLC0415 (matplotlib is an extra)
 
         return figure(self.metrics, self.summary, path=path)
+
+    @staticmethod
+    def resume(folder: str | Path, *, first: Mapping[str, int]) -> Run:
+        """Go on with a run directory; the records of rounds that are played again are dropped.
+
+        Parameters
+        ----------
+        folder
+            Of a run that was interrupted.
+        first
+            By peer, the round that it goes on with.
+
+        Raises
+        ------
+        InputError
+            If it is none, or cannot be read.
+        StorageError
+            If it cannot be written.
+        """
+        run = Run.load(folder)
+        run.metrics = [record for record in run.metrics if record.round < first.get(record.peer, 0)]
+        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in run.metrics)
+        replace(Path(folder) / "metrics.jsonl", lines)
+        return run
 
     @staticmethod
     def load(folder: str | Path) -> Run:

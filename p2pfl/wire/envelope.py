@@ -77,6 +77,8 @@ class Envelope:
         self._secrets[hello.peer] = hello.incarnation, secret
         self._keys.pop(hello.peer, None)
         self._known.discard(hello.peer)
+        for kind in [kind for kind in self._last if kind.startswith(f"{hello.peer} ")]:
+            del self._last[kind]  # what is sealed under an earlier key cannot be opened
 
     def meets(self, peer: str) -> bool:
         """Whether keys are being exchanged with a neighbour, and not yet both are known to have come."""
@@ -84,13 +86,13 @@ class Envelope:
 
     def handover(self, peer: str) -> Key:
         """Our sender key, for one neighbour alone."""
-        _, secret = self._secrets[peer]
+        theirs, secret = self._secrets[peer]
         have, known = peer in self._keys, peer in self._known
-        key = self._edge(secret, peer, life=self.incarnation, receiver=peer, have=have, known=known)
+        key = self._edge(secret, peer, life=self.incarnation, receiver=f"{peer}@{theirs:x}", have=have, known=known)
         return Key(self.incarnation, wrap(self.sender, key), have, known)
 
     def _edge(self, secret: bytes, peer: str, *, life: int, receiver: str, have: bool, known: bool) -> bytes:
-        """The key of one handover; another for each thing it says, so that nobody can change what it says."""
+        """The key of one handover from life to life; another for each thing it says, so that nobody can change that."""
         said = have + 2 * known
         return edge_key(secret, purpose="aead", a=self.me, b=peer, round=life, attempt=said, receiver=receiver)
 
@@ -105,7 +107,9 @@ class Envelope:
         life, secret = self._secrets.get(peer, (-1, b""))
         if life != message.incarnation:
             raise DecodeError(f"expected a key of incarnation {life}, got one of {message.incarnation}")
-        key = self._edge(secret, peer, life=life, receiver=self.me, have=message.have, known=message.known)
+        key = self._edge(
+            secret, peer, life=life, receiver=f"{self.me}@{self.incarnation:x}", have=message.have, known=message.known
+        )
         self._keys[peer] = unwrap(message.wrapped, key)
         if message.have:
             self._known.add(peer)

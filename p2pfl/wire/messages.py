@@ -44,6 +44,10 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
         The public Ed25519 key of the peer, and what it signs: everything else here, in this swarm.
     answers
         The key of the :class:`Claim` to its name that it contradicts.
+    rounds
+        With which it can go on, of one that was stopped.
+    attempt
+        Of its masks, if it goes back to a round with others.
     turn
         How often it has come back in this life after the broker had taken it for dead.
     """
@@ -56,6 +60,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     identity: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
     answers: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    rounds: Annotated[list[Count], msgspec.Meta(max_length=4)] = []
+    attempt: Count = 0
     turn: Count = 0
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
@@ -120,6 +126,8 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
         The exchange the sender is in.
     waiting
         Whether it waits for neighbours, rather than learns.
+    first
+        The first round that it takes part in, in this life; ``None`` until it knows.
     """
 
     incarnation: Count
@@ -129,6 +137,7 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     round: Count = 0
     step: Count = 0
     waiting: bool = False
+    first: Count | None = None
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):

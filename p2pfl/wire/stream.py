@@ -50,6 +50,7 @@ class Outbox:
         self._limit: dict[str, int] = {}
         self._held: dict[int, Chunk] = {}
         self._waiting: deque[Iterator[Chunk]] = deque()
+        self._cutting = False  # whether some of the first that waits has been sent
         self.unsent = 0
 
     @property
@@ -83,14 +84,23 @@ class Outbox:
 
     def put(self, parts: Sequence[bytes | memoryview]) -> None:
         """Queue a message, given as parts that are not copied and must not change until they are acknowledged."""
+        self._waiting.append(self._queued(parts))
+
+    def again(self, messages: Sequence[Sequence[bytes | memoryview]]) -> None:
+        """Queue messages that were sent before, in their order, ahead of those that wait."""
+        for place, parts in enumerate(messages, start=int(self._cutting)):
+            self._waiting.insert(place, self._queued(parts))
+
+    def _queued(self, parts: Sequence[bytes | memoryview]) -> Iterator[Chunk]:
         total = sum(len(part) for part in parts) + self.trailer.size
         self.unsent += -(-total // self.chunk)
-        self._waiting.append(self._cut(parts, total))
+        return self._cut(parts, total)
 
     def ready(self) -> Iterator[Chunk]:
         """Chunks that may be published now; each is held until every listener has it."""
         while self._waiting and self._limit and self.head < min(self._limit.values()):
             chunk = next(self._waiting[0], None)
+            self._cutting = chunk is not None
             if chunk is None:
                 self._waiting.popleft()
                 continue
@@ -100,6 +110,7 @@ class Outbox:
             yield chunk
         if not self._limit:  # nobody listens
             self._waiting.clear()
+            self._cutting = False
             self.unsent = 0
 
     def acknowledged(self, listener: str, ack: Ack) -> list[Chunk]:

@@ -18,6 +18,7 @@ from p2pfl.wire.envelope import CONTROL, SEALED
 from p2pfl.wire.rows import Head, encode_row, pieces, read_row
 from p2pfl.wire.trailer import CHECKSUM
 
+UNHURRIED = {key: value for key, value in SMALL.items() if key != "gossip"}
 GOSSIP = ["learning.algorithm=gossip_learning", "rounds=8"]
 TURNS = ["topology.kind=one_peer_exponential", "topology.peers=8"]
 ROW = torch.ones(1)
@@ -125,7 +126,7 @@ def replayed(resolved, arrivals, peer, cycles):
 @pytest.mark.parametrize("changes", [[], TURNS, ["transport.chunk=1024"]], ids=["graph", "one at a time", "chunks"])
 @pytest.mark.parametrize("carrier", ["memory", "broker"])
 def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broker, carrier, changes):
-    experiment = read(SMALL, changes=[*GOSSIP, *changes])
+    experiment = read(UNHURRIED, changes=[*GOSSIP, *changes])
     collect, arrivals = Newest.collect, {}
 
     def recorded(mailbox):
@@ -136,7 +137,7 @@ def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broke
 
     monkeypatch.setattr(Newest, "collect", recorded)
     alive = {}
-    transport = MemoryTransport() if carrier == "memory" else connect(experiment, url=broker.url)
+    transport = MemoryTransport() if carrier == "memory" else connect(experiment, urls=[broker.url], peer="all")
     ended = asyncio.run(live(experiment, transport, alive=alive))
     resolved = plan(experiment)
     assert any(came for cycles in arrivals.values() for came in cycles)
@@ -164,7 +165,7 @@ class Held:
 
 
 def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_when_the_others_have_gone():
-    experiment = read(SMALL, changes=[*GOSSIP, "topology.kind=complete", "transport.patience=inf"])
+    experiment = read(UNHURRIED, changes=[*GOSSIP, "topology.kind=complete", "transport.patience=inf"])
     heard = []
 
     async def main():
@@ -194,7 +195,7 @@ def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_when_the
 
 
 def test_rows_that_never_arrive_hold_nobody_up():
-    experiment = read(SMALL, changes=[*GOSSIP, "transport.patience=inf"])
+    experiment = read(UNHURRIED, changes=[*GOSSIP, "transport.patience=inf"])
 
     def lose(client, message):
         sealed = message.data[:1] == bytes([SEALED]) and message.data[1:5] != CONTROL.to_bytes(4, "little")

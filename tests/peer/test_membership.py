@@ -63,9 +63,27 @@ def test_a_stranger_is_ignored(membership):
     assert not membership.hear(hello("mallory"))
 
 
-def test_a_neighbour_that_restarts_is_gone_for_this_run(membership):
+def test_a_neighbour_that_restarts_before_it_was_missed_is_awaited_until_it_says_where_it_goes_on(membership):
     membership.hear(hello(incarnation=5))
     assert membership.hear(hello(incarnation=6))
+    assert membership.present == membership.returning == {"bob"}
+    assert membership.hear(hello(incarnation=6, status="dead"))
+    assert not membership.returning
+
+
+def test_a_neighbour_that_restarts_after_it_was_missed_is_not_awaited(membership):
+    membership.hear(hello(incarnation=5))
+    membership.hear(hello(incarnation=5, status="dead"))
+    assert membership.hear(hello(incarnation=6))
+    assert membership.present == {"bob"}
+    assert not membership.returning
+
+
+def test_one_that_was_excluded_may_not_come_again(membership):
+    membership.hear(hello(incarnation=5))
+    membership.gone.add("bob")
+    membership.excluded.add("bob")
+    assert not membership.hear(hello(incarnation=6))
     assert membership.present == frozenset()
 
 
@@ -219,20 +237,28 @@ def test_a_return_that_overtakes_the_will_is_followed_by_another(membership):
     assert membership.hear(returned(2))
 
 
-@pytest.mark.parametrize("way", ["left", "restarted", "excluded"])
-def test_who_left_restarted_or_was_excluded_does_not_come_back(membership, way):
+@pytest.mark.parametrize("way", ["left", "excluded"])
+def test_who_left_or_was_excluded_does_not_come_back(membership, way):
     membership.hear(hello())
     membership.hear(hello(status="dead"))
-    match way:
-        case "left":
-            membership.hear(returned(1))
-            membership.hear(hello(status="left"))
-        case "restarted":
-            membership.hear(hello(incarnation=6))
-        case "excluded":
-            membership.exclude("bob")
+    if way == "left":
+        membership.hear(returned(1))
+        membership.hear(hello(status="left"))
+    else:
+        membership.exclude("bob")
     assert not membership.hear(returned(7))
     assert membership.present == frozenset()
+
+
+def test_who_was_lost_and_restarted_comes_back_in_the_new_life_alone(membership):
+    membership.hear(hello())
+    membership.hear(hello(status="dead"))
+    assert membership.hear(hello(incarnation=6))
+    assert not membership.hear(returned(7))
+    assert membership.up["bob"].incarnation == 6
+    membership.hear(hello(incarnation=6, status="dead"))
+    assert not membership.hear(returned(7))
+    assert membership.hear(returned(1, incarnation=6))
 
 
 def test_a_return_under_another_key_is_none(membership):

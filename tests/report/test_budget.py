@@ -177,6 +177,20 @@ def test_rounds_of_sums_that_somebody_was_missing_from_cost_what_private_noise_a
     assert resolved.total(costs) == pytest.approx(meter.spent)
 
 
+def test_another_life_counts_the_sums_of_the_one_before_as_those_that_lacked_it():
+    table = {key: value for key, value in TABLE.items() if key != "privacy"} | {
+        "topology": {"kind": "complete", "peers": 6}
+    }
+    table["privacy"] = {"mode": "secagg", "mask": 1.0, "noise": 2.0, "clip": 1.0}
+    resolved = plan(read(table))
+    first = Meter(resolved, ["peer0"], run="test 1")
+    for round in range(2):
+        first.charge(round, whole=True)
+    second = Meter(resolved, ["peer0"], run="test 2", earlier=first.costs)
+    second.charge(2, whole=True)
+    assert second.spent == pytest.approx(resolved.protection.spent({resolved.protection.local: 3}))
+
+
 def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_and_nothing_more_is_sent(tmp_path):
     table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
     changes = ["privacy.mode=secagg", "privacy.mask=1.0", "privacy.noise=0", f'privacy.budget="{tmp_path}/b.jsonl"']

@@ -1,0 +1,102 @@
+"""The first round of a peer that comes late, or comes back: it learns where the others are, and counts nothing."""
+
+from __future__ import annotations
+
+import torch
+
+from p2pfl.algorithms import AsyncLearner, Idle
+from p2pfl.learning import Correction, Fitted, Learner, Memory
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.rows import Rows
+
+
+class Resting:
+    """A learner that does not train in one round.
+
+    Parameters
+    ----------
+    learner
+        Trains in all others.
+    round
+        The one.
+    """
+
+    def __init__(self, learner: AsyncLearner, *, round: int) -> None:
+        self._learner = learner
+        self._idle = Idle(learner.learner)
+        self._round = round
+
+    @property
+    def learner(self) -> Learner:
+        """The learner itself."""
+        return self._learner.learner
+
+    async def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+        correction: Correction | None = None,
+    ) -> Fitted:
+        """Train the rows, or return them."""
+        one: AsyncLearner | Idle = self._idle if round == self._round else self._learner
+        return await one.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
+
+    async def gradient(
+        self,
+        rows: Rows,
+        *,
+        peers: tuple[str, ...],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
+    ) -> Rows:
+        """Gradients of the rows, or none."""
+        one: AsyncLearner | Idle = self._idle if round == self._round else self._learner
+        return await one.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
+
+
+class Arriving:
+    """A neighbourhood for whose others this peer is not there yet, although it passes on what it hears.
+
+    Where rows carry masses its own is 0, and mixing gives it the average of the others'. Where they do not, it waits
+    for the rows of the first exchange before it says its own, which is their average.
+
+    Parameters
+    ----------
+    net
+        Hides rows.
+    live
+        Below it, the neighbours.
+    """
+
+    def __init__(self, net: Neighbourhood, live: LiveNeighbourhood) -> None:
+        self._net = net
+        self._live = live
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Whose rows these are."""
+        return self._net.peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """Release nothing of one's own."""
+        if masses is not None:
+            return await self._net.release(rows, since=since, masses=torch.zeros_like(masses))
+        heard = None if self._live.step else await self._live.overheard(rows)
+        if heard is not None:
+            rows = since = heard
+        return await self._net.release(rows, since=since)
+
+    async def mix(self, released: Released) -> Released:
+        """Mix with those heard."""
+        return await self._net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """Hear the neighbours' rows."""
+        return await self._net.hear(released)

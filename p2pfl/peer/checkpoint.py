@@ -1,0 +1,388 @@
+"""What a peer goes on from after it was stopped, whenever that was.
+
+Two files belong to a peer of a run, with different rules:
+
+- The **checkpoint** ``NAME.state`` is all that belongs to its row after a round: the state, the page of the books,
+  bytes counted. It may be old. It is durable before anything of the next round is sent, so that a peer that is killed
+  loses the round in progress and no other; it is written while that round trains. The one before is kept as
+  ``NAME.previous.state``, and a hash tells which of them is whole.
+- The **journal** ``NAME.journal`` must never be old, and is for the owner's eyes alone: the key from which masks are
+  derived, which masks were used, what was spent. It is durable before what it speaks of is sent. A peer whose row
+  goes back to a checkpoint goes on from the newest journal, so that it hides no round under an old mask again.
+
+What is in them and from which round to go on is decided here without a clock or a loop; :class:`Store` reads and
+writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import blake3
+import msgspec
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from p2pfl.algorithms import State, Statistics
+from p2pfl.errors import RunError, StorageError
+from p2pfl.files import replace
+from p2pfl.peer.books import Page, Rows
+from p2pfl.privacy import ledger
+from p2pfl.privacy.spending import Cost
+
+REACH = 4
+"""Exchanges of the present round that a neighbour says again to one that comes back."""
+
+
+SCALE = ("samples", "classes", "mean", "deviation")
+"""What a checkpoint holds of the statistics of the features."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A peer between two rounds.
+
+    Attributes
+    ----------
+    peer, round
+        Whose, and the round to go on with: the first that is not in it.
+    state
+        Of the algorithm and what wraps it, one row.
+    page, rows
+        Of the books.
+    bytes_out, bytes_in
+        Since the run began.
+    statistics
+        By which all scale their features, where they agreed on them.
+    """
+
+    peer: str
+    round: int
+    state: State
+    page: Page = field(default_factory=Page)
+    rows: Rows = field(default_factory=dict)
+    bytes_out: int = 0
+    bytes_in: int = 0
+    statistics: Statistics | None = None
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What of a checkpoint is not a tensor."""
+
+    peer: str
+    round: int
+    page: Page
+    bytes_out: int
+    bytes_in: int
+
+
+def packed(checkpoint: Checkpoint) -> bytes:
+    """The file of a checkpoint: safetensors with a note and a hash of all.
+
+    Examples
+    --------
+    >>> row = torch.ones(1, 3)
+    >>> unpacked(packed(Checkpoint("ada", 7, State(row, row)))).round
+    7
+    """
+    c = checkpoint
+    tensors = {"rows": c.state.rows, **c.state.tensors()}
+    tensors |= {f"books.{name}": torch.from_numpy(np.ascontiguousarray(row)) for name, row in c.rows.items()}
+    if c.statistics is not None:  # the model is of no use without them
+        tensors |= {f"scale.{name}": getattr(c.statistics, name)[0] for name in SCALE}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in)).decode()
+    return save(tensors, {"note": note, "hash": _digest(tensors, note)})
+
+
+def unpacked(data: bytes) -> Checkpoint:
+    """Read what :func:`packed` wrote.
+
+    Raises
+    ------
+    StorageError
+        If a byte has changed, or some are missing.
+    """
+    try:
+        tensors = load(data)
+        size = int.from_bytes(data[:8], "little")
+        about = msgspec.json.decode(data[8 : 8 + size], type=dict[str, Any])["__metadata__"]
+        note = msgspec.json.decode(about["note"], type=_Note)
+    except (SafetensorError, msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise StorageError(f"expected a checkpoint, got other bytes: {error}") from None
+    if _digest(tensors, about["note"]) != about.get("hash"):
+        raise StorageError("expected a checkpoint as it was written, got one that has changed since")
+    rows = {
+        name.removeprefix("books."): tensors.pop(name).numpy() for name in list(tensors) if name.startswith("books.")
+    }
+    scale = {name: tensors.pop(f"scale.{name}").unsqueeze(0) for name in SCALE if f"scale.{name}" in tensors}  # [1, F]
+    state = State.restore(tensors.pop("rows"), tensors)
+    statistics = Statistics(**scale) if scale else None
+    return Checkpoint(note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics)
+
+
+def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:
+    found = blake3.blake3(note.encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        found.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """What must never go back, see above.
+
+    Attributes
+    ----------
+    incarnation
+        Of the last life.
+    key
+        The private X25519 key of all lives in this run.
+    released
+        The last round of which anything hidden may have been sent; -1 before.
+    until, notes
+        The mask ledger's.
+    costs
+        What releases have cost so far: mu, probability, how often.
+    """
+
+    incarnation: int
+    key: bytes
+    released: int = -1
+    until: tuple[int, int] = (0, 0)
+    notes: dict[str, _Masks] = {}
+    costs: tuple[tuple[float, float, int], ...] = ()
+
+    @property
+    def masks(self) -> ledger.Journal:
+        """As the mask ledger reads it."""
+        return ledger.Journal(ledger.Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
+
+    @property
+    def spent(self) -> Counter[Cost]:
+        """As the meter reads it."""
+        return Counter({Cost(mu, probability): count for mu, probability, count in self.costs})
+
+    def after(self, *, round: int, masks: ledger.Journal, spent: Mapping[Cost, int]) -> Journal:
+        """The journal with a release, before it is sent."""
+        return msgspec.structs.replace(
+            self,
+            released=max(self.released, round),
+            until=tuple(masks.until),
+            notes={name: _Masks.of(note) for name, note in masks.notes.items()},
+            costs=tuple((cost.mu, cost.probability, count) for cost, count in sorted(spent.items())),
+        )
+
+
+class _Masks(msgspec.Struct, frozen=True):
+    """:class:`p2pfl.privacy.ledger.Notes` as they are written."""
+
+    own: tuple[ledger.Run, ...]
+    heard: tuple[ledger.Run, ...]
+    until: tuple[int, int]
+    paid: tuple[int, int]
+    known: tuple[int, int]
+    confirmed: tuple[int, int]
+
+    @staticmethod
+    def of(note: ledger.Notes) -> _Masks:
+        slots = (tuple(slot) for slot in (note.until, note.paid, note.known, note.confirmed))
+        return _Masks(ledger.runs(note.own), ledger.runs(note.heard), *slots)  # type: ignore[arg-type] # pairs
+
+    def read(self) -> ledger.Notes:
+        own, heard = (frozenset(ledger.slots(each)) for each in (self.own, self.heard))
+        slots = (ledger.Slot(*slot) for slot in (self.until, self.paid, self.known, self.confirmed))
+        return ledger.Notes(own, heard, *slots)
+
+
+def sealed(journal: Journal) -> bytes:
+    """The file of a journal, which a hash begins."""
+    data = msgspec.msgpack.encode(journal)
+    return blake3.blake3(data).digest() + data
+
+
+def opened(data: bytes) -> Journal:
+    """Read what :func:`sealed` wrote.
+
+    Raises
+    ------
+    StorageError
+        If it is not that; then no mask may be used again, and nothing can be resumed.
+    """
+    if blake3.blake3(data[32:]).digest() != data[:32]:
+        raise StorageError("expected a journal as it was written, got one that has changed since")
+    return msgspec.msgpack.decode(data[32:], type=Journal)
+
+
+def common(kept: Iterable[Collection[int]]) -> int | None:
+    """The last round with which all can go on; ``None`` if there is none. Who has nothing comes late, and is not asked.
+
+    Examples
+    --------
+    >>> common([[6, 7], [7, 8], []]), common([[3, 4], [5, 6]]), common([])
+    (7, None, None)
+    """
+    asked = [set(rounds) for rounds in kept if rounds]
+    shared = set.intersection(*asked) if asked else set()
+    return max(shared, default=None)
+
+
+def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> int:
+    """The round in which a peer takes part again while others go on.
+
+    Parameters
+    ----------
+    next_
+        The first that it has not finished.
+    others
+        Where its neighbours are: round and step.
+    again
+        Whether it may do that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours say
+        again what they said of it.
+
+    Examples
+    --------
+    >>> entrance(5, others=[(5, 2), (4, 9)], again=True), entrance(5, others=[(5, 2)], again=False)
+    (5, 6)
+    >>> entrance(5, others=[(5, REACH + 1)], again=True), entrance(5, others=[(4, 0)], again=False)
+    (6, 6)
+    """
+    furthest = max(others, default=(0, 0))
+    if again and furthest <= (next_, REACH):
+        return next_
+    return max(furthest[0], next_ if not again else next_ - 1) + 1
+
+
+@dataclass(frozen=True)
+class Former:
+    """What an earlier life left.
+
+    Attributes
+    ----------
+    kept
+        Its checkpoints, the newest first.
+    journal
+        Its journal; ``None`` if it never got so far.
+    """
+
+    kept: tuple[Checkpoint, ...] = ()
+    journal: Journal | None = None
+
+    @property
+    def rounds(self) -> list[int]:
+        """With which rounds it can go on; the common start is as good as a checkpoint."""
+        rounds = [checkpoint.round for checkpoint in self.kept]
+        return rounds if rounds and rounds[0] > 1 else sorted({*rounds, 0}, reverse=True)
+
+    def at(self, round: int | None) -> Former:
+        """With nothing but this round, if it is there."""
+        if round is None or round not in self.rounds:
+            return self
+        return Former(tuple(each for each in self.kept if each.round == round), self.journal)
+
+
+class Store:
+    """A peer's files in a run directory.
+
+    Parameters
+    ----------
+    folder
+        Where they lie: ``peers`` of the run directory.
+    peer
+        Whose.
+    """
+
+    def __init__(self, folder: Path, peer: str) -> None:
+        self.folder = folder
+        self.peer = peer
+        self.doubts: list[str] = []
+        """Sentences on files that are there and cannot be used."""
+
+    @property
+    def _newest(self) -> Path:
+        return self.folder / f"{self.peer}.state"
+
+    @property
+    def _former(self) -> Path:
+        return self.folder / f"{self.peer}.previous.state"
+
+    @property
+    def _journal(self) -> Path:
+        return self.folder / f"{self.peer}.journal"
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those that are whole, the newest first; what is not is told and removed, lest it take the place of one."""
+        found: list[Checkpoint] = []
+        for path in (self._newest, self._former):
+            try:
+                checkpoint = unpacked(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StorageError(f"{path}: expected a checkpoint that can be read, got: {error.strerror}") from None
+            except StorageError as error:
+                self.doubts.append(f"{path}: {error}; the one before is used")
+                path.unlink(missing_ok=True)
+                continue
+            if not found or checkpoint.round < found[-1].round:
+                found.append(checkpoint)
+        return found
+
+    def former(self) -> Former:
+        """All of it."""
+        return Former(tuple(self.checkpoints()), self.journal())
+
+    def save(self, checkpoint: Checkpoint, model: Mapping[str, torch.Tensor]) -> None:
+        """Write a checkpoint and the model in it, and keep the one before.
+
+        Raises
+        ------
+        StorageError
+            If the disk is full or not writable; what was there stays.
+        """
+        replace(self._newest, packed(checkpoint), former=self._former)
+        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
+        about = {"peer": self.peer, "round": str(checkpoint.round - 1)}
+        replace(self.folder / f"{self.peer}.safetensors", save(plain, about))
+
+    def back(self, round: int) -> None:
+        """Forget what is newer than the checkpoint of this round."""
+        for checkpoint in self.checkpoints():
+            if checkpoint.round > round:
+                self._newest.unlink()
+                if self._former.exists():
+                    self._former.replace(self._newest)
+
+    def journal(self) -> Journal | None:
+        """The journal, if there is one.
+
+        Raises
+        ------
+        RunError
+            It is there and cannot be read: without it masks might be used twice.
+        """
+        try:
+            return opened(self._journal.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, StorageError) as error:
+            raise RunError(
+                f"{self._journal}: expected the journal of this run, got: {error}; without it masks could be used "
+                "twice, begin a new run"
+            ) from None
+
+    def note(self, journal: Journal) -> None:
+        """Write the journal, for its owner's eyes alone.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written, so that nothing may be sent.
+        """
+        replace(self._journal, sealed(journal), mode=0o600)

@@ -1,0 +1,61 @@
+"""``--resume``: every process of a run is killed in the middle, and it ends as if it had not been."""
+
+import json
+from collections import Counter
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from p2pfl.simulation import simulate
+
+LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.epochs=5"]
+GRID = 2.0**-20 + 1e-12  # one point, and rounding
+
+
+@pytest.mark.parametrize("mode", ["none", "pairwise"])
+def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mode):
+    changes = [*LEARNING, f"privacy.mode={mode}", *(["privacy.mask=10.0"] if mode == "pairwise" else [])]
+    command = start("run", "small.toml", *(f"--set={change}" for change in changes))
+    command.until("round 3/")
+    for process in command.family():
+        process.kill()
+    psutil.wait_procs([command.process], timeout=10)
+    [folder] = (place / "runs").iterdir()
+    for name in ("peer0", "peer1", "peer2"):
+        assert (folder / "keys" / f"{name}.pem").stat().st_mode & 0o777 == 0o600
+        assert (folder / "peers" / f"{name}.journal").stat().st_mode & 0o777 == 0o600
+    said = p2pfl("run", "--resume", folder, "--json")
+    assert said.status == 0, said.err
+    summary = json.loads(said.out)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert Counter((line["peer"], line["round"]) for line in lines) == Counter(
+        {(f"peer{number}", round): 1 for number in range(3) for round in range(8)}
+    )
+    assert summary["rounds"] == 8
+    whole = simulate(folder / "experiment.toml")
+    assert summary["together"] == pytest.approx(whole.summary["together"])
+    for name, model in whole.models.items():
+        found = load_file(folder / "peers" / f"{name}.safetensors")
+        assert all((found[key] - model[key]).abs().max() <= GRID for key in model)
+    again = p2pfl("run", "--resume", folder)
+    assert again.status == 2
+    assert "which has ended" in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["run"], "expected an EXPERIMENT, got none"),
+        (["run", "--resume", "nowhere"], "expected a run directory"),
+        (["run", "--resume", "old", "--set", "rounds=3"], "leave them out"),
+        (["run", "small.toml", "--resume", "old", "--set", "rounds=3"], "got another rounds"),
+    ],
+)
+def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
+    (place / "old").mkdir()
+    (place / "old" / "experiment.toml").write_text((place / "small.toml").read_text())
+    said = p2pfl(*arguments)
+    assert said.status == 2
+    assert why in said.err
+    assert "Traceback" not in said.err

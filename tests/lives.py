@@ -1,0 +1,80 @@
+"""Peers in one process that are killed, and what their next lives make of the run."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from swarms import Ended
+
+from p2pfl.experiment import Experiment, plan
+from p2pfl.identity import Identity, SeededSource, Source
+from p2pfl.peer import Peer
+from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.peer import Notice
+from p2pfl.report import Record
+from p2pfl.transport import Transport
+
+
+class Lives:
+    """The lives of an experiment's peers over one transport, with their files in one folder."""
+
+    def __init__(self, experiment: Experiment, transport: Transport, folder: Path, *, source: Source | None = None):
+        self.experiment = experiment
+        self.transport = transport
+        self.folder = folder
+        self.source = source or SeededSource(5)
+        self.names = plan(experiment).topology.peers
+        self.now: dict[str, Peer] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.ended: dict[str, Ended] = {}
+        self.records: dict[str, list[Record]] = {name: [] for name in self.names}
+        self.notices: list[Notice] = []
+        self.count = 0
+
+    def start(self, *names: str, resume: bool = False, at: int | None = None) -> None:
+        """Begin a life of each."""
+        for name in names or self.names:
+            self.count += 1
+            store = Store(self.folder, name)
+            anew = not resume and self.count > len(self.names)  # who comes back with nothing has lost its keys
+            peer = Peer(
+                name,
+                plan(self.experiment, only=[name]),
+                transport=self.transport,
+                source=SeededSource(100 + self.count) if anew else self.source,
+                identity=Identity.generate(SeededSource(1), peer=name),
+                incarnation=self.count,
+                observe=lambda record, _state: self.records[record.peer].append(record),
+                notice=self.notices.append,
+                store=store,
+                former=store.former().at(at) if resume else None,
+            )
+            self.now[name] = peer
+            self.tasks[name] = asyncio.create_task(self._live(peer))
+
+    async def _live(self, peer: Peer) -> None:
+        async with peer:
+            self.ended[peer.name] = Ended(peer, await peer.run(), self.records[peer.name])
+
+    async def until(self, when: Callable[[dict[str, Peer]], bool]) -> None:
+        """Wait for a moment."""
+        while not when(self.now):
+            failed = [task for task in self.tasks.values() if task.done() and task.exception()]
+            if failed:
+                await failed[0]
+            await asyncio.sleep(0)
+
+    async def kill(self, *names: str, silently: bool = False) -> None:
+        """End lives at once; silently if the broker does not notice."""
+        for name in names or self.names:
+            channel = self.now[name].link.line.channel
+            if silently:
+                channel._will = None
+            channel.abort()
+            self.tasks[name].cancel()
+        await asyncio.gather(*(self.tasks[name] for name in names or self.names), return_exceptions=True)
+
+    async def end(self) -> dict[str, Ended]:
+        """Wait until all present lives have ended."""
+        await asyncio.gather(*self.tasks.values())
+        return self.ended

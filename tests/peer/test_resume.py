@@ -1,0 +1,158 @@
+"""Live peers that are killed and go on: all at once, one while the others wait, one while the others go on."""
+
+import asyncio
+
+import pytest
+import torch
+from lives import Lives
+from swarms import SMALL
+
+from p2pfl.experiment import read
+from p2pfl.identity import SeededSource
+from p2pfl.peer.checkpoint import Store, common
+from p2pfl.simulation import simulate
+from p2pfl.transport import MemoryTransport
+
+GRID = 2.0**-20
+RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "gossip.steps=3"]
+MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0"]
+CASES = {
+    "FedAvg": [],
+    "FedAvg, Chebyshev": ["gossip.acceleration=chebyshev"],
+    "D-PSGD": ["learning.algorithm=dpsgd", "learning.optimizer=adam", "gossip.steps=1"],
+    "SCAFFOLD": ["learning.algorithm=scaffold"],
+    "gradient tracking": ["learning.algorithm=gradient_tracking", "gossip.steps=1"],
+    "CHOCO": ["compression.name=quantise", "compression.bits=8"],
+    "a schedule": ["topology.kind=one_peer_exponential"],
+}
+
+
+def simulated(experiment):
+    return simulate(experiment, source=SeededSource(5), baselines=False).models
+
+
+def models(ended):
+    return {name: end.peer.plan.learner.state_dict(end.state.rows[0]) for name, end in ended.items()}
+
+
+def apart(one, other):
+    return max(float((one[name][key] - other[name][key]).abs().max()) for name in one for key in one[name])
+
+
+def restarted(changes, folder, *, at):
+    """All peers are killed when the first of them is in a certain exchange, and go on together."""
+    experiment = read(SMALL, changes=[*RING, *changes])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), folder)
+        lives.start()
+        await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.exchange >= at for peer in now.values()))
+        await lives.kill()
+        together = common(Store(folder, name).former().rounds for name in lives.names)
+        begun = {name: max(Store(folder, name).former().at(together).rounds) for name in lives.names}
+        for name, first in begun.items():
+            lives.records[name] = [record for record in lives.records[name] if record.round < first]
+        lives.start(resume=True, at=together)
+        return await lives.end(), begun
+
+    ended, begun = asyncio.run(asyncio.wait_for(main(), 60))
+    assert all(first >= at[0] - 1 for first in begun.values())
+    for end in ended.values():
+        assert [record.round for record in end.records] == list(range(6))
+        assert not any(record.missed for record in end.records)
+    return experiment, ended
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
+def test_all_that_are_killed_end_as_if_nothing_had_happened(changes, tmp_path):
+    experiment, ended = restarted(changes, tmp_path, at=(3, 1 if "gossip.steps=1" not in changes else 0))
+    assert apart(models(ended), simulated(experiment)) < 1e-10
+
+
+@pytest.mark.parametrize("at", [(0, 0), (0, 1), (3, 0), (5, 0)])
+def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
+    changes = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
+    experiment, ended = restarted(changes, tmp_path, at=at)
+    assert apart(models(ended), simulated(experiment)) <= GRID
+    for end in ended.values():
+        assert not end.peer.link.books.masks.uncancelled()
+
+
+class Held:
+    """Trains when it is told to."""
+
+    update = None
+
+    def __init__(self, peer, *, round):
+        self.training, self.learner, self.round = peer._training, peer._training.learner, round
+        self.reached, self.go, self.seconds = asyncio.Event(), asyncio.Event(), 0.0
+        peer._training = self
+
+    async def fit(self, rows, *, round, **settings):
+        if round == self.round:
+            self.reached.set()
+            await self.go.wait()
+        return await self.training.fit(rows, round=round, **settings)
+
+
+def interrupted(changes, folder, *, silently, missed=0, resume=True):
+    """One peer is killed in the training of round 3, and comes back before, or after, others have gone on."""
+    experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *changes])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), folder)
+        lives.start()
+        held = Held(lives.now["peer1"], round=3)
+        others = [Held(lives.now[name], round=3 + missed) for name in ("peer0", "peer2", "peer3")]
+        await held.reached.wait()
+        if not missed:  # the others wait for its row
+            for each in others:
+                each.go.set()
+            await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
+            await lives.until(lambda now: all(now[name].link.waiting for name in ("peer0", "peer2")))
+        await lives.kill("peer1", silently=silently)
+        if missed:
+            for each in others:
+                await each.reached.wait()
+        lives.start("peer1", resume=resume)
+        if missed:
+            await lives.until(lambda now: now["peer1"].link.first is not None if now["peer1"]._link else False)
+            for each in others:
+                each.go.set()
+        return await lives.end(), lives
+
+    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+    for name, end in ended.items():
+        assert not end.peer.link.books.flows.unsettled()
+        left = end.peer.link.books.masks.uncancelled()  # by one that lost its keys, what it masked last
+        assert {mask.slot.round for mask in left} <= (set() if resume or name == "peer1" else {2, 3})
+    return experiment, ended, lives
+
+
+@pytest.mark.parametrize("changes", [[], MASKS], ids=["bare", "masks"])
+def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_slow(changes, tmp_path):
+    changes = [*changes, "topology.kind=complete", "gossip.steps=1"]
+    experiment, ended, lives = interrupted(changes, tmp_path, silently=True)
+    assert [record.round for record in lives.records["peer1"]] == list(range(9))
+    assert not any(record.missed for records in lives.records.values() for record in records)
+    assert apart(models(ended), simulated(experiment)) <= (GRID if changes[0] in MASKS else 1e-10)
+
+
+@pytest.mark.parametrize("resume", [True, False], ids=["from its checkpoint", "from nothing"])
+@pytest.mark.parametrize(
+    "changes",
+    [[], ["learning.weighted=false"], ["learning.algorithm=dpsgd"], [*MASKS, "gossip.steps=20"]],
+    ids=["weighted", "alike", "D-PSGD", "masks"],
+)
+def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
+    _, ended, lives = interrupted(changes, tmp_path, silently=False, missed=2, resume=resume)
+    rounds = [record.round for record in lives.records["peer1"]]
+    assert rounds == [0, 1, 2, 5, 6, 7, 8]
+    assert lives.records["peer1"][3].training_loss is None
+    assert all(record.training_loss is not None for record in lives.records["peer1"][4:])
+    for name in ("peer0", "peer2"):
+        assert [record.round for record in lives.records[name]] == list(range(9))
+        assert ["peer1" in record.missed for record in lives.records[name]] == [3 <= round < 5 for round in range(9)]
+    rows = torch.cat([ended[name].state.rows for name in lives.names])  # [4, P]
+    assert (rows - rows.mean(0)).norm(dim=-1).max() < 0.5 * rows.mean(0).norm()
