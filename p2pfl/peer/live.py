@@ -224,7 +224,7 @@ class LiveNeighbourhood:
     async def _await(self, sender: str) -> Delivery | None:
         """Wait for the sender's row of this exchange; it stays in the mailbox."""
         link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
-        start = loop.time()
+        began, start = loop.time(), link.clock()
         link.waiting = True
         try:
             while True:
@@ -233,16 +233,12 @@ class LiveNeighbourhood:
                     return delivery
                 deadline = link.deadline(sender, since=start)
                 gone = sender not in self._expected or not link.expects(sender, self.round)
-                if gone or mailbox.overtaken(sender) or loop.time() >= deadline:
+                if gone or mailbox.overtaken(sender) or link.clock() >= deadline:
                     return None
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await link.news.wait()
-                except TimeoutError:
-                    continue
+                await link.changed(by=deadline)
         finally:
             link.waiting = False
-            self.seconds_waiting += loop.time() - start
+            self.seconds_waiting += loop.time() - began
 
     def _miss(self, sender: str) -> None:
         self.missed.append(sender)

@@ -249,6 +249,8 @@ class WorldChannel:
     who: str
     will: Will | None
     life: int
+    away = 0.0
+    grace = 0.0
     ordered: dict[str, float] = field(default_factory=dict)
     """By topic, when the last message arrives."""
 
