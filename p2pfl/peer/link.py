@@ -613,6 +613,9 @@ class Link:
         inbox = self.inboxes[sender, pulse.phase]
         if pulse.incarnation != inbox.incarnation:
             return
+        self._doubts.pop(sender, None)
+        if self.membership.lives(sender):  # its hello, said once after it was lost, may be lost as well
+            self._back(sender)
         if pulse.first is not None:
             if sender in self._again:
                 self._again.discard(sender)
@@ -657,11 +660,15 @@ class Link:
 
     async def _beat(self) -> None:
         stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
+        away = self.line.channel.away
         while True:
             await asyncio.sleep(PULSE)
             for place, pulse in self._pulses():
                 await self.line.publish(place, pulse)  # waits while there is no connection, rather than pile up
             self._bury()
+            if self.line.channel.away > away:  # others may have heard our will, whether or not we have
+                away = self.line.channel.away
+                await self.line.come_back()
             if self.line.envelope is not None:
                 await self._introduce(self.line.envelope)
             now = self.clock()

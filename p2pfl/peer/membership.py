@@ -112,9 +112,13 @@ class Membership:
         if (hello.incarnation, hello.key) != (known.incarnation, known.key) or hello.turn <= known.turn:
             return False
         self.up[hello.peer] = hello
-        back = hello.peer in self.lost
-        self.lost.discard(hello.peer)
-        self.gone -= {hello.peer} if back else set()
+        return self.lives(hello.peer)
+
+    def lives(self, peer: str) -> bool:
+        """Take back a neighbour that was lost, of whose present life a sealed word has come; return whether it was."""
+        back = peer in self.lost and peer not in self.excluded
+        self.lost.discard(peer)
+        self.gone -= {peer} if back else set()
         return back
 
     def prove(self, peer: str) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from p2pfl.world.explore import Tally, outcome, searched
-from p2pfl.world.faults import KINDS, LATER
+from p2pfl.world.faults import KINDS
 from p2pfl.world.settings import Plans
 
 BLOCK = 50
@@ -24,12 +24,11 @@ MARKS = ("<!-- explored -->", "<!-- /explored -->")
 def main() -> int:
     """Explore, or replay one seed; the exit status is 1 if anything failed."""
     options = _options()
-    kinds = (*KINDS, *LATER) if options.later else KINDS
     if options.seed is not None:
-        return _replay(options.seed, kinds, log=options.log)
+        return _replay(options.seed, log=options.log)
     begun = time.perf_counter()
     tally = Tally()
-    for found in _results(options.seeds, kinds, workers=options.workers, logs=Path(options.logs)):
+    for found in _results(options.seeds, workers=options.workers, logs=Path(options.logs)):
         for seed, failure in found.failures.items():
             _say(f"seed {seed}: {failure} (python -m p2pfl.world --seed {seed} --log)")
         tally.merge(found)
@@ -47,7 +46,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, metavar="N", help="replay this one")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
     parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
-    parser.add_argument("--later", action="store_true", help="also lose connections, and the broker")
     parser.add_argument("--write", metavar="FILE", help="put the table into this page")
     return parser.parse_args()
 
@@ -59,8 +57,8 @@ def _span(text: str) -> range:
     return range(int(first), int(last))
 
 
-def _replay(seed: int, kinds: tuple[str, ...], *, log: bool) -> int:
-    found = outcome(seed, plans=Plans(), kinds=kinds)
+def _replay(seed: int, *, log: bool) -> int:
+    found = outcome(seed, plans=Plans())
     if log:
         sys.stdout.write("".join(f"{line}\n" for line in found.log))
     _say(f"{' '.join(found.setting.changes)}; {', '.join(sorted(found.kinds)) or 'nothing goes wrong'}")
@@ -69,13 +67,13 @@ def _replay(seed: int, kinds: tuple[str, ...], *, log: bool) -> int:
     return 1 if found.failure else 0
 
 
-def _results(seeds: range, kinds: tuple[str, ...], *, workers: int, logs: Path) -> Iterator[Tally]:
+def _results(seeds: range, *, workers: int, logs: Path) -> Iterator[Tally]:
     blocks = [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
     if workers == 1:
-        yield from (searched(block, kinds, logs) for block in blocks)
+        yield from (searched(block, KINDS, logs) for block in blocks)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(searched, block, kinds, logs) for block in blocks]):
+        for done in as_completed([pool.submit(searched, block, KINDS, logs) for block in blocks]):
             yield done.result()
 
 

@@ -1,8 +1,7 @@
 """What goes wrong in a world, drawn by key from its seed.
 
 Each seed first draws which kinds of fault there are at all: histories with few kinds at a time reach states that a
-history with a little of everything hides (swarm testing). Kinds in :data:`LATER` end a connection and are explored
-only where asked for.
+history with a little of everything hides (swarm testing).
 
 References
 ----------
@@ -35,14 +34,14 @@ KINDS = (
     "full disks",
     "torn writes",
     "forgeries",
+    "half-open connections",
+    "broker restarts",
+    "broker restarts that forget",
 )
-"""What the present peers promise to survive."""
+"""What the peers promise to survive."""
 
 DISKS = frozenset({"crashes", "full disks", "torn writes"})
 """Where there are any of these, peers keep checkpoints."""
-
-LATER = ("half-open connections", "broker restarts", "broker restarts that forget")
-"""What they survive where their transport joins again."""
 
 SETTLED = 3.0
 """Seconds after which all have joined: before, a cut is a broker that cannot be reached, which ends a peer at once."""
@@ -273,4 +272,9 @@ def _restarts(seed: int, kinds: frozenset[str]) -> tuple[Restart, ...]:
     if kept and "broker restarts" not in kinds:
         return ()
     count = int(random.integers(1, 4))
-    return tuple(Restart(float(random.uniform(1.0, 30.0)), float(random.uniform(0.1, 5.0)), kept) for _ in range(count))
+    return tuple(
+        Restart(
+            float(random.uniform(SETTLED, 30.0)), float(random.uniform(0.1, 5.0)), kept, bool(random.random() < 0.5)
+        )
+        for _ in range(count)
+    )

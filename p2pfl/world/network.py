@@ -79,11 +79,14 @@ class Restart:
         When, and for how many seconds.
     kept
         Whether it remembers what was retained.
+    wills
+        Whether it publishes all wills before it ends, as one that ends in order does.
     """
 
     at: float
     down: float
     kept: bool = True
+    wills: bool = False
 
 
 class Pipe:
@@ -234,8 +237,11 @@ class WorldTransport:
         self.counts["broker restarts"] += 1
         self.log("restart", "", "", f"down for {restart.down:g} s")
         self._down = self.loop.now + restart.down
-        for channel in [*self.broker.channels.values()]:
-            channel.end("the broker went away")  # wills die with it
+        channels = [*self.broker.channels.values()]
+        for channel in channels if restart.wills else ():
+            channel.last_will()
+        for channel in channels:
+            channel.end("the broker went away")  # other wills die with it
         if not restart.kept:
             self.broker.retained.clear()
 
@@ -335,27 +341,28 @@ class WorldChannel:
         if not self._ended:
             self.end("it was aborted")
             latency = self.conditions.latency
-            self.transport.loop.call_at(self.transport.loop.now + latency, self._last_will, context=NOBODY)
+            self.transport.loop.call_at(self.transport.loop.now + latency, self.last_will, context=NOBODY)
 
     def vanish(self) -> None:
         """Lose the connection as a loss of power would: the broker learns of it by the keepalive."""
         if not self._ended:
             self.end("its device is off")
             when = self.transport.loop.now + 1.5 * KEEPALIVE
-            self.transport.loop.call_at(when, self._last_will, context=NOBODY)
+            self.transport.loop.call_at(when, self.last_will, context=NOBODY)
 
     def lose(self, cause: str) -> None:
         """End without a goodbye: the will is published."""
         if not self._ended:
             self.end(cause)
-            self._last_will()
+            self.last_will()
 
     def leave(self) -> None:
         """End with a goodbye: there is no will."""
         if not self._ended:
             self.end("it was left")
 
-    def _last_will(self) -> None:
+    def last_will(self) -> None:
+        """Have the will published, if there is one."""
         if self.will is not None:
             self.transport.said.setdefault(self.who, set()).add(self.will.data)
             self.transport.accept(self.who, self.will.topic, self.will.data, retain=True)

@@ -21,6 +21,7 @@ from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
 from p2pfl.peer.checkpoint import Store
 from p2pfl.rows import draw, raw
+from p2pfl.transport.lasting import Lasting
 from p2pfl.world.clock import WHO, StuckError, VirtualLoop
 from p2pfl.world.disk import Mounted, WorldDisk
 from p2pfl.world.faults import DISKS, Death, History
@@ -109,6 +110,7 @@ class Life:
     peer: Peer
     task: asyncio.Task[None]
     disk: Mounted | None
+    joined: bool = False
 
 
 class World:
@@ -240,7 +242,7 @@ class World:
         peer = Peer(
             name,
             replace(self.plan, learner=learner),
-            transport=self.transport,
+            transport=Lasting([self.transport]),
             source=SeededSource(self.seed + (ended.lives - 1) * ANOTHER),
             identity=self.identities[name],
             trust=self.roster,
@@ -257,6 +259,7 @@ class World:
         name = peer.name
         try:
             async with peer:
+                self._lives[name].joined = True
                 self.watch.joined(peer)
                 ended.state = await peer.run()
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
@@ -307,6 +310,8 @@ class World:
                 channel.vanish()
             else:
                 channel.abort()
+        if life.joined:
+            life.peer.link.line.channel.abort()  # it does not join again
         life.task.cancel()
         if life.disk is not None:
             life.disk.gone()

@@ -199,6 +199,28 @@ def test_a_restart_from_an_older_checkpoint_reports_what_is_lost():
     assert restarted(ada, "bob", checkpoint=Checkpoint({})).lost == [("bob", FIRST)]
 
 
+def test_what_was_applied_of_an_earlier_life_is_taken_back_and_the_next_one_applied_instead():
+    """Found by the world: the next life had heard other rows, so what it said in the same exchange was another row."""
+    ada, bob = both(window=2)
+    saved(ada)
+    bob.hear("ada", ada.statement("bob"))
+    assert bob.unsettled() == []  # confirmed, and kept all the same
+    assert taken(bob.revive("ada", FIRST)) == [-2, 1]
+    assert bob.deliver("ada", FIRST, np.array([4, 0])).tolist() == [1, 0]
+
+
+def test_what_cannot_be_taken_back_any_more_is_counted():
+    ada, bob = both()
+    saved(ada)
+    bob.hear("ada", ada.statement("bob"))
+    bob.open(SECOND, ROWS["bob"], weights={"ada": 0.25})
+    bob.prune()
+    assert bob.revive("ada", SECOND) == {}
+    assert bob.lost == []
+    assert bob.revive("ada", FIRST) == {}
+    assert bob.lost == [("ada", FIRST)]
+
+
 def test_an_exchange_is_not_opened_again_after_a_restart():
     ada, bob = pair()
     begin(ada, bob, FIRST)

@@ -196,6 +196,16 @@ def test_what_the_checkpoint_carries_is_not_paid_again():
     assert names(restarted(ada, carried=ada.carried()).release(1)) == {(0, 1): 1}
 
 
+def test_what_is_owed_to_a_partner_that_this_life_never_met_stays_owed():
+    """Found by the world: without the partner's key its masks cannot be drawn."""
+    ada, _ = pair()
+    ada.release(0)
+    again = restarted(ada, carried={})
+    assert names(again.release(1, partners=[], shared=[])) == {}
+    assert [mask.slot for mask in again.uncancelled()] == [Slot(0, 0)]
+    assert names(again.release(2, shared=["bob"])) == {(0, 0): 1, (0, 2): 1}
+
+
 def test_a_statement_on_endless_slots_is_refused():
     _, bob = pair()
     with pytest.raises(PrivacyError, match="exclude the peer"):

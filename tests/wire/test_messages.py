@@ -64,3 +64,14 @@ def test_a_claim_may_be_followed_by_bytes_that_say_nothing_and_nothing_else_may(
     assert decode(encode(claim).ljust(1000, b"\0")) == claim
     with pytest.raises(DecodeError, match="expected a Hello of"):
         decode(encode(Hello("ada", 1, "up")) + b"\0")
+
+
+def test_of_what_should_have_been_sealed_only_the_kind_is_looked_at():
+    """Whatever follows the kind, well made or not: nothing unsealed reaches a decoder beyond it."""
+    for tag in ("ack", "pulse", "account", "chunk", "term", "roll", "agreement", "agreements", "unmasking"):
+        for rest in ((), (1, 0, 2, 3, ()), ({"deep": [[[]]]},)):
+            head = msgspec.msgpack.encode((tag, *rest))
+            payload = bytes([VERSION]) + len(head).to_bytes(2, "little") + head
+            with pytest.raises(DecodeError, match=f"Invalid value '{tag}'"):
+                decode(payload, plain=True)
+    assert decode(encode(Claim(7)), plain=True) == Claim(7)

@@ -36,6 +36,14 @@ def crashed(after, *, power, seed=0, lies=False):
     return disk
 
 
+@pytest.fixture
+def loop():
+    """A loop that nothing runs on."""
+    made = VirtualLoop()
+    yield made
+    made.close()
+
+
 def found(disk, path):
     try:
         return disk.read(path)
@@ -55,7 +63,7 @@ def test_what_was_synced_is_there_after_a_loss_of_power():
 
 
 def test_a_name_that_was_not_synced_may_be_lost_with_the_power_and_only_then():
-    moment = 0.0155  # both renames are done, and the folder is in syncing
+    moment = 0.0125  # both renames are done, and the folder is in syncing
     assert {found(crashed(moment, power=True, seed=seed), FILE) for seed in range(30)} > {NEW, OLD}
     assert {found(crashed(moment, power=False, seed=seed), FILE) for seed in range(30)} == {NEW}
 
@@ -66,8 +74,7 @@ def test_a_disk_that_lies_cuts_checkpoints_off():
     assert all(NEW.startswith(found(disk, FILE)) and found(disk, FORMER) == OLD for disk in disks)
 
 
-def test_a_full_disk_refuses_and_keeps_what_it_has():
-    loop = VirtualLoop()
+def test_a_full_disk_refuses_and_keeps_what_it_has(loop):
     disk = WorldDisk(loop, seed=0, name="ada", full=((1.0, 2.0),))
     replace(FILE, OLD, disk=disk)
     loop.now = 1.5
@@ -80,8 +87,8 @@ def test_a_full_disk_refuses_and_keeps_what_it_has():
     assert disk.read(FILE) == NEW
 
 
-def test_a_process_that_has_ended_writes_nothing_any_more():
-    disk = WorldDisk(VirtualLoop(), seed=0, name="ada")
+def test_a_process_that_has_ended_writes_nothing_any_more(loop):
+    disk = WorldDisk(loop, seed=0, name="ada")
     mounted = Mounted(disk)
     replace(FILE, OLD, disk=mounted)
     mounted.gone()

@@ -22,7 +22,7 @@ from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Claim
 from p2pfl.wire.rows import Head
 from p2pfl.world.explore import explored, outcome
-from p2pfl.world.faults import KINDS, LATER, history
+from p2pfl.world.faults import KINDS, history
 from p2pfl.world.invariants import Watch
 from p2pfl.world.settings import Plans, setting
 from p2pfl.world.world import World
@@ -56,7 +56,7 @@ def test_every_kind_of_fault_has_happened(seen):
     kinds = Counter(kind for found in seen for kind in found.kinds)
     assert set(kinds) == set(KINDS)
     faults = sum((found.faults for found in seen), Counter())
-    for fault in ("lost", "twice", "overtaken", "pauses", "deaths", "forgeries"):
+    for fault in ("lost", "twice", "overtaken", "pauses", "deaths", "forgeries", "crashes", "broker restarts"):
         assert faults[fault] > 50
 
 
@@ -119,9 +119,10 @@ def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():
     assert [name for name, watch in watches.items() if watch.failure] == ["twice", "elsewhere", "invented"]
 
 
-def test_faults_that_end_connections_are_drawn_where_they_are_asked_for():
+def test_faults_that_end_connections_are_drawn():
     names = ("ada", "bob", "cyd")
-    drawn = [history(seed, peers=names, patience=20.0, kinds=LATER) for seed in range(40)]
+    kinds = ("half-open connections", "broker restarts", "broker restarts that forget")
+    drawn = [history(seed, peers=names, patience=20.0, kinds=kinds) for seed in range(40)]
     assert any(each.restarts for each in drawn)
     assert any(not restart.kept for each in drawn for restart in each.restarts)
     assert any(each.conditions[name].cuts for each in drawn for name in names)
