@@ -214,7 +214,7 @@ class Link:
             await self.line.claim(size=size)
             deadline = deadline or self.clock() + ECHO
             with contextlib.suppress(TimeoutError):  # brokers acknowledge and then drop, or restart: claim again
-                async with asyncio.timeout(PULSE + 2 * (self.clock() - began)):
+                async with asyncio.timeout(min(PULSE + 2 * (self.clock() - began), ECHO / 4)):
                     await self._echo.wait()
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
