@@ -363,6 +363,8 @@ class Transport(Section, frozen=True):
         Bytes in a publish.
     patience
         Seconds without a sign of progress after which a round goes on without a neighbour.
+    hurry
+        Quantile of what neighbours take, of which twice is waited for the others in an exchange; 1 waits for all.
     gather
         Seconds within which neighbours must be there before the first round, and
     quorum
@@ -376,6 +378,7 @@ class Transport(Section, frozen=True):
     version: Literal[4, 5] = 4
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
     patience: Endless = 30.0
+    hurry: Share = 1.0
     gather: Endless = 60.0
     quorum: Share = 1.0
 

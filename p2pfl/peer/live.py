@@ -68,6 +68,7 @@ class LiveNeighbourhood:
         self.zstd = zstd
         self.conserving = conserving and link.books.conserving
         self.step = step
+        self._opened = 0.0  # when our row of this exchange was on its way
         self._expected: set[str] = set()  # whose rows of this exchange will come, or would have
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
@@ -184,7 +185,10 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
+        clock = asyncio.get_running_loop().time
+        self.link.pace.ready(now=clock())
         await self._send(parts, phase=phase)
+        self._opened = clock()
         return weights, senders
 
     async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
@@ -231,9 +235,12 @@ class LiveNeighbourhood:
                 delivery = mailbox.peek(sender)
                 if delivery is not None:
                     return delivery
-                deadline = link.deadline(sender, since=start)
+                deadline = self._deadline(sender, since=start)
                 gone = sender not in self._expected or not link.expects(sender, self.round)
-                if gone or mailbox.overtaken(sender) or loop.time() >= deadline:
+                if gone or mailbox.overtaken(sender):
+                    return None
+                if loop.time() >= deadline:
+                    link.pace.give_up(sender)
                     return None
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -243,6 +250,13 @@ class LiveNeighbourhood:
         finally:
             link.waiting = False
             self.seconds_waiting += loop.time() - start
+
+    def _deadline(self, sender: str, *, since: float) -> float:
+        """When to go on without a neighbour: once it is silent, or slower than is worth waiting for."""
+        deadline = self.link.deadline(sender, since=since)
+        if not self.link.doubting or self.link.mailbox.large:
+            return deadline
+        return since if self.link.left_behind(sender) else min(deadline, self._opened + self.link.pace.bound)
 
     def _miss(self, sender: str) -> None:
         self.missed.append(sender)
