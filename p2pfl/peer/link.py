@@ -15,7 +15,7 @@ from p2pfl.peer.books import Books
 from p2pfl.peer.checkpoint import REACH
 from p2pfl.peer.detector import Detector
 from p2pfl.peer.line import Line
-from p2pfl.peer.mailbox import Delivery, Mailbox
+from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
 from p2pfl.topology import Schedule, Topology
@@ -160,6 +160,7 @@ class Link:
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         mailbox.large = row_bytes > self.window * size
         mailbox.period = topology.period
+        mailbox.most = AHEAD + topology.period * self.window
         self.durable: Callable[[], Awaitable[None]] = _nothing
         self.first: int | None = None
         self.entered: dict[str, int] = {}
@@ -675,6 +676,11 @@ class Link:
                     self.outboxes[phase].drop(listener)
                     self._pump(self.outboxes[phase])
                     self.news.tell()
+
+    def trust(self) -> None:
+        """From now on all must hear all: suspect nobody, and leave nobody behind."""
+        self.doubting = False
+        self.suspected = frozenset()
 
     def _suspect(self, before: float, now: float) -> None:
         """Look who is silent; where we stood still, or the broker did not answer, we could not have heard anybody."""

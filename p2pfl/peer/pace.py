@@ -7,7 +7,8 @@ than :math:`2 Q` in an exchange; a neighbour that was given up is not waited for
 are, and counts as :math:`t_j = \infty`. So of the neighbours' rows no more than the share :math:`1 - q` are left behind.
 
 Whoever itself takes :math:`S > 3 Q` would be given up. It steps aside: its next round is the :math:`\lceil S / Q \rceil`
-th from here, it says so, and nobody waits for it, or masks with it, in those between.
+th from here, it says so, and nobody waits for it in those between. In that round it waits for everybody, for it may be
+early. Who finds that half of its neighbours went on without it, for whatever reason, goes on where they are.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Pace:
 
     quantile: float = 1.0
     _round: int = -1
-    _before: int = -1  # the last round that was played
+    _before: int = -1  # where the neighbours were when this round began
     _begun: float = 0.0
     _took: float = -1.0  # our own S, once it is known
     _times: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
@@ -62,7 +63,8 @@ class Pace:
 
     def begin(self, round: int, *, now: float) -> None:
         """The round before has ended, and this is the next."""
-        self._before = round - 1 if self._round < 0 else self._round
+        if self._round < 0:
+            self._before = round - 1
         self._round, self._begun, self._took = round, now, -1.0
 
     def ready(self, *, now: float) -> None:
@@ -72,21 +74,23 @@ class Pace:
 
     def came(self, peer: str, round: int, *, now: float) -> None:
         """A neighbour's first row of a round has come."""
-        if self._round < 0 or round < self._round:
-            return  # before learning begins; after it was given up
-        self._behind.discard(peer)
+        if round >= self._round:
+            self._behind.discard(peer)
+        if round != self._round:
+            return  # of a row that is early one does not know how long it took
         self._note(peer, round, (now - self._begun) / (round - self._before))
 
     def give_up(self, peer: str) -> None:
         """A neighbour is not waited for in this round any more."""
-        self._behind.add(peer)
+        if self.quantile < 1:
+            self._behind.add(peer)
         self._note(peer, self._round, math.inf)
 
     def left_behind(self, peer: str, *, place: int) -> bool:
         """Whether a neighbour was given up and has not been in this round since; ``place`` is where it says it is."""
         if place >= self._round:
             self._behind.discard(peer)
-        return peer in self._behind
+        return peer in self._behind and not self._apart
 
     def _note(self, peer: str, round: int, took: float) -> None:
         times = self._times.setdefault(peer, deque(maxlen=ROUNDS))
@@ -104,7 +108,12 @@ class Pace:
     @property
     def bound(self) -> float:
         """Seconds that are waited in an exchange."""
-        return max(FLOOR, FACTOR * self.usual)
+        return math.inf if self._apart else max(FLOOR, FACTOR * self.usual)
+
+    @property
+    def _apart(self) -> bool:
+        """Whether this round is not the neighbours' next."""
+        return self._round > self._before + 1
 
     def next(self, *, places: Collection[int], apart: int) -> int:
         """The round to play after this one.
@@ -119,5 +128,6 @@ class Pace:
         half = sorted(places)[(len(places) - 1) // 2] if places else 0
         here = half if half > self._round + apart else self._round
         usual = self.usual
-        slow = self._took > usual + self.bound
+        slow = self._took > usual + max(FLOOR, FACTOR * usual)
+        self._before = here
         return here + (math.ceil(self._took / max(usual, self._took / 1000)) if slow else 1)

@@ -382,7 +382,7 @@ class Peer:
             self.link.books.flows.finish()
             await self.link.tell()
         else:
-            self.link.doubting = False
+            self.link.trust()
             self._state = await self._settle(self._state, cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state, masks)
