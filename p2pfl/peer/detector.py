@@ -38,13 +38,14 @@ class _Heard:
 class Detector:
     r"""Suspicion that grows with silence.
 
-    With the mean :math:`\mu` and the deviation :math:`\sigma` of the intervals between a peer's heartbeats, and the time
-    :math:`t` since anything of it came,
+    With the mean :math:`\mu` and the deviation :math:`\sigma` of the intervals between a peer's heartbeats, and the
+    time :math:`t` since anything of it came,
 
     .. math:: \varphi(t) = -\log_{10} \tfrac12 \operatorname{erfc} \frac{t - \mu}{\sigma \sqrt 2},
 
-    so that who suspects at :math:`\varphi \ge \Phi` is wrong with probability :math:`10^{-\Phi}` (the paper, section 4.4).
-    :math:`\sigma` is never less than a given one: a network that was quiet so far may still stutter.
+    so that who suspects at :math:`\varphi \ge \Phi` is wrong with probability :math:`10^{-\Phi}`, if intervals are
+    normally distributed as the paper supposes. :math:`\sigma` is never less than a given one: a network that was quiet
+    so far may still stutter.
 
     Parameters
     ----------

@@ -80,8 +80,8 @@ class Mailbox:
     period
         Of the schedule: each of its phases is a stream of its own, in order by itself.
     most
-        Rows of one neighbour that wait at all: credit allows for fewer, but after a while in which this peer stood still,
-        and was given up, what others said to each other comes at once. The newest are kept, for that is where they are.
+        Rows of one neighbour that wait at all: credit allows for fewer, but when this peer stood still and was given
+        up, what others said to each other since comes at once. The newest are kept, for that is where they are.
     proofs
         Against neighbours that said two things in one exchange.
     """

@@ -4,11 +4,11 @@ A peer that waits for all goes at the pace of the slowest, and so do its neighbo
 rows one knows when they came. Let :math:`t_j` be the seconds from the end of one's own last round until the first row
 of neighbour j in this one, in the last rounds, and :math:`Q` their quantile. Once ready itself, a peer waits no longer
 than :math:`2 Q` in an exchange; a neighbour that was given up is not waited for again until it is where the others
-are, and counts as :math:`t_j = \infty`. So of the neighbours' rows no more than the share :math:`1 - q` are left behind.
+are, and counts as :math:`t_j = \infty`. So no more than the share :math:`1 - q` of the rows are left behind.
 
-Whoever itself takes :math:`S > 3 Q` would be given up. It steps aside: its next round is the :math:`\lceil S / Q \rceil`
-th from here, it says so, and nobody waits for it in those between. In that round it waits for everybody, for it may be
-early. Who finds that half of its neighbours went on without it, for whatever reason, goes on where they are.
+Whoever itself takes :math:`S > 3 Q` would be given up. It steps aside: it plays only each
+:math:`\lceil S / Q \rceil` th round and says so, and nobody waits for it in those between. In its round it waits for
+everybody, for it may be early. Who finds that half of its neighbours went on without it, for whatever reason, goes on where they are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ FLOOR = 1.0
 
 ROUNDS = 8
 """Of each neighbour that are remembered."""
+
+MOST = 1000
+"""Rounds ahead that a slow peer plays next."""
 
 LEAST = 3
 """Rounds without which everybody is waited for."""
@@ -63,8 +66,7 @@ class Pace:
 
     def begin(self, round: int, *, now: float) -> None:
         """The round before has ended, and this is the next."""
-        if self._round < 0:
-            self._before = round - 1
+        self._before = round - 1 if self._round < 0 else max(self._before, self._round)
         self._round, self._begun, self._took = round, now, -1.0
 
     def ready(self, *, now: float) -> None:
@@ -130,4 +132,4 @@ class Pace:
         usual = self.usual
         slow = self._took > usual + max(FLOOR, FACTOR * usual)
         self._before = here
-        return here + (math.ceil(self._took / max(usual, self._took / 1000)) if slow else 1)
+        return here + (min(MOST, math.ceil(self._took / max(usual, 1e-6))) if slow else 1)

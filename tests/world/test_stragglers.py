@@ -61,9 +61,7 @@ def test_peers_that_train_longer_than_phi_would_wait_are_not_suspected():
 @cache
 def forecasted(hurry):
     changes = [*AVERAGING, "rounds=40", "learning.weighted=false", f"transport.hurry={hurry}"]
-    over = Network(
-        link=Link(latency=0.05), training=Training(seconds=1.0), peers={"peer3": One(seconds=10.0)}
-    )
+    over = Network(link=Link(latency=0.05), training=Training(seconds=1.0), peers={"peer3": One(seconds=10.0)})
     return forecast(read(SMALL, changes=changes), over, baselines=False)
 
 
