@@ -8,7 +8,8 @@ are, and counts as :math:`t_j = \infty`. So no more than the share :math:`1 - q`
 
 Whoever itself takes :math:`S > 3 Q` would be given up. It steps aside: it plays only each
 :math:`\lceil S / Q \rceil` th round and says so, and nobody waits for it in those between. In its round it waits for
-everybody, for it may be early. Who finds that half of its neighbours went on without it, for whatever reason, goes on where they are.
+everybody, for it may be early. Who finds that half of its neighbours went on without it, for whatever reason, goes on
+where they are.
 """
 
 from __future__ import annotations
