@@ -27,10 +27,10 @@ from p2pfl.algorithms import Averaging, FedAvg, Gossip
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted, Report
 from p2pfl.peer import Peer
-from p2pfl.peer.child import connect
 from p2pfl.rows import Layout
 from p2pfl.topology import ring
 from p2pfl.transport.broker import embedded
+from p2pfl.transport.mqtt import MqttTransport
 
 PEERS = 8
 CHUNK = 256 * 1024
@@ -88,7 +88,7 @@ def ours(name: str, url: str, load: Load, pipe: Connection) -> None:
     before = reset_peak()
 
     async def body() -> None:
-        transport = connect(experiment, url=url)
+        transport = MqttTransport(url)
         async with Peer(
             name, resolved, transport=transport, observe=lambda *_: ends.append(time.perf_counter())
         ) as peer:

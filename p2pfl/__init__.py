@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from p2pfl import data, errors, topology
     from p2pfl.algorithms import DPSGD, FedAvg, Gossip
     from p2pfl.experiment import Experiment, read
-    from p2pfl.experiment.plan import plan
+    from p2pfl.experiment.resolving import plan
     from p2pfl.learning import ExternalLearner, TorchLearner
     from p2pfl.peer import Peer
     from p2pfl.report import Run

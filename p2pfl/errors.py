@@ -7,6 +7,7 @@
     │   ├── DataError             a data set that is missing, a split that is impossible
     │   ├── ModelError            a model that does not fit the data or cannot be stacked
     │   └── BrokerError           a broker that cannot be reached or started
+    │       └── AccessError       a broker that does not let us in, or is not the one we trust
     └── RunError                  it happened while learning; exit status 1
         ├── LearningError         a loss that is not a number
         ├── PrivacyError          a released value left the range of the fixed-point grid
@@ -14,6 +15,7 @@
         ├── BudgetError           a release would cost more than privacy.epsilon allows
         ├── DecodeError           bytes from the network that are not a message of ours
         ├── TransportError        the connection was lost, a publish did not get through
+        │   └── RefusedError      the broker does not let us publish or read there
         ├── PeerError             a neighbour is missing, differs, or carries our name
         └── StorageError          a run directory or checkpoint cannot be written or read
 
@@ -53,6 +55,10 @@ class BrokerError(InputError):
     """A broker cannot be reached or started."""
 
 
+class AccessError(BrokerError):
+    """A broker does not let us in, or is not the one we trust: to ask again would change nothing."""
+
+
 class RunError(P2PFLError):
     """A run that had started failed."""
 
@@ -79,6 +85,10 @@ class DecodeError(RunError):
 
 class TransportError(RunError):
     """The connection to the broker was lost or a publish failed."""
+
+
+class RefusedError(TransportError):
+    """The broker refused a publish or a subscription: to ask again would change nothing."""
 
 
 class PeerError(RunError):

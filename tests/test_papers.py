@@ -6,7 +6,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.papers import PAPERS, Line, __main__, deck2018, fed_heart, mcmahan2017, mcmahan2017_cnn
+from benchmarks.papers import (
+    PAPERS,
+    Line,
+    __main__,
+    deck2018,
+    fed_heart,
+    fedprox,
+    mcmahan2017,
+    mcmahan2017_cnn,
+    personal,
+    pfedme,
+)
 from p2pfl import simulate
 from p2pfl.experiment import plan, read
 
@@ -41,6 +52,32 @@ def test_without_its_data_a_paper_is_not_run(monkeypatch):
 def test_four_hospitals_score_as_published_to_four_decimals():
     found = fed_heart.federated(44, order=0)
     assert [round(score, 4) for score in found] == list(fed_heart.PUBLISHED[44])
+
+
+@pytest.mark.usefixtures("_data")
+@pytest.mark.parametrize("method", ["FedProx", "FedAdam"])
+def test_what_is_made_of_federated_averaging_scores_as_published_on_all_patients(method):
+    changes, published = fed_heart.METHODS[method]
+    assert round(fed_heart.federated(42, *changes, order=0)[0], 4) == published[42][0]
+
+
+@pytest.mark.usefixtures("_data")
+def test_users_of_pfedme_hold_as_many_samples_as_its_paper_says():
+    personal.pictures.cache_clear()
+    sizes = [int(0.75 * len(places)) for places, _ in pfedme.users()]
+    assert (min(sizes), max(sizes)) == (1165, 3834)
+    assert {tuple(labels.unique().tolist()) for _, labels in pfedme.users()} == {
+        tuple(sorted((user, (user + 1) % 10))) for user in range(10)
+    }
+
+
+@pytest.mark.parametrize(("ends", "met"), [(((1.0, 0.7), (0.5, 0.8)), True), (((0.5, 0.7), (1.0, 0.8)), False)])
+def test_losses_decide_which_curve_is_better_whatever_accuracy_says(ends, met, monkeypatch):
+    points = dict(zip(("FedAvg", "FedProx, mu = 0"), ends, strict=True))
+    monkeypatch.setattr(fedprox, "curve", lambda _name, _share, arm: [(1, 9.0, 0.0), (fedprox.ROUNDS, *points[arm])])
+    line = fedprox.kept("IID", 0.9)
+    assert line.met is met
+    assert bool(line.why) is not met
 
 
 @pytest.mark.usefixtures("_data")

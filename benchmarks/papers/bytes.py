@@ -2,8 +2,8 @@
 
 64 peers on a random graph of degree 4, MNIST in two shards of the data sorted by label for each (most peers know two
 digits), softmax regression with one hidden layer of 32, 10 local steps of 16 samples a round. FedAvg by gossip to a
-tolerance of 0.1, D-PSGD (adapt, then combine) and Epidemic Learning (another random 4-regular graph each round, which
-is EL-Oracle) with one exchange a round, all of whole rows; CHOCO-SGD (Koloskova et al., ICML 2019) under three codecs,
+tolerance of 0.1, D-PSGD (adapt, then combine) and Epidemic Learning (EL-Oracle: another random graph of degree 4 each
+round) with one exchange a round, all of whole rows; CHOCO-SGD (Koloskova et al., ICML 2019) under three codecs,
 FedAvg in 8 bits, and partial sharing (Dhasade et al., EuroMLSys 2023) of a tenth.
 
 Bytes are those of the numbers of a row, as a live peer would send them, mean of all peers. One seed; the mean of all
@@ -14,7 +14,6 @@ that need small steps of consensus (QSGD, sparse ones), and partial sharing, fal
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,19 +23,15 @@ from typing import Any
 import torch
 
 from benchmarks.papers import Line
-from p2pfl import topology as graphs
 from p2pfl.algorithms import State
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.plan import data_folder
+from p2pfl.experiment.resolving import data_folder
 from p2pfl.identity import SeededSource
 from p2pfl.report.plots import blank, keep
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.engine import play
 
 PEERS, DEGREE = 64, 4
-EPOCH = 40
-"""Graphs of Epidemic Learning before they come again."""
-
 EVERY = 4
 """Rounds after which all peers are scored."""
 
@@ -55,7 +50,7 @@ WAYS: dict[str, tuple[int, list[str]]] = {
     "CHOCO-SGD, 4 bits": (40, [*CHOCO, "compression.name=quantise", "compression.bits=4"]),
     "CHOCO-SGD, QSGD in 8 bits": (40, [*CHOCO, "compression.name=qsgd"]),
     "CHOCO-SGD, largest 10 %": (40, [*CHOCO, "compression.name=top_k", "compression.share=0.1"]),
-    "Epidemic Learning": (40, CHOCO),
+    "Epidemic Learning": (40, [*CHOCO, "topology.kind=epidemic_oracle"]),
     "partial sharing of 10 %": (
         40,
         ["learning.algorithm=partial", "learning.algorithm_options={share=0.1}", "gossip.steps=1"],
@@ -82,9 +77,7 @@ class Curve:
 def curve(way: str, *, share: float = 1.0) -> Curve:
     """Run one way, for a share of its rounds."""
     rounds, changes = WAYS[way]
-    with tempfile.TemporaryDirectory() as folder:
-        extra = [f"topology={{file={epidemic(Path(folder))}}}"] if way == "Epidemic Learning" else []
-        resolved = plan(read(TABLE, changes=[*changes, *extra]))
+    resolved = plan(read(TABLE, changes=changes))
     names = resolved.topology.peers
     sent = torch.zeros(PEERS, dtype=torch.int64)
     found: list[tuple[float, float]] = []
@@ -99,16 +92,6 @@ def curve(way: str, *, share: float = 1.0) -> Curve:
     play(resolved, source=SeededSource(1), rounds=last, faults=Faults(), observe=observe)
     megabytes, accuracy = zip(*found, strict=True)
     return Curve(megabytes, accuracy)
-
-
-def epidemic(folder: Path) -> list[str]:
-    """Files of random regular graphs, one for each exchange of an epoch."""
-    files = []
-    for turn in range(EPOCH):
-        path = folder / f"{turn}.json"
-        graphs.save(graphs.random_regular(PEERS, degree=DEGREE, seed=turn), path)
-        files.append(str(path))
-    return files
 
 
 def draw(curves: Mapping[str, Curve], *, path: Path = PICTURE) -> None:

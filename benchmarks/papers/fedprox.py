@@ -4,8 +4,8 @@ Synthetic(alpha, beta) of 30 devices and its IID variant; multinomial logistic r
 batches of 10, rate .01, 20 epochs, 10 devices a round, 200 rounds. Each round a share of the devices does 1 to 20
 epochs at random: FedAvg drops what they did, FedProx keeps it. The paper prints curves (Figures 1 and 2) and one
 number: with 90 % of stragglers FedProx gains 22 % of absolute test accuracy, on average over five heterogeneous data
-sets, of which Synthetic(1, 1) is one. Its data have no seed, so ours are others of the same recipe, and what is
-compared is the order.
+sets, of which Synthetic(1, 1) is one. Its data have no seed, so ours are others of the same recipe, of one seed, and
+what is compared is the order of training losses, as in the figures.
 
     python -m benchmarks.papers.fedprox PICTURE
 
@@ -26,8 +26,8 @@ from p2pfl.report.plots import blank, keep
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.engine import play
 
-ROUNDS, EVERY = 200, 2
-"""Rounds, and how often the model is scored."""
+ROUNDS, EVERY, LATE = 200, 2, 50
+"""Rounds, how often the model is scored, and how many of the last rounds count."""
 
 TABLE: dict[str, Any] = {
     "name": "fedprox",
@@ -81,42 +81,36 @@ def mean(values: list[float], weights: list[int]) -> float:
 
 
 def last(name: str, share: float, arm: str) -> tuple[float, float]:
-    """Loss and test accuracy at the end."""
-    _, loss, right = curve(name, share, arm)[-1]
-    return loss, right
+    """Loss and test accuracy, means over the last rounds: single ones swing."""
+    late = [point for point in curve(name, share, arm) if point[0] > ROUNDS - LATE]
+    return statistics.fmean(loss for _, loss, _ in late), statistics.fmean(right for _, _, right in late)
 
 
-def leash(name: str) -> Line:
-    """The proximal term without stragglers: a little worse on IID data, better elsewhere."""
-    (free, hits), (held, more) = last(name, 0.0, "FedProx, mu = 0"), last(name, 0.0, "FedProx, mu = 1")
-    expected = "mu = 1 is higher" if name == "IID" else "mu = 1 is lower"
-    measured = f"{free:.3f}, {held:.3f} (accuracy {hits:.3f}, {more:.3f})"
-    return Line(
-        f"{name}: loss at round {ROUNDS}, mu = 0 and 1", expected, measured, met=(held > free) == (name == "IID")
-    )
+def compared(what: str, name: str, share: float, arms: tuple[str, str], *, lower: bool) -> Line:
+    """Whether the second arm has the lower loss, or the first; what accuracy says beside."""
+    (first, hits), (second, more) = (last(name, share, arm) for arm in arms)
+    met = second < first if lower else second > first
+    agrees = more > hits if lower else more < hits
+    why = "" if met else f"by {abs(second / first - 1):.0%}; {'but it is so' if agrees else 'nor is it so'} by accuracy"
+    measured = f"{first:.3f}, {second:.3f} (accuracy {hits:.3f}, {more:.3f})"
+    expected = f"the second is {'lower' if lower else 'higher'}"
+    return Line(f"{name}, {share:.0%} stragglers: loss with {what}", expected, measured, met, why)
 
 
-def dropped(name: str, share: float) -> Line:
-    """What stragglers did is kept, which is better than dropping it, and the proximal term helps as without them.
+def kept(name: str, share: float) -> Line:
+    """What stragglers did is kept, which is better than dropping it."""
+    return compared("their work dropped, kept", name, share, ("FedAvg", "FedProx, mu = 0"), lower=True)
 
-    By accuracy: the loss over all data may say otherwise of mu = 0, as few devices that are averaged drift little.
-    """
-    ends = [last(name, share, arm) for arm in ARMS]
-    (_, drop), (_, kept), (_, held) = ends
-    losses = ", ".join(f"{loss:.3f}" for loss, _ in ends)
-    met = drop < kept < held if name != "IID" else drop < kept > held
-    return Line(
-        f"{name}, {share:.0%} stragglers: accuracy of FedAvg, FedProx mu = 0, FedProx mu = 1",
-        "each better than the last" if name != "IID" else "the second is best",
-        f"{drop:.3f}, {kept:.3f}, {held:.3f} (loss {losses})",
-        met,
-    )
+
+def leash(name: str, share: float) -> Line:
+    """The proximal term: a little worse on IID data, better elsewhere."""
+    return compared("mu = 0, mu = 1", name, share, ("FedProx, mu = 0", "FedProx, mu = 1"), lower=name != "IID")
 
 
 def lines() -> list[Line]:
     """The order of the curves, and the gain at 90 % of stragglers."""
-    found = [leash(name) for name in SETS]
-    found += [dropped(name, share) for share in SHARES[1:] for name in SETS]
+    found = [leash(name, share) for share in SHARES for name in SETS]
+    found += [kept(name, share) for share in SHARES[1:] for name in SETS]
     gains = [100 * (last(name, 0.9, "FedProx, mu = 1")[1] - last(name, 0.9, "FedAvg")[1]) for name in list(SETS)[1:]]
     what = "gain in test accuracy with 90 % stragglers, mu = 1 over FedAvg, synthetic sets that are not IID"
     each = ", ".join(f"{gain:.1f}" for gain in gains)

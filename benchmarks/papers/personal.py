@@ -1,8 +1,4 @@
-"""Personal models: pFedMe (NeurIPS 2020), the benchmark PFLlib, and model propagation (AISTATS 2017).
-
-pFedMe: MNIST, 20 peers of two classes each, softmax regression; the published figures are those of curves stored with
-its code, of one split that is not published. Ours is drawn after its recipe: classes k and k + 1 for peer k, mixed at
-log-normal odds, sizes within the bounds of the paper, a quarter for the test, pixels standardised.
+"""Personal models: the benchmark PFLlib, and model propagation (AISTATS 2017).
 
 PFLlib: Fashion-MNIST, 20 peers of two classes each, one epoch a round, a quarter for the test. It took 2,000 rounds
 of all data and a larger network; we take 10 rounds of 600 samples a peer, so only the order is claimed.
@@ -11,7 +7,6 @@ Model propagation: the means of 300 peers on two moons, of which each has one nu
 figures here are those of an independent run.
 """
 
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -21,19 +16,15 @@ import torch
 
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Averaging, Gossip, Propagation, State, learn, start
+from p2pfl.algorithms import Averaging, Gossip, Propagation, learn, start
 from p2pfl.data import Dataset, federate
-from p2pfl.experiment import plan, read
-from p2pfl.experiment.plan import data_folder
-from p2pfl.identity import SeededSource
+from p2pfl.experiment import read
+from p2pfl.experiment.resolving import data_folder
 from p2pfl.learning import ExternalLearner
 from p2pfl.neighbourhood import settled
 from p2pfl.rows import draw
-from p2pfl.simulation import Faults, StackedNeighbourhood, simulate
-from p2pfl.simulation.engine import Inline, play
-
-SIZES = (1165, 3834)
-"""The fewest and the most samples of a peer in pFedMe's experiment."""
+from p2pfl.simulation import StackedNeighbourhood, simulate
+from p2pfl.simulation.engine import Inline
 
 OWN = {"kind": "complete", "peers": 20}
 
@@ -45,97 +36,22 @@ def pictures(name: str) -> Dataset:
 
 
 @lru_cache
-def dealt(
-    name: str, peers: tuple[str, ...], seed: int, low: int, high: int, *, uneven: float = 0.0
-) -> dict[str, torch.Tensor]:
-    """Positions of each peer's samples: classes k and k + 1 for peer k, its size uniform within bounds.
-
-    They are mixed by two log-normal draws of deviation ``uneven``; a class that is used up leaves a peer smaller.
-    """
-    targets = pictures(name).targets.numpy()
-    random = draw(seed, "personal")
-    left = [random.permutation(np.flatnonzero(targets == label)) for label in range(10)]
-    parts = {}
-    for number, peer in enumerate(peers):
-        shares = np.exp(uneven * random.normal(size=2))
-        counts = (int(random.integers(low, high + 1)) * shares / shares.sum()).astype(int).clip(10)
-        labels = number % 10, (number + 1) % 10
-        own = [left[label][:count] for label, count in zip(labels, counts, strict=True)]
-        for label, count in zip(labels, counts, strict=True):
-            left[label] = left[label][count:]
-        parts[peer] = torch.from_numpy(np.concatenate(own))
-    return parts
-
-
-@lru_cache
-def standardised() -> torch.Tensor:
-    """MNIST, each pixel with mean 0 and deviation 1 over all pictures, ``[n, 784]``."""
-    features = pictures("mnist").features.flatten(1)
-    return (features - features.mean(0)) / (features.std(0) + 1e-3 / 255)
-
-
-def digits(*, peer: str, peers: tuple[str, ...], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A peer's own part of MNIST in pFedMe's experiment."""
-    own = dealt("mnist", peers, seed, *SIZES, uneven=2.0)[peer]
-    return standardised()[own], pictures("mnist").targets[own]
+def dealt(peers: tuple[str, ...], seed: int) -> dict[str, torch.Tensor]:
+    """Positions of each peer's 600 samples of Fashion-MNIST: 300 of each of the classes k and k + 1 for peer k."""
+    targets = pictures("fashion_mnist").targets.numpy()
+    rng = draw(seed, "personal")
+    left = [rng.permutation(np.flatnonzero(targets == label)) for label in range(10)]
+    halves = [
+        [left[(number + second) % 10][600 * (number // 10) + 300 * second :][:300] for second in (0, 1)]
+        for number in range(len(peers))
+    ]
+    return {peer: torch.from_numpy(np.concatenate(own)) for peer, own in zip(peers, halves, strict=True)}
 
 
 def garments(*, peer: str, peers: tuple[str, ...], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A peer's own part of Fashion-MNIST: 600 samples of two classes."""
-    own = dealt("fashion_mnist", peers, seed, 600, 600)[peer]
+    """A peer's own part of Fashion-MNIST."""
+    own = dealt(peers, seed)[peer]
     return pictures("fashion_mnist").features[own], pictures("fashion_mnist").targets[own]
-
-
-PFEDME: dict[str, Any] = {
-    "name": "pfedme",
-    "topology": OWN,
-    "data": {"name": "benchmarks.papers.personal:digits", "test": 0.25},
-    "model": {"name": "linear"},
-    "learning": {"algorithm": "pfedme", "fraction": 0.25, "rate": 0.1, "batch": 20, "device": "cpu"},
-    "gossip": {"steps": 1},
-}
-
-
-def curves(*changes: str, rounds: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """Accuracy over all test samples of the personal models and of the common one, after these rounds."""
-    last = max(rounds)
-    resolved = plan(read(PFEDME, changes=[f"rounds={last}", *changes]))
-    names = resolved.topology.peers
-    sizes = torch.tensor([len(resolved.federation.test[name]) for name in names], dtype=torch.float64)  # [N]
-    found = {}
-
-    def score(rows: torch.Tensor) -> float:
-        accuracy = resolved.learner.evaluate(rows, peers=names)["accuracy"]  # [N]
-        return float((accuracy * sizes).sum() / sizes.sum())
-
-    def observe(round: int, state: State, _: object) -> None:
-        if round + 1 in rounds:
-            found[round + 1] = score(state.rows), score(state.public)
-
-    play(resolved, source=SeededSource(0), rounds=range(last), faults=Faults(), observe=observe)
-    return found
-
-
-def pfedme() -> list[Line]:
-    """The curves of pFedMe, within a point; the first round, which hangs on the start, is only shown."""
-    personal = {100: 0.9328, 400: 0.9416, 800: 0.9454}
-    common = {10: 0.7005, 50: 0.8708, 100: 0.8960, 400: 0.9205, 800: 0.9286}
-    own = curves(rounds=[1, *personal])
-    shared = curves("learning.rate=0.09", "learning.algorithm_options={steps=10}", rounds=common)
-    return [
-        Line("pFedMe, personal models, round 1", "0.8947", f"{own[1][0]:.4f}", None, SPLIT),
-        *(near(f"pFedMe, personal models, round {t}", wanted, own[t][0]) for t, wanted in personal.items()),
-        *(near(f"pFedMe, common model, round {t}", wanted, shared[t][1]) for t, wanted in common.items()),
-    ]
-
-
-def near(what: str, published: float, ours: float) -> Line:
-    """A line that is met within a point."""
-    met = abs(published - ours) <= 0.01
-    return Line(what, f"{published:.4f}", f"{ours:.4f}", met, "" if met else SPLIT)
-
-
-SPLIT = "the split and the start of the published curve are not known"
 
 
 PFLLIB: dict[str, Any] = {
@@ -180,12 +96,12 @@ def pfllib() -> list[Line]:
 BRIEF = "10 rounds of a smaller network: the order is what counts"
 
 
-def moons(random: np.random.Generator, *, peers: int) -> tuple[np.ndarray, np.ndarray]:
+def moons(rng: np.random.Generator, *, peers: int) -> tuple[np.ndarray, np.ndarray]:
     """Row-stochastic weights ``[N, N]`` by nearness on two moons, and which moon each is on, +1 or -1."""
-    angle, kind = random.uniform(0, np.pi, peers), np.where(np.arange(peers) < peers // 2, 1.0, -1.0)
+    angle, kind = rng.uniform(0, np.pi, peers), np.where(np.arange(peers) < peers // 2, 1.0, -1.0)
     places = np.stack([np.cos(angle), np.sin(angle)], axis=1) * kind[:, None]
     places[kind < 0] += [1, 0.5]
-    places += random.normal(0, 0.05, places.shape)
+    places += rng.normal(0, 0.05, places.shape)
     squares = ((places[:, None] - places[None]) ** 2).sum(-1)
     near = np.exp(-squares / (2 * 0.1**2))
     np.fill_diagonal(near, 0)
@@ -226,10 +142,10 @@ def propagation(*, draws: int = 30, peers: int = 300, rounds: int = 2500) -> lis
     errors = []
     away = 0.0
     for number in range(draws):
-        random = draw(number, "moons")
-        P, truth = moons(random, peers=peers)
-        sizes = random.integers(1, 101, peers)
-        alone = truth + random.normal(0, 1, peers) * np.sqrt(40 / sizes)
+        rng = draw(number, "moons")
+        P, truth = moons(rng, peers=peers)
+        sizes = rng.integers(1, 101, peers)
+        alone = truth + rng.normal(0, 1, peers) * np.sqrt(40 / sizes)
         ends = [propagated(P, alone, given, rounds=rounds) for given in (sizes, np.ones_like(sizes))]
         C = np.diag(sizes / sizes.max())
         closed = 0.01 * np.linalg.solve(np.eye(peers) - 0.01 * (np.eye(peers) - C) - 0.99 * P, C @ alone)
@@ -250,5 +166,5 @@ def propagation(*, draws: int = 30, peers: int = 300, rounds: int = 2500) -> lis
 
 
 def lines() -> list[Line]:
-    """All three."""
-    return [*pfedme(), *pfllib(), *propagation()]
+    """Both."""
+    return [*pfllib(), *propagation()]

@@ -29,7 +29,12 @@ def parser() -> argparse.ArgumentParser:
     _experiment(run, optional=True)
     run.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
     run.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
-    run.add_argument("--broker", metavar="URL", help="instead of the embedded one, such as mqtt://host:1883")
+    run.add_argument(
+        "--broker",
+        action="append",
+        metavar="URL",
+        help="not the embedded one, such as mqtt://host:1883; again to fail over",
+    )
     _output(run)
 
     simulate = commands.add_parser("simulate", help="the same experiment on all rows at once")
@@ -46,15 +51,25 @@ def parser() -> argparse.ArgumentParser:
     peer = commands.add_parser("peer", help="one peer on this device")
     _experiment(peer)
     peer.add_argument("--name", required=True, help="which of the experiment's peers this is")
-    peer.add_argument("--broker", metavar="URL", help="instead of transport.broker")
+    peer.add_argument(
+        "--broker", action="append", metavar="URL", help="instead of transport.broker; again to fail over"
+    )
     peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
     _output(peer)
 
     _identity(commands)
 
-    broker = commands.add_parser("broker", help="the embedded broker on its own")
+    broker = commands.add_parser("broker", help="the embedded broker on its own, or a configuration for mosquitto")
+    broker.add_argument(
+        "experiment", nargs="?", metavar="EXPERIMENT", help="with --config: whose peers may join, by passwords"
+    )
+    broker.add_argument(
+        "--config",
+        metavar="DIR",
+        help="start nothing, but write mosquitto.conf and all it needs outside of a trusted network",
+    )
     broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    broker.add_argument("--port", type=int, default=1883, help="port, 0 for any free one (default: %(default)s)")
+    broker.add_argument("--port", type=int, help="port, 0 for any free one (default: 1883, with --config 8883)")
     broker.add_argument(
         "--kind", choices=["auto", "mosquitto", "iotcore"], default="auto", help="auto is the first that is installed"
     )

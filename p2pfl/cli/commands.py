@@ -65,13 +65,13 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
-    from p2pfl.peer.child import Done, earlier, live  # noqa: PLC0415
+    from p2pfl.peer.child import Done, brokers, earlier, live  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.report import Record, Run  # noqa: PLC0415
 
     experiment = _experiment(options, broker=options.broker)
-    url = experiment.transport.broker
-    if url == "embedded":
+    urls = brokers(experiment)
+    if "embedded" in urls:
         raise InputError(
             'expected the address of a broker, got transport.broker = "embedded": start one with "p2pfl broker" and '
             "give its address with --broker mqtt://host:1883"
@@ -96,7 +96,7 @@ def peer(options: argparse.Namespace) -> int:
             lines.observe(event)
 
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
-        errand = live(resolved, options.name, url=url, folder=folder, owned=owned, tell=tell, former=former)
+        errand = live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, former=former)
         until_interrupted(errand)
         own.finish(summary)
     return _finish(own.summary, folder, options)
@@ -130,7 +130,12 @@ def broker(options: argparse.Namespace) -> int:
     """``p2pfl broker``."""
     from p2pfl.transport.broker import embedded  # noqa: PLC0415
 
-    with embedded(host=options.host, port=options.port, kind=options.kind) as running:
+    if options.config is not None:
+        return _configure(options)
+    if options.experiment is not None:
+        raise InputError("expected --config DIR with an experiment, got none: the embedded broker lets everybody in")
+    port = 1883 if options.port is None else options.port
+    with embedded(host=options.host, port=port, kind=options.kind) as running:
         print(f"{running.kind} listens at {running.url} (Ctrl-C ends it)", file=sys.stderr)
         try:
             running.wait()
@@ -138,6 +143,28 @@ def broker(options: argparse.Namespace) -> int:
             raise RunError(str(error)) from None
         except KeyboardInterrupt:
             pass
+    return 0
+
+
+def _configure(options: argparse.Namespace) -> int:
+    """``p2pfl broker --config``."""
+    from p2pfl.peer.line import rights  # noqa: PLC0415
+    from p2pfl.transport.hardened import configure  # noqa: PLC0415
+
+    port = options.port or 8883
+    swarm, peers = "+", tuple[str, ...]()
+    if options.experiment is not None:
+        resolved = plan(read_experiment(options.experiment))
+        swarm, peers = resolved.experiment.name, resolved.topology.peers
+    folder = Path(options.config)
+    configure(folder, rights=rights(swarm), peers=peers, host=options.host, port=port)
+    print(f"mosquitto -c {folder / 'mosquitto.conf'}")
+    shows = f'credentials = "{folder / "credentials"}"' if peers else "certificate and key, signed by ca.pem"
+    print(
+        f'peers need, in [transport]: broker = "mqtts://HOST:{port}", ca = "{folder / "broker.pem"}", and {shows};'
+        " give each peer its own alone",
+        file=sys.stderr,
+    )
     return 0
 
 
@@ -223,13 +250,13 @@ def audit(options: argparse.Namespace) -> int:
     return 1 if found.broken else 0
 
 
-def _experiment(options: argparse.Namespace, *, broker: str | None = None) -> Experiment:
+def _experiment(options: argparse.Namespace, *, broker: list[str] | None = None) -> Experiment:
     sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
     changes = list(options.changes)
     if getattr(options, "peers", None) is not None:
         changes.append(f"topology.peers={options.peers}")
     if broker is not None:
-        changes.append(f"transport.broker={json.dumps(broker)}")
+        changes.append(f"transport.broker={json.dumps(broker if broker[1:] else broker[0])}")
     experiment = read_experiment(options.experiment, changes=changes)
     if getattr(options, "peers", None) is not None and experiment.topology.file is not None:
         raise InputError(

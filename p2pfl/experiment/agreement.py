@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,14 +11,12 @@ from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statisti
 from p2pfl.data import scaling
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.plan import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.privacy import Masks, Settings, private
-
-if TYPE_CHECKING:  # plans are made of what is checked here
-    from p2pfl.experiment.plan import Plan
 
 TIGHT = 1e-13
 """Share of a disagreement that is left in an exact sum: that of rounding in double precision."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ PATHS = (
     "transport.ca",
     "transport.certificate",
     "transport.key",
+    "transport.credentials",
 )
 """Keys that hold a path, relative to the experiment file."""
 
@@ -116,10 +118,25 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     """Validate a table, key by key."""
     for key, section in _unknown(table, Experiment):
         raise ExperimentError(f'{origin}: expected a known key, got "{key}": {_hint(key, section)}')
+    _keep_secret(table, origin=origin)
     try:
         return msgspec.convert(table, Experiment)
     except msgspec.ValidationError as error:
         raise ExperimentError(f"{origin}: {mismatch(str(error), table)}") from None
+
+
+def _keep_secret(table: Mapping[str, Any], *, origin: str) -> None:
+    """Refuse a password where others can read it: experiments are copied into run directories, commands are listed."""
+    transport = table.get("transport")
+    brokers = transport.get("broker") if isinstance(transport, Mapping) else None
+    for url in [brokers] if isinstance(brokers, str) else brokers if isinstance(brokers, Sequence) else []:
+        if isinstance(url, str) and re.search("//[^@]*:.*@", url):
+            bare = re.sub("//.*@", "//", url)
+            raise ExperimentError(
+                f"{origin}: transport.broker: expected an address without a password, got {bare} with one: set"
+                " P2PFL_BROKER_USER and P2PFL_BROKER_PASSWORD, or name a file in transport.credentials, and change the"
+                " password if others could read it"
+            )
 
 
 def plain(experiment: Experiment) -> dict[str, Any]:

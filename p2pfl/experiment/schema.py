@@ -354,7 +354,11 @@ class Transport(Section, frozen=True):
     Attributes
     ----------
     broker
-        ``embedded``, or ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://`` and host and port.
+        ``embedded``, or ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://`` and host and port; a list of these to fail
+        over, the first that lets us in.
+    credentials
+        A TOML file with ``user`` and ``password``, or a folder of one for each peer, ``NAME.toml``; without it they
+        are in the environment, if anywhere: ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD``.
     ca, certificate, key
         Files for TLS: the authority that signed the broker's certificate, and one's own.
     version
@@ -362,7 +366,10 @@ class Transport(Section, frozen=True):
     chunk
         Bytes in a publish.
     patience
-        Seconds without a sign of progress after which a round goes on without a neighbour.
+        Seconds without a sign of progress after which a round goes on without a neighbour; those in which we have
+        no connection ourselves do not count.
+    outage
+        Seconds after which a peer that gets no lasting connection gives up.
     hurry
         Quantile of what neighbours take, of which twice is waited for the others in an exchange; 1 waits for all.
     gather
@@ -371,7 +378,8 @@ class Transport(Section, frozen=True):
         the share of them that suffices.
     """
 
-    broker: str = "embedded"
+    broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
+    credentials: str | None = None
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
@@ -379,6 +387,7 @@ class Transport(Section, frozen=True):
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
     patience: Endless = 30.0
     hurry: Share = 1.0
+    outage: Endless = 600.0
     gather: Endless = 60.0
     quorum: Share = 1.0
 

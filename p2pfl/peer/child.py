@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from p2pfl.peer.credentials import Credentials, credentials
 from p2pfl.peer.peer import Notice, Peer, Progress
 from p2pfl.report import Record
 from p2pfl.transport import Transport
+from p2pfl.transport.backoff import Backoff
+from p2pfl.transport.lasting import Lasting
+from p2pfl.transport.login import login
 from p2pfl.transport.mqtt import MqttTransport
 from p2pfl.wire.rows import HEAD
 
@@ -62,24 +65,42 @@ class Alive(msgspec.Struct, frozen=True):
 Event = Record | Progress | Notice | Alive | Done | Failed
 
 
-def connect(experiment: Experiment, *, url: str) -> Transport:
-    """The transport of an experiment."""
+def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transport:
+    """How one of an experiment's peers reaches the first of some brokers that lets it in.
+
+    Connections last beyond the broker's restart, but for that of an embedded one: nobody starts that again.
+    """
     settings = experiment.transport
-    return MqttTransport(
-        url,
-        ca=_path(settings.ca),
-        certificate=_path(settings.certificate),
-        key=_path(settings.key),
-        version=settings.version,
-        limit=settings.chunk + HEAD,
-    )
+    owned = login(_path(settings.credentials), peer=peer, environment=os.environ)
+    transports = [
+        MqttTransport(
+            url,
+            user=owned.user,
+            password=owned.password,
+            ca=_path(settings.ca),
+            certificate=_path(settings.certificate),
+            key=_path(settings.key),
+            version=settings.version,
+            limit=settings.chunk + HEAD,
+        )
+        for url in urls
+    ]
+    if settings.broker == "embedded":
+        return transports[0]
+    return Lasting(transports, backoff=Backoff(outage=settings.outage))
+
+
+def brokers(experiment: Experiment) -> tuple[str, ...]:
+    """The addresses of its brokers."""
+    named = experiment.transport.broker
+    return (named,) if isinstance(named, str) else named
 
 
 async def live(
     resolved: Plan,
     name: str,
     *,
-    url: str,
+    urls: Sequence[str],
     folder: Path,
     owned: Credentials,
     tell: Callable[[Event], None],
@@ -93,8 +114,8 @@ async def live(
         The experiment, for this peer.
     name
         Which of its peers.
-    url
-        Of the broker.
+    urls
+        Of the brokers.
     folder
         The run directory.
     owned
@@ -121,7 +142,7 @@ async def live(
     peer = Peer(
         name,
         resolved,
-        transport=connect(resolved.experiment, url=url),
+        transport=connect(resolved.experiment, urls=urls, peer=name),
         identity=owned.identity,
         trust=owned.trust,
         observe=observe,
@@ -175,7 +196,7 @@ def main(
     name: str,
     *,
     table: Mapping[str, Any],
-    url: str,
+    urls: Sequence[str],
     folder: str,
     threads: int,
     roster: Mapping[str, bytes] | None,
@@ -201,7 +222,7 @@ def main(
         else:
             owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
         left = None if resume is None else earlier(Path(folder), name, tell=tell).at(*resume)
-        asyncio.run(live(resolved, name, url=url, folder=Path(folder), owned=owned, tell=tell, former=left))
+        asyncio.run(live(resolved, name, urls=urls, folder=Path(folder), owned=owned, tell=tell, former=left))
     except P2PFLError as error:
         tell(Failed(name, str(error), error.status))
         raise SystemExit(error.status) from None

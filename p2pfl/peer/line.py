@@ -10,11 +10,27 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
 from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, ForOne, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Message, Pulse, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
 ForNeighbours = Chunk | Ack | Pulse | Account
 """What is sealed."""
+
+
+def rights(swarm: str) -> dict[str, tuple[str, ...]]:
+    """What a peer has to be let do on the broker, as topic filters in which ``%u`` stands for its name.
+
+    Examples
+    --------
+    >>> rights("clinic")["write"][0]
+    'p2pfl/v1/clinic/peer/%u/state'
+    """
+    root = f"p2pfl/v1/{swarm}/peer"
+    public = ("state", "account", "pub/#")
+    return {
+        "write": (*(f"{root}/%u/{place}" for place in public), f"{root}/+/in/%u"),
+        "read": (*(f"{root}/+/{place}" for place in public), f"{root}/%u/in/#"),
+    }
 
 
 class Heard(NamedTuple):
@@ -67,6 +83,7 @@ class Line:
         self.me = me
         self.identity = identity
         self.envelope = envelope
+        self.turn = 0
         self.admit: Callable[[str], bool] = lambda _sender: True
         """Whether one more message of a sender is to be read; asked before any of it is."""
         self.bytes_out = 0
@@ -91,13 +108,25 @@ class Line:
             self.bytes_out += len(payload)
             await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
 
+    async def claim(self, *, size: int) -> None:
+        """Claim our name by a message of so many bytes."""
+        payload = encode(Claim(self.me.incarnation, self.me.key)).ljust(size, b"\0")
+        await self.channel.publish(f"{self.root}/{self.me.peer}/in/{self.me.peer}", payload)
+
     async def say(self, status: Status, *, answers: bytes = b"") -> None:
         """Publish one's state, retained; a goodbye is said and then cleared."""
         await self.publish(
-            "state", spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers), retain=True
+            "state",
+            spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers, turn=self.turn),
+            retain=True,
         )
         if status == "left":
             await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
+
+    async def come_back(self) -> None:
+        """Say that we live after all: the broker has published our will."""
+        self.turn += 1
+        await self.say("up")
 
     async def tell(self, account: Account) -> None:
         """Publish an account, signed where there is an identity."""
@@ -113,13 +142,14 @@ class Line:
     async def heard(self) -> AsyncIterator[Heard]:
         """All that comes, as long as the connection lasts."""
         async for message in self.channel:
-            self.bytes_in += len(message.data)
             _, _, rest = message.topic.partition(f"{self.root}/")
             owner, _, place = rest.partition("/")
             state = place == "state"
             if state and not message.data:
                 continue  # cleared after a goodbye
             sender = place.removeprefix("in/") if place.startswith("in/") else owner
+            if owner != self.me.peer or sender != owner:  # our claims are no traffic of the run's
+                self.bytes_in += len(message.data)
             if not self.admit(sender):
                 continue
             try:
@@ -148,8 +178,20 @@ class Line:
         return message
 
 
-def spoken(me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"") -> Hello:
+def spoken(
+    me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"", turn: int = 0
+) -> Hello:
     """One's own hello with a status, signed where there is an identity."""
     facts = me.facts if status == "up" else {}
-    hello = Hello(me.peer, me.incarnation, status, facts, me.key, answers=answers, rounds=me.rounds, attempt=me.attempt)
+    hello = Hello(
+        me.peer,
+        me.incarnation,
+        status,
+        facts,
+        me.key,
+        answers=answers,
+        rounds=me.rounds,
+        attempt=me.attempt,
+        turn=turn,
+    )
     return hello if identity is None else hello.signed(identity, swarm=swarm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,9 @@ PULSE = 1.0
 
 ECHO = 30.0
 """Seconds within which the broker must return our own message: more than the keepalive, by which a connection ends."""
+
+TICK = 0.01
+"""Seconds between two looks at a clock that stands still."""
 
 PROOF = 2.0
 """Seconds within which a peer of the same name must answer a claim."""
@@ -150,7 +153,6 @@ class Link:
         self.suspected: frozenset[str] = frozenset()
         self.doubting = False
         self.pace = Pace()
-        self._published = False  # whether the broker has acknowledged anything since the last heartbeat
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         self.chunk = size = max(256, min(chunk, line.channel.limit) - HEAD)
         life, end = self.me.incarnation, line.trailer(self.me)
@@ -170,9 +172,22 @@ class Link:
         self._loops: list[asyncio.Task[None]] = []
         self._posts: set[asyncio.Task[None]] = set()  # that have not been published yet
         self._echo = asyncio.Event()
+        self._doubts: dict[str, tuple[float, Hello]] = {}  # by neighbour: its will, and when it came
         self._namesake: Hello | None = None
         self._said = False
         self._quarrel: PeerError | None = None
+
+    # ------------------------------------------------------------------ time
+
+    def clock(self) -> float:
+        """Seconds in which we could hear: what neighbours do while we have no connection is not their fault."""
+        return asyncio.get_running_loop().time() - self.line.channel.away
+
+    async def changed(self, *, by: float) -> None:
+        """Until something changes, or a time of the clock, which may stand still."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(by - self.clock(), TICK)):
+                await self.news.wait()
 
     # ------------------------------------------------------------------ coming and going
 
@@ -199,14 +214,19 @@ class Link:
 
     async def _claim(self) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + ECHO
+        size = min(self.row_bytes, self.outboxes[0].chunk + HEAD, self.line.channel.limit)  # of what is to pass
+        deadline: float | None = None
         while not self._echo.is_set():
-            if clock() >= deadline:
-                raise TransportError(f"expected the broker to return our own message within {ECHO:g} s, got nothing")
-            await self.line.publish(f"in/{self.me.peer}", Claim(self.me.incarnation, self.me.key))
-            with contextlib.suppress(TimeoutError):  # brokers acknowledge and then drop: claim again
-                async with asyncio.timeout(PULSE):
+            if deadline is not None and self.clock() >= deadline:
+                raise TransportError(
+                    f"expected the broker to return our own message of {size} bytes within {ECHO:g} s, got nothing:"
+                    " lower transport.chunk, or raise what it takes (message_size_limit of mosquitto)"
+                )
+            began = self.clock()
+            await self.line.claim(size=size)
+            deadline = deadline or self.clock() + ECHO
+            with contextlib.suppress(TimeoutError):  # brokers acknowledge and then drop, or restart: claim again
+                async with asyncio.timeout(PULSE + 2 * (self.clock() - began)):
                     await self._echo.wait()
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
@@ -219,17 +239,18 @@ class Link:
         PeerError
             If fewer than the quorum came in time.
         """
-        try:
-            async with asyncio.timeout(within):
-                while not self._gathered():
-                    await self.news.wait()
-        except TimeoutError:
-            if not self.running and not self.membership.complete(quorum=quorum):
+        deadline = self.clock() + within
+        while not self._gathered():
+            if self.clock() < deadline:
+                await self.changed(by=deadline)
+            elif self.running or self.membership.complete(quorum=quorum):
+                break
+            else:
                 why = "".join(f"; {sentence}" for sentence in self.membership.refused.values())
                 raise PeerError(
                     f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
                     f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
-                ) from None
+                )
 
     @property
     def running(self) -> bool:
@@ -266,12 +287,9 @@ class Link:
 
     async def leave(self) -> None:
         """Wait until what was sent has arrived, say goodbye, clear what was retained."""
-        deadline = asyncio.get_running_loop().time() + self.patience
-        while not self._idle() and asyncio.get_running_loop().time() < deadline:
-            self._pulse()
-            with contextlib.suppress(TimeoutError):  # ask again
-                async with asyncio.timeout(PULSE):
-                    await self.news.wait()
+        deadline = self.clock() + self.patience
+        while not self._idle() and self.clock() < deadline:
+            await self.changed(by=deadline)  # the heartbeat asks again
         if self._posts:  # a goodbye is the last word
             await asyncio.wait(self._posts)
         await self.line.say("left")
@@ -328,11 +346,7 @@ class Link:
         if self._tasks is not None:
             task = self._tasks.create_task(self.line.publish(place, message))
             self._posts.add(task)
-            task.add_done_callback(self._posted)
-
-    def _posted(self, task: asyncio.Task[None]) -> None:
-        self._posts.discard(task)
-        self._published |= not task.cancelled() and task.exception() is None
+            task.add_done_callback(self._posts.discard)
 
     # ------------------------------------------------------------------ receiving
 
@@ -362,7 +376,7 @@ class Link:
             case Ack() if sender in self.membership.up and message.phase < len(self.outboxes):
                 self._acknowledged(sender, message)
             case Pulse() if (sender, message.phase) in self.inboxes:
-                self._heard_pulse(sender, message)
+                await self._heard_pulse(sender, message)
             case Account() if sender in self.membership.present:
                 self._told(sender, message)
             case Term() | RollCall() | Agreement() | Agreements() | Unmasking() if (
@@ -395,7 +409,7 @@ class Link:
         """Note that something of a neighbour's present life came; only of whom we hear, heartbeats come."""
         if not any(peer == sender for peer, _ in self.inboxes):
             return
-        self.detector.hear(sender, now=asyncio.get_running_loop().time(), beat=beat)
+        self.detector.hear(sender, now=self.clock(), beat=beat)
         if sender in self.suspected:
             self.suspected -= {sender}
             self.news.tell()
@@ -425,6 +439,9 @@ class Link:
         if hello.peer == self.me.peer and hello.incarnation != self.me.incarnation and not self._echo.is_set():
             self._namesake = hello  # retained: alive, or what is left of an earlier life
             return
+        if self._doubted(hello):
+            return
+        known = self.membership.up.get(hello.peer)
         try:
             news = self.membership.hear(hello)
         except PeerError as error:
@@ -432,18 +449,47 @@ class Link:
                 raise
             self._quarrel = error
             return
-        if not news:
-            return
+        if news:
+            self._follow(hello, again=known is not None and known.incarnation == hello.incarnation)
+
+    def _doubted(self, hello: Hello) -> bool:
+        """Whether a peer that is said to be dead may not be: the broker says so of all when it ends in order."""
+        known = self.membership.up.get(hello.peer)
+        if hello.status == "up":
+            if known is None or (hello.incarnation, hello.turn) > (known.incarnation, known.turn):
+                self._doubts.pop(hello.peer, None)
+            return False
+        if hello.status == "left" or known is None:
+            return False
+        present = hello.peer in self.membership.present
+        if not self.line.channel.grace or not present or hello.incarnation != known.incarnation:
+            return False
+        self._doubts.setdefault(hello.peer, (self.clock(), hello))
+        return True
+
+    def _bury(self) -> None:
+        """Believe of those that have not come back that they are dead."""
+        for peer, (since, will) in tuple(self._doubts.items()):
+            if self.clock() - since >= self.line.channel.grace:
+                del self._doubts[peer]
+                if self.membership.hear(will):
+                    self._follow(will, again=True)
+
+    def _follow(self, hello: Hello, *, again: bool) -> None:
+        """Do what follows from it that a neighbour came, went or, ``again`` in the same life, came back."""
         if hello.peer not in self.membership.greeted:
             self._part(hello.peer)
+        elif again and hello.peer in self.trailers:
+            self._back(hello.peer)
         else:
             self._greet(hello)
         self.news.tell()
 
     def _mourned(self, hello: Hello) -> None:
-        """Say that we live, where the broker noticed only now that an earlier life has ended."""
-        if hello.incarnation < self.me.incarnation and self._tasks is not None:
-            self._tasks.create_task(self.line.say("up"))
+        """Say that we live, where the broker takes us for dead or noticed only now that an earlier life has ended."""
+        if hello.incarnation <= self.me.incarnation and self._tasks is not None:
+            ours = hello.incarnation == self.me.incarnation
+            self._tasks.create_task(self.line.come_back() if ours else self.line.say("up"))
 
     def _greet(self, hello: Hello) -> None:
         """Begin with a neighbour that came, or came again."""
@@ -471,10 +517,16 @@ class Link:
             outbox.drop(peer)
             self._pump(outbox)
 
+    def _back(self, peer: str) -> None:
+        """Go on with a neighbour that was lost: it still knows all that it knew."""
+        self.progress[peer] = self.clock()
+        for outbox in self.outboxes:
+            if peer in self.topology.at(outbox.phase).heard_by(self.me.peer):
+                outbox.listen(peer)
+
     def _exclude(self, peer: str) -> None:
         """Have nothing to do any more with a neighbour that contradicts itself."""
-        self.membership.gone.add(peer)
-        self.membership.excluded.add(peer)
+        self.membership.exclude(peer)
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
         self._part(peer)
 
@@ -489,7 +541,7 @@ class Link:
         self.books.begin(hello.peer, anew=anew)
         if not self.membership.begun:
             self.entered[hello.peer] = 0  # as far as is known
-        self.progress[hello.peer] = asyncio.get_running_loop().time()
+        self.progress[hello.peer] = self.clock()
         for outbox in self.outboxes:
             topology = self.topology.at(outbox.phase)
             if hello.peer in topology.heard_by(self.me.peer):
@@ -521,7 +573,7 @@ class Link:
             messages = inbox.discard(chunk)
         else:
             if inbox.next > before or inbox.held:
-                self.progress[sender] = asyncio.get_running_loop().time()
+                self.progress[sender] = self.clock()
         self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
         for message in messages:
             await self._deliver(sender, message)
@@ -546,7 +598,7 @@ class Link:
         verdict = self.mailbox.deliver(sender, head, row, said=said if self.line.identity else None)
         late = verdict == "late" and self.books.late(sender, Delivery(head, row))
         if verdict == "kept":
-            self.pace.came(sender, head.round, now=asyncio.get_running_loop().time())
+            self.pace.came(sender, head.round, now=self.clock())
         if verdict != "kept" and not late:
             self._refuse(sender, verdict)
         if verdict == "equivocation":
@@ -567,7 +619,7 @@ class Link:
         self.news.tell()
 
     async def _add(self, sender: str, message: ForOne, adding: Adding) -> None:
-        self.progress[sender] = asyncio.get_running_loop().time()
+        self.progress[sender] = self.clock()
         try:
             answers = await adding.hear(sender, message)
         except DecodeError:
@@ -581,7 +633,7 @@ class Link:
         outbox = self.outboxes[ack.phase]
         if ack.incarnation != self.me.incarnation:
             return  # of another's stream, and led here
-        self.progress[listener] = asyncio.get_running_loop().time()
+        self.progress[listener] = self.clock()
         if listener in self.membership.present and listener in self.topology.at(ack.phase).heard_by(self.me.peer):
             outbox.listen(listener)  # again, if it was given up: it lives
         for chunk in outbox.acknowledged(listener, ack):
@@ -589,7 +641,7 @@ class Link:
         self._pump(outbox)
         self.news.tell()
 
-    def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
+    async def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
         inbox = self.inboxes[sender, pulse.phase]
         if pulse.incarnation != inbox.incarnation:
             return
@@ -598,9 +650,10 @@ class Link:
             self.places[sender] = max((pulse.round, pulse.step), self.places.get(sender, (0, 0)))
             self.membership.returning.discard(sender)
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
-            self.patient[sender] = asyncio.get_running_loop().time()
+            self.patient[sender] = self.clock()
         given_up = inbox.next < pulse.tail  # the acknowledgement tells the sender that we live
-        inbox.skip(pulse.tail)
+        for message in inbox.skip(pulse.tail):
+            await self._deliver(sender, message)
         if given_up or pulse.tail < pulse.head:
             self._post(f"in/{sender}", inbox.ack(head=pulse.head))
         self.news.tell()
@@ -621,7 +674,7 @@ class Link:
         self.grant()
 
     def deadline(self, sender: str, *, since: float) -> float:
-        """When to go on without a neighbour that one has waited for since then, on the loop's clock.
+        """When to go on without a neighbour that one has waited for since then, on the link's clock.
 
         A neighbour that waits itself is not slow: whoever it waits for is. One that is suspected is not waited for.
         """
@@ -659,15 +712,16 @@ class Link:
 
     async def _beat(self) -> None:
         stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
-        clock = asyncio.get_running_loop().time
-        before = clock()
+        before = self.clock()
         while True:
             await asyncio.sleep(PULSE)
-            self._suspect(before, before := clock())
-            self._pulse()
+            self._suspect(before, before := self.clock())
+            for place, pulse in self._pulses():
+                await self.line.publish(place, pulse)  # waits while there is no connection, rather than pile up
+            self._bury()
             if self.line.envelope is not None:
                 await self._introduce(self.line.envelope)
-            now = clock()
+            now = self.clock()
             lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
             stuck = {key: stuck.get(key, now) for key in lagging}
             for (phase, listener), since in stuck.items():
@@ -683,10 +737,8 @@ class Link:
         self.suspected = frozenset()
 
     def _suspect(self, before: float, now: float) -> None:
-        """Look who is silent; where we stood still, or the broker did not answer, we could not have heard anybody."""
-        if now - before > 2 * PULSE or not self._published:
-            self.detector.stand(now - before, now=now)
-        self._published = False
+        """Look who is silent; while we stood still, or the broker took no heartbeat of ours, we heard nobody either."""
+        self.detector.stand(max(0.0, now - before - 2 * PULSE), now=now)
         found = self.detector.suspected(now=now) if self.doubting else frozenset()
         if found != self.suspected:
             self.suspected = found
@@ -701,7 +753,12 @@ class Link:
             self._post(f"in/{peer}", envelope.handover(peer))
 
     def _pulse(self) -> None:
-        """Tell all listeners how far the streams that they hear reach, and whether we wait ourselves."""
+        """Tell all listeners without waiting for it."""
+        for place, pulse in self._pulses():
+            self._post(place, pulse)
+
+    def _pulses(self) -> Iterator[tuple[str, Pulse]]:
+        """What tells all listeners how far the streams that they hear reach, and whether we wait ourselves."""
         round, step = self.mailbox.exchange
         current, reached = (round + step) % len(self.outboxes), set[str]()
         for outbox in sorted(self.outboxes, key=lambda each: each.idle and each.phase != current):
@@ -718,4 +775,4 @@ class Link:
                     waiting=self.waiting,
                     first=self.first,
                 )
-                self._post(f"pub/{outbox.phase}", pulse)
+                yield f"pub/{outbox.phase}", pulse

@@ -185,10 +185,9 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
-        clock = asyncio.get_running_loop().time
-        self.link.pace.ready(now=clock())
+        self.link.pace.ready(now=self.link.clock())
         await self._send(parts, phase=phase)
-        self._opened = clock()
+        self._opened = self.link.clock()
         return weights, senders
 
     async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
@@ -228,7 +227,7 @@ class LiveNeighbourhood:
     async def _await(self, sender: str) -> Delivery | None:
         """Wait for the sender's row of this exchange; it stays in the mailbox."""
         link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
-        start = loop.time()
+        began, start = loop.time(), link.clock()
         link.waiting = True
         try:
             while True:
@@ -239,17 +238,13 @@ class LiveNeighbourhood:
                 gone = sender not in self._expected or not link.expects(sender, self.round)
                 if gone or mailbox.overtaken(sender):
                     return None
-                if loop.time() >= deadline:
+                if link.clock() >= deadline:
                     link.pace.give_up(sender)
                     return None
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await link.news.wait()
-                except TimeoutError:
-                    continue
+                await link.changed(by=deadline)
         finally:
             link.waiting = False
-            self.seconds_waiting += loop.time() - start
+            self.seconds_waiting += loop.time() - began
 
     def _deadline(self, sender: str, *, since: float) -> float:
         """When to go on without a neighbour: once it is silent, or slower than is worth waiting for."""

@@ -26,6 +26,8 @@ class Membership:
     up, proven, gone
         The last hello of each neighbour; who of them has shown that it lives, as anybody can repeat
         the signed hello of an earlier life; who of them went, or was excluded.
+    lost
+        Who of those gone the broker took for dead: it may be wrong, and they come back in the same life.
     returning
         Who came again before anybody noticed that it was gone, and has not said yet where it goes on.
     excluded
@@ -42,6 +44,7 @@ class Membership:
     up: dict[str, Hello] = field(default_factory=dict)
     proven: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     returning: set[str] = field(default_factory=set)
     excluded: set[str] = field(default_factory=set)
     begun: bool = False
@@ -67,8 +70,15 @@ class Membership:
         if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
             return False  # the will of an earlier life
         self.gone.add(hello.peer)
+        if hello.status == "dead":
+            self.lost.add(hello.peer)
         self.returning.discard(hello.peer)
         return True
+
+    def exclude(self, peer: str) -> None:
+        """Have a neighbour gone for good."""
+        self.gone.add(peer)
+        self.excluded.add(peer)
 
     def _namesake(self, hello: Hello) -> bool:
         answer = self.trust is None or hello.answers == self.me.key  # or else repeated from an earlier life
@@ -81,11 +91,14 @@ class Membership:
 
     def _came(self, hello: Hello) -> bool:
         known = self.up.get(hello.peer)
-        if hello.peer in self.excluded or (known is not None and known.incarnation >= hello.incarnation):
+        if hello.peer in self.excluded:
             return False
+        if known is not None and known.incarnation >= hello.incarnation:
+            return self._returned(known, hello)
         if hello.peer in self.present:
             self.returning.add(hello.peer)
         self.proven.discard(hello.peer)  # it is to show that it lives, in this life too
+        self.lost.discard(hello.peer)
         self.up[hello.peer] = hello
         self.gone.discard(hello.peer)
         if self.trust is None:
@@ -93,6 +106,16 @@ class Membership:
         elif difference := self._difference(hello):  # told if it never shows that it lives
             self.refused[hello.peer] = difference
         return True
+
+    def _returned(self, known: Hello, hello: Hello) -> bool:
+        """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
+        if (hello.incarnation, hello.key) != (known.incarnation, known.key) or hello.turn <= known.turn:
+            return False
+        self.up[hello.peer] = hello
+        back = hello.peer in self.lost
+        self.lost.discard(hello.peer)
+        self.gone -= {hello.peer} if back else set()
+        return back
 
     def prove(self, peer: str) -> None:
         """Take it that a neighbour's hello is of its present life.

@@ -392,12 +392,12 @@ class Peer:
 
     def _turns(self, rounds: range) -> Iterable[int]:
         """The rounds that this peer plays: all, unless it is slow, or the others went on without it."""
-        plan, clock, due = self.plan, asyncio.get_running_loop().time, rounds.start
+        plan, due = self.plan, rounds.start
         together = plan.topology.period == 1 and not plan.topology.at(0).directed
         for round in rounds:
             if round < due:
                 continue
-            self.link.pace.begin(round, now=clock())
+            self.link.pace.begin(round, now=self.link.clock())
             yield round
             if not plan.asynchronous:
                 due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])

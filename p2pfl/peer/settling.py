@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -113,7 +111,7 @@ async def compared(link: Link, partners: frozenset[str]) -> None:
 async def _told(link: Link, silent: Callable[[], frozenset[str]]) -> None:
     """Tell partners what is applied, again and again, until none is silent but those that are gone or hang."""
     await link.tell()
-    clock = asyncio.get_running_loop().time
+    clock = link.clock
     start = said = clock()
 
     def awaited() -> bool:
@@ -121,9 +119,7 @@ async def _told(link: Link, silent: Callable[[], frozenset[str]]) -> None:
         return any(clock() < link.deadline(partner, since=start) for partner in pending)
 
     while awaited():
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(said + PULSE):
-                await link.news.wait()
+        await link.changed(by=said + PULSE)
         if clock() >= said + PULSE:  # somebody may not have heard
             await link.tell()
             said = clock()

@@ -258,10 +258,10 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         again
             What is said once more every now and then to those who are not done.
         """
-        link, loop = self.link, asyncio.get_running_loop()
-        start = said = loop.time()
+        link = self.link
+        start = said = link.clock()
         while waiting := [peer for peer in peers if not done(peer)]:
-            now = loop.time()
+            now = link.clock()
             alive = {peer: link.deadline(peer, since=start) for peer in waiting if peer in link.membership.present}
             hoped = [when for when in alive.values() if when > now]
             if not hoped or (len(hoped) < len(waiting) and not each):
@@ -270,9 +270,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
                 said = now
                 if (word := again()) is not None:
                     self._tell(waiting, word)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(min(*hoped, said + PULSE)):
-                    await link.news.wait()
+            await link.changed(by=min(*hoped, said + PULSE))
         return bool(peers)
 
 

@@ -22,7 +22,7 @@ from p2pfl.experiment.agreement import directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
 from p2pfl.peer.checkpoint import common
-from p2pfl.peer.child import BEAT, Done, Event, Failed, connect, earlier, main
+from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
@@ -46,7 +46,7 @@ class _Swarm:
         experiment: Experiment,
         names: tuple[str, ...],
         *,
-        url: str,
+        urls: tuple[str, ...],
         folder: Path,
         resume: tuple[int | None] | None,
     ) -> None:
@@ -59,7 +59,7 @@ class _Swarm:
             ours, theirs = context.Pipe()
             errand = {
                 "table": table,
-                "url": url,
+                "urls": urls,
                 "folder": str(folder),
                 "threads": threads,
                 "roster": roster,
@@ -158,11 +158,11 @@ def run(
     begun = time.perf_counter()
     resolved = resolved or plan(experiment)
     with contextlib.ExitStack() as stack:
-        url = experiment.transport.broker
-        if url == "embedded":
-            url = stack.enter_context(embedded()).url
+        if experiment.transport.broker == "embedded":
+            urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
-            asyncio.run(_reach(experiment, url=url))
+            urls = brokers(experiment)
+            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0]))
         names = resolved.topology.peers
         tell = observe or (lambda _event: None)
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
@@ -172,7 +172,7 @@ def run(
         result = stack.enter_context(opened)
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, names, url=url, folder=folder, resume=together)
+        swarm.start(resolved.pinned, names, urls=urls, folder=folder, resume=together)
         done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()
@@ -217,9 +217,9 @@ def _follow(
     return done, max(began.values(), default=last), last
 
 
-async def _reach(experiment: Experiment, *, url: str) -> None:
+async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str) -> None:
     """Connect to a broker once, so that one that is not there is known before anything starts."""
-    async with connect(experiment, url=url).join(f"{experiment.name}-{secrets.token_hex(8)}"):
+    async with connect(experiment, urls=urls, peer=peer).join(f"{experiment.name}-{secrets.token_hex(8)}"):
         pass
 
 

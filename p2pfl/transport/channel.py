@@ -75,6 +75,16 @@ class Channel(Protocol):
         """Largest payload in bytes that :meth:`publish` takes."""
         ...
 
+    @property
+    def away(self) -> float:
+        """Seconds so far in which there was no connection: nothing was heard, whoever spoke."""
+        ...
+
+    @property
+    def grace(self) -> float:
+        """Seconds within which another channel whose will came may well be there again."""
+        ...
+
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish ``data``; returns when the broker has acknowledged it.
 
@@ -82,9 +92,10 @@ class Channel(Protocol):
 
         Raises
         ------
+        RefusedError
+            The broker refused it.
         TransportError
-            The payload is over :attr:`limit`, the broker refused it, or no acknowledgement came; in
-            the last case it may have been delivered all the same.
+            The payload is over :attr:`limit`, or no acknowledgement came; then it may have been delivered all the same.
         """
         ...
 
@@ -93,8 +104,10 @@ class Channel(Protocol):
 
         Raises
         ------
+        RefusedError
+            The broker refused.
         TransportError
-            The broker refused or the connection is lost.
+            The connection is lost.
         """
         ...
 
@@ -125,8 +138,10 @@ class Transport(Protocol):
 
         Raises
         ------
+        AccessError
+            The broker does not let us in, or is not the one we trust.
         BrokerError
-            The broker cannot be reached or does not let us in.
+            It cannot be reached.
         """
         ...
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, Protocol, Self, TypeVar
 
-from p2pfl.errors import TransportError
+from p2pfl.errors import BrokerError, TransportError
 from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish, matches
 
 
@@ -39,10 +39,42 @@ class MemoryTransport:
         self._lose = lose or (lambda _listener, _message: False)
         self._broker = Broker(self._deliver)
         self._limit = limit
+        self._down = False
+
+    def stop(self, *, wills: bool = False, persistent: bool = False) -> None:
+        """End the broker; all channels are lost, and nobody can join.
+
+        Parameters
+        ----------
+        wills
+            Whether their wills are published before, as mosquitto does when it ends in order.
+        persistent
+            Whether what is retained is there again after :meth:`start`.
+        """
+        self._down = True
+        channels = tuple(self._broker.channels.values())
+        if wills:
+            for channel in channels:
+                channel.last_words()
+        for channel in channels:
+            channel.vanish()
+        if not persistent:
+            self._broker.retained.clear()
+
+    def start(self) -> None:
+        """Let channels join again."""
+        self._down = False
+
+    def restart(self, *, wills: bool = False, persistent: bool = False) -> None:
+        """Stop and start."""
+        self.stop(wills=wills, persistent=persistent)
+        self.start()
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["MemoryChannel"]:
         """Open a channel under the name ``client``; an older one of that name is lost."""
+        if self._down:
+            raise BrokerError("expected the memory broker to run, but it was stopped: start it")
         older = self._broker.channels.get(client)
         if older is not None:
             older.lose("another channel joined under its name")
@@ -61,6 +93,9 @@ class MemoryTransport:
 
 class MemoryChannel:
     """The :class:`~p2pfl.transport.channel.Channel` of :class:`MemoryTransport`."""
+
+    away = 0.0
+    grace = 0.0
 
     def __init__(self, broker: "Broker[MemoryChannel]", client: str, will: Will | None, *, limit: int) -> None:
         self.client = client
@@ -100,8 +135,17 @@ class MemoryChannel:
         """End without a goodbye: the will is published."""
         if not self._ended:
             self._end(cause)
-            if self._will is not None:
-                self._broker.publish(self._will.topic, self._will.data, retain=True)
+            self.last_words()
+
+    def last_words(self) -> None:
+        """Have the will published."""
+        if self._will is not None:
+            self._broker.publish(self._will.topic, self._will.data, retain=True)
+
+    def vanish(self) -> None:
+        """End with the broker, which publishes nothing any more."""
+        if not self._ended:
+            self._end("the broker was stopped")
 
     def leave(self) -> None:
         """End with a goodbye: there is no will."""

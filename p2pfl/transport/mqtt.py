@@ -11,12 +11,13 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import aiomqtt
 
-from p2pfl.errors import BrokerError, TransportError
+from p2pfl.errors import AccessError, BrokerError, RefusedError, TransportError
 from p2pfl.transport.address import Address
 from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish
 
@@ -49,6 +50,8 @@ class MqttTransport:
     url
         ``mqtt://host:1883``, ``mqtts://host:8883``, ``ws://host:80/mqtt`` or ``wss://host:443/mqtt``; the
         port may be left out and ``user:password@`` put in, percent-encoded. It never shows in a message.
+    user, password
+        What to show the broker, where the URL does not say.
     ca
         PEM file of the authority that signed the broker's certificate; the system's authorities if
         absent. The broker's certificate and name are always verified.
@@ -77,6 +80,8 @@ class MqttTransport:
         self,
         url: str,
         *,
+        user: str | None = None,
+        password: str | None = None,
         ca: Path | None = None,
         certificate: Path | None = None,
         key: Path | None = None,
@@ -84,7 +89,8 @@ class MqttTransport:
         keepalive: float = 15.0,
         limit: int = LIMIT,
     ) -> None:
-        self._where = Address.parse(url)
+        where = Address.parse(url)
+        self._where = where if where.user else replace(where, user=user, password=password)
         self._limit = limit
         if version not in (4, 5):
             raise BrokerError(f"expected MQTT version 4 (that is 3.1.1) or 5, got {version}: choose one of them")
@@ -108,14 +114,17 @@ class MqttTransport:
 
         Raises
         ------
+        AccessError
+            The broker does not let us in, or is not the one we trust.
         BrokerError
-            The broker cannot be reached or does not let us in; says why and what to do.
+            It cannot be reached; says why and what to do.
         """
         connection = _Connection(self._where, client, will, **self._options)
         try:
             await connection.open()
         except (aiomqtt.MqttError, UnicodeError) as error:
-            raise BrokerError(_unreachable(self._where, error)) from error
+            kind = AccessError if _final(error) else BrokerError
+            raise kind(_unreachable(self._where, error)) from error
         try:
             yield MqttChannel(connection, self._limit)
         finally:
@@ -124,6 +133,9 @@ class MqttTransport:
 
 class MqttChannel:
     """The :class:`~p2pfl.transport.channel.Channel` of :class:`MqttTransport`."""
+
+    away = 0.0
+    grace = 0.0
 
     def __init__(self, connection: "_Connection", limit: int) -> None:
         self.limit = min(limit, connection.cap - _ENVELOPE)
@@ -146,9 +158,9 @@ class MqttChannel:
                     " nothing came: check the link and the load of the broker"
                 ) from None
         if refusal:
-            raise TransportError(
-                f"expected {where} to take {len(payload)} bytes on {topic}, but it refused ({refusal}): check what"
-                " this peer may publish there"
+            remedy = "lower transport.chunk" if "too large" in refusal else "check what this peer may publish there"
+            raise RefusedError(
+                f"expected {where} to take {len(payload)} bytes on {topic}, but it refused ({refusal}): {remedy}"
             )
 
     async def subscribe(self, *filters: str) -> None:
@@ -159,7 +171,7 @@ class MqttChannel:
             codes = await self._connection.ask(self._connection.subscribe([(pattern, 1) for pattern in some]))
             for pattern, code in zip(some, codes, strict=True):
                 if getattr(code, "is_failure", False):
-                    raise TransportError(
+                    raise RefusedError(
                         f"expected {self._connection.where} to grant {pattern}, but it refused ({code}): check what"
                         " this peer may read"
                     )
@@ -372,6 +384,20 @@ class _Connection(aiomqtt.Client):
             self._loop.call_soon_threadsafe(register)
 
 
+def _final(error: Exception) -> bool:
+    """Whether the broker would say the same again: it knows us and refuses, or it is not the one we trust."""
+    cause = error.__context__ or error
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return True
+        case ssl.SSLError():
+            return "ALERT" in (cause.reason or "")  # it does not trust us
+        case aiomqtt.MqttCodeError():
+            return str(cause.rc) in _REMEDIES and str(cause.rc) != _BUSY
+        case _:
+            return False
+
+
 def _unreachable(where: Address, error: Exception) -> str:
     """Say in one sentence why a broker cannot be reached and what to do about it."""
     cause = error.__context__ or error  # aiomqtt keeps the exception of the socket there
@@ -399,10 +425,15 @@ def _unreachable(where: Address, error: Exception) -> str:
     return f"expected an MQTT broker at {where}, but {why}: {remedy}"
 
 
+_BUSY = "Server unavailable"
+_CREDENTIALS = "P2PFL_BROKER_USER and P2PFL_BROKER_PASSWORD, or the file transport.credentials"
 _REMEDIES = {
-    "Bad user name or password": "correct them in the URL, mqtt://user:password@host",
-    "Not authorized": "put user and password in the URL, mqtt://user:password@host, or give a certificate",
+    "Bad user name or password": f"correct {_CREDENTIALS}",
+    "Not authorized": f"set or correct {_CREDENTIALS}, or give a certificate",
+    "Bad authentication method": f"set {_CREDENTIALS}, or give a certificate",
+    "Banned": "ask whoever runs it why",
     "Unsupported protocol version": "ask for another MQTT version",
     "Client identifier not valid": "rename the peer",
-    "Server unavailable": "wait, or look at its log",
+    _BUSY: "wait, or look at its log",
 }
+"""What to do where a broker says why it does not let us in; all but the last it would say again."""

@@ -48,6 +48,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
         With which it can go on, of one that was stopped.
     attempt
         Of its masks, if it goes back to a round with others.
+    turn
+        How often it has come back in this life after the broker had taken it for dead.
     """
 
     peer: Name
@@ -60,6 +62,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     answers: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
     rounds: Annotated[list[Count], msgspec.Meta(max_length=4)] = []
     attempt: Count = 0
+    turn: Count = 0
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
         """The same under a signature."""
@@ -96,6 +99,9 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
     """Sent to one's own inbox: whoever bears this name already should speak up.
+
+    Bytes that say nothing may follow, up to the length of what is to pass: some brokers drop what is too large for
+    them in silence, and then this does not come back.
 
     Attributes
     ----------
@@ -385,7 +391,7 @@ def decode(payload: bytes | bytearray | memoryview) -> Message:
         return Chunk(head.incarnation, head.phase, head.sequence, head.first, head.offset, head.total, view[end:])
     if isinstance(head, _TermHead):
         return Term(head.round, head.step, head.offset, head.total, head.mass, view[end:])
-    if len(view) > end:
+    if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
     message: Message = head
     return message

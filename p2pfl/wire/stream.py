@@ -245,15 +245,17 @@ class Inbox:
                 ended.append(message)
         return ended
 
-    def skip(self, tail: int) -> None:
-        """Give up what the sender no longer holds: everything below ``tail``."""
+    def skip(self, tail: int) -> list[memoryview]:
+        """Give up what the sender no longer holds, everything below ``tail``; return what is complete with that."""
         if tail <= self.next:
-            return
+            return []
         self.next = tail
         self._later = {sequence for sequence in self._later if sequence >= tail}
         self._partial = {first: part for first, part in self._partial.items() if first >= tail}
         self._complete = {end: message for end, message in self._complete.items() if end > tail}
+        ended = self._advance()  # over what came before its turn
         self.grant()
+        return ended
 
     def grant(self) -> None:
         """Allow the sender one window beyond what has arrived."""

@@ -104,7 +104,7 @@ class Pipe:
     --------
     >>> pipe = Pipe(Conditions(latency=0.1, cuts=((5.0, 9.0),)), bandwidth=1000.0, seed=0, name="ada up")
     >>> pipe.arrival(0.0, size=500), pipe.arrival(0.0, size=500), pipe.arrival(6.0, size=100)
-    (0.6, 1.1, 9.2)
+    (0.6, 1.1, 9.1)
     """
 
     def __init__(self, conditions: Conditions, *, bandwidth: float, seed: int, name: str, opened: float = 0.0) -> None:
@@ -249,6 +249,8 @@ class WorldChannel:
     who: str
     will: Will | None
     life: int
+    away = 0.0
+    grace = 0.0
     ordered: dict[str, float] = field(default_factory=dict)
     """By topic, when the last message arrives."""
 

@@ -195,14 +195,14 @@ def broker():
 def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
     experiment = read(SMALL, changes=changes)
     source = SeededSource(11)
-    ended = asyncio.run(live(experiment, connect(experiment, url=broker.url), source=source))
+    ended = asyncio.run(live(experiment, connect(experiment, urls=[broker.url], peer="all"), source=source))
     run = simulate(experiment, source=source, baselines=False)
     assert difference(ended, run) < tolerance(experiment)
 
 
 def test_with_secret_keys_the_means_agree_although_masks_differ(broker):
     experiment = read(SMALL, changes=["privacy.mode=pairwise", "gossip.steps=40", "rounds=1"])
-    ended = asyncio.run(live(experiment, connect(experiment, url=broker.url)))
+    ended = asyncio.run(live(experiment, connect(experiment, urls=[broker.url], peer="all")))
     run = simulate(experiment, baselines=False)
     live_mean = torch.cat([end.state.rows for end in ended.values()]).mean(0)
     rows = [

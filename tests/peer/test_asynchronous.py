@@ -137,7 +137,7 @@ def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broke
 
     monkeypatch.setattr(Newest, "collect", recorded)
     alive = {}
-    transport = MemoryTransport() if carrier == "memory" else connect(experiment, url=broker.url)
+    transport = MemoryTransport() if carrier == "memory" else connect(experiment, urls=[broker.url], peer="all")
     ended = asyncio.run(live(experiment, transport, alive=alive))
     resolved = plan(experiment)
     assert any(came for cycles in arrivals.values() for came in cycles)

@@ -143,7 +143,7 @@ def test_a_stranger_on_a_real_broker_changes_nothing(experiment, undisturbed, ca
             yield from words(*about)
 
     with embedded(kind="mosquitto") as broker:
-        ended = asyncio.run(disturbed(experiment, connect(experiment, url=broker.url), everything))
+        ended = asyncio.run(disturbed(experiment, connect(experiment, urls=[broker.url], peer="all"), everything))
     assert_no_effect(ended, undisturbed)
     assert_bounded(ended, calm)
 

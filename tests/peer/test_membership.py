@@ -212,3 +212,66 @@ def test_what_a_stranger_signs_for_itself_is_ignored():
     assert not membership.hear(said)
     assert trust.seen == {}
     assert membership.refused == {}
+
+
+def returned(turn, **fields):
+    return Hello("bob", fields.pop("incarnation", 5), "up", FACTS, turn=turn, **fields)
+
+
+def test_a_neighbour_that_was_taken_for_dead_comes_back_in_the_same_life(membership):
+    membership.hear(hello())
+    membership.hear(hello(status="dead"))
+    assert not membership.hear(hello())  # retained, or repeated by whoever heard it
+    assert membership.hear(returned(1))
+    assert membership.present == {"bob"}
+    membership.hear(hello(status="dead"))
+    assert not membership.hear(returned(1))
+    assert membership.hear(returned(2))
+
+
+def test_a_return_that_overtakes_the_will_is_followed_by_another(membership):
+    membership.hear(hello())
+    assert not membership.hear(returned(1))
+    assert membership.hear(hello(status="dead"))
+    assert not membership.hear(returned(1))
+    assert membership.hear(returned(2))
+
+
+@pytest.mark.parametrize("way", ["left", "excluded"])
+def test_who_left_or_was_excluded_does_not_come_back(membership, way):
+    membership.hear(hello())
+    membership.hear(hello(status="dead"))
+    if way == "left":
+        membership.hear(returned(1))
+        membership.hear(hello(status="left"))
+    else:
+        membership.exclude("bob")
+    assert not membership.hear(returned(7))
+    assert membership.present == frozenset()
+
+
+def test_who_was_lost_and_restarted_comes_back_in_the_new_life_alone(membership):
+    membership.hear(hello())
+    membership.hear(hello(status="dead"))
+    assert membership.hear(hello(incarnation=6))
+    assert not membership.hear(returned(7))
+    assert membership.up["bob"].incarnation == 6
+    membership.hear(hello(incarnation=6, status="dead"))
+    assert not membership.hear(returned(7))
+    assert membership.hear(returned(1, incarnation=6))
+
+
+def test_a_return_under_another_key_is_none(membership):
+    membership.hear(hello())
+    membership.hear(hello(status="dead"))
+    assert not membership.hear(returned(1, key=b"k" * 32))
+
+
+def test_a_return_is_signed(trusted):
+    trusted.hear(signed())
+    trusted.prove("bob")
+    trusted.hear(signed(status="dead"))
+    forged = msgspec.structs.replace(signed(), turn=1)
+    assert not trusted.hear(forged)
+    assert trusted.hear(signed(turn=1))
+    assert trusted.present == {"bob"}

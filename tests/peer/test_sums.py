@@ -119,7 +119,7 @@ def test_the_cases_use_both_rings():
 def test_live_peers_over_a_real_broker_end_in_the_rows_of_the_simulation_to_the_last_bit():
     changes = CASES["FedAvg, noise and clip"]
     with embedded(kind="mosquitto") as broker:
-        ended = run(changes, connect(read(SMALL, changes=changes), url=broker.url))
+        ended = run(changes, connect(read(SMALL, changes=changes), urls=[broker.url], peer="all"))
     assert_same_bits(ended, simulated(changes))
 
 

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from p2pfl.transport.broker import Program, embedded, iotcore, mosquitto, running
+from p2pfl.transport.lasting import Lasting
 from p2pfl.transport.memory import MemoryTransport
 from p2pfl.transport.mqtt import MqttTransport
 
@@ -161,12 +162,25 @@ def websocket_url(tmp_path_factory):
 
 
 @pytest.fixture(
-    params=["memory", "mosquitto", "mosquitto with MQTT 5", "mosquitto with TLS", "iotcore", "iotcore with websockets"]
+    params=[
+        "memory",
+        "memory that lasts",
+        "mosquitto",
+        "mosquitto that lasts",
+        "mosquitto with MQTT 5",
+        "mosquitto with TLS",
+        "iotcore",
+        "iotcore with websockets",
+    ]
 )
 def transport(request):
     match request.param:
         case "memory":
             return MemoryTransport()
+        case "memory that lasts":
+            return Lasting([MemoryTransport()])
+        case "mosquitto that lasts":
+            return Lasting([MqttTransport(request.getfixturevalue("mosquitto_url"))])
         case "mosquitto":
             return MqttTransport(request.getfixturevalue("mosquitto_url"))
         case "mosquitto with MQTT 5":

@@ -8,6 +8,7 @@ import pytest
 
 from p2pfl.errors import TransportError
 from p2pfl.transport.channel import Message, Will
+from p2pfl.transport.lasting import Lasting
 
 DEADLINE = 20.0
 
@@ -162,6 +163,9 @@ def test_a_channel_that_leaves_has_no_will_not_even_because_of_an_error(transpor
 
 
 def test_of_two_channels_under_one_name_the_younger_stays(transport, room):
+    if isinstance(transport, Lasting):
+        pytest.skip("the older comes back")
+
     async def scenario():
         async with transport.join(f"{room}a") as older:
             await older.subscribe(f"{room}/news")

@@ -245,7 +245,7 @@ def test_a_broker_that_does_not_know_us_says_so(strict, version):
     nobody = refusal(MqttTransport(f"mqtt://{strict}", version=version))
     wrong = refusal(MqttTransport(f"mqtt://ada:wrong@{strict}", version=version))
     for sentence in (nobody, wrong):
-        assert "does not let us in (Not authorized): put user and password in the URL" in sentence
+        assert "does not let us in (Not authorized): set or correct P2PFL_BROKER_USER" in sentence
         assert "wrong" not in sentence
 
 

@@ -57,3 +57,10 @@ def test_a_message_with_changed_bytes_decodes_to_a_message_or_raises_decode_erro
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DecodeError):
         decode(payload[: data.draw(st.integers(0, len(payload)))])
+
+
+def test_a_claim_may_be_followed_by_bytes_that_say_nothing_and_nothing_else_may():
+    claim = Claim(7, b"k" * 32)
+    assert decode(encode(claim).ljust(1000, b"\0")) == claim
+    with pytest.raises(DecodeError, match="expected a Hello of"):
+        decode(encode(Hello("ada", 1, "up")) + b"\0")

@@ -148,3 +148,17 @@ def test_all_windows_together_stay_below_a_brokers_queue():
     for listeners in (1, 3, 30, 100):
         assert listeners * largest_window(listeners, chunk=256 * 1024) <= max(400, 2 * listeners)
         assert listeners * largest_window(listeners, chunk=256 * 1024) * 256 * 1024 <= max(2**24, listeners * 2**19)
+
+
+def test_a_message_that_came_before_its_turn_is_complete_once_what_is_before_it_is_given_up():
+    outbox, inbox = Outbox(1, chunk=100), Inbox(1, window=8, largest=1000)
+    outbox.listen("bob")
+    outbox.acknowledged("bob", inbox.ack())
+    for letter in b"ab":
+        outbox.put([bytes([letter]) * 60])
+    first, second = outbox.ready()
+    assert inbox.take(second) == []
+    assert [bytes(message[:60]) for message in inbox.skip(second.sequence)] == [b"b" * 60]
+    assert inbox.next == second.sequence + 1
+    assert inbox.take(first) == []
+    assert inbox.skip(second.sequence) == []

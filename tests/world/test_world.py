@@ -94,7 +94,7 @@ MUTANTS = {
 def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead = mutant
     monkeypatch.setattr(owner, name, instead)
-    assert any(outcome(seed, plans=plans).failure for seed in range(40))
+    assert any(outcome(seed, plans=plans).failure for seed in range(SEEDS))
 
 
 def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():

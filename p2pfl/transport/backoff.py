@@ -1,0 +1,111 @@
+"""When to try again, and how long to hope: decided without a loop; the clock's readings are passed in."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+DOUBT = 2.0
+"""Seconds within which a channel that was lost may be there again: a broker that ends in order publishes all wills."""
+
+RETURN = 20.0
+"""Seconds within which the others are back, too, after a broker has restarted; more than two of the longest pauses."""
+
+STEADY = 1.0
+"""Seconds after which a connection counts as one, and the next loss of it as the first."""
+
+
+@dataclass(frozen=True)
+class Backoff:
+    r"""Pauses that double from one failure to the next, each somewhere in its upper half.
+
+    After n failures in a row the pause is
+
+    .. math:: \min(l, f 2^n) (1 + u) / 2,
+
+    with u in [0, 1) drawn by the name and n, so that a thousand peers do not come back at the same moment (after
+    "equal jitter" in M. Brooker, Exponential Backoff and Jitter, AWS Architecture Blog 2015).
+
+    Parameters
+    ----------
+    first, largest
+        f and l, in seconds.
+    outage
+        Seconds after which hope is given up.
+
+    Examples
+    --------
+    >>> [round(Backoff().pause("ada", failures), 2) for failures in (0, 1, 2, 3, 9)]
+    [0.15, 0.33, 0.74, 1.15, 7.85]
+    """
+
+    first: float = 0.25
+    largest: float = 8.0
+    outage: float = 600.0
+
+    def pause(self, name: str, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        bound = min(self.largest, self.first * 2.0 ** min(failures, 64))
+        digest = blake2b(f"{name}/{failures}".encode(), digest_size=8).digest()
+        return bound * (1 + int.from_bytes(digest) / 2**64) / 2
+
+
+class Outages:
+    """What one channel has been through.
+
+    Parameters
+    ----------
+    backoff
+        The pauses.
+    name
+        Of the channel.
+    now
+        When it was first connected, in seconds of any clock.
+    """
+
+    def __init__(self, backoff: Backoff, name: str, *, now: float) -> None:
+        self.backoff = backoff
+        self.name = name
+        self.count = 0
+        self._failures = 0
+        self._total = 0.0
+        self._joined = now
+        self._lost: float | None = None  # since when there is no connection
+        self._trouble: float | None = None  # since when there has been no steady one
+
+    def lost(self, now: float, *, since: float | None = None) -> None:
+        """Note a loss; ``since`` is when it was last known not to be one."""
+        if self._lost is not None:
+            return
+        self.count += 1
+        if now - self._joined > max(STEADY, self.backoff.pause(self.name, self._failures)):
+            self._failures, self._trouble = 0, None
+        elif self._trouble is not None:
+            self._failures += 1
+        self._lost = max(self._joined, now if since is None else since)
+        self._trouble = self._lost if self._trouble is None else self._trouble
+
+    def failed(self) -> None:
+        """Note an attempt in vain."""
+        self._failures += 1
+
+    def joined(self, now: float) -> None:
+        """Note that there is a connection again."""
+        if self._lost is not None:
+            self._total += now - self._lost
+        self._lost, self._joined = None, now
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait before the next attempt."""
+        return self.backoff.pause(self.name, self._failures)
+
+    def hopeless(self, now: float) -> bool:
+        """Whether there has been no steady connection for too long."""
+        return self._trouble is not None and now - self._trouble > self.backoff.outage
+
+    def away(self, now: float) -> float:
+        """Seconds without a connection, so far."""
+        return self._total + (0.0 if self._lost is None else now - self._lost)
+
+    def grace(self, now: float) -> float:
+        """Seconds within which others that were lost may be back; longer while they, too, may be coming back."""
+        return RETURN if self.count and now - self._joined < RETURN else DOUBT

@@ -1,0 +1,201 @@
+"""The configuration of a mosquitto outside of a trusted network: TLS, no strangers, and nobody speaks for another."""
+
+import base64
+import contextlib
+import datetime as dt
+import hashlib
+import ipaddress
+import os
+import pwd
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from p2pfl.errors import InputError
+
+PACKET = 2 * 1024 * 1024
+"""Largest packet in bytes."""
+
+ITERATIONS = 101
+"""Of PBKDF2, as mosquitto_passwd has it; passwords that we draw have 192 bits, which no iteration adds to."""
+
+YEARS = 10
+"""In which the broker's certificate is valid."""
+
+
+def configure(folder: Path, *, rights: Mapping[str, Iterable[str]], peers: Iterable[str], host: str, port: int) -> None:
+    """Write what mosquitto reads and, for each peer, what it shows; files of an earlier call stay as they are.
+
+    Parameters
+    ----------
+    folder
+        Gets ``mosquitto.conf``, ``acl``, ``broker.pem`` and ``broker.key``; ``passwords`` and
+        ``credentials/NAME.toml``; and ``data``, where mosquitto keeps states. Written by root, it belongs to the
+        system's user ``mosquitto``, which that becomes.
+    rights
+        Topic filters by ``read`` and ``write``, with ``%u`` for a peer's name.
+    peers
+        Who gets a password; where there are none, peers show certificates that an authority in ``ca.pem`` has signed
+        for their names.
+    host, port
+        Where to listen.
+
+    Raises
+    ------
+    InputError
+        The folder cannot be written, or no authority is there to trust.
+    """
+    names = sorted(peers)
+    folder = folder.resolve()
+    if not names and not (folder / "ca.pem").is_file():
+        raise InputError(
+            f"expected an experiment, whose peers get passwords, or {folder / 'ca.pem'}, whose certificates they show,"
+            " got neither: name one, or copy the other there"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "acl", acl(rights), mode=0o600)
+        _write(
+            folder / "mosquitto.conf", configuration(folder, host=host, port=port, passwords=bool(names)), mode=0o644
+        )
+        if not (folder / "broker.key").exists():
+            _certify(folder, host=host)
+        (folder / "data").mkdir(mode=0o700, exist_ok=True)
+        if names:
+            _admit(folder, names)
+        _hand_over([folder / each for each in ("acl", "broker.key", "data", "passwords")])
+    except OSError as error:
+        raise InputError(
+            f"expected to write {error.filename or folder}, got: {error.strerror}; choose another"
+        ) from None
+
+
+def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str:
+    """The text of ``mosquitto.conf``."""
+    who = [f"password_file {folder / 'passwords'}"]
+    if not passwords:
+        who = [f"cafile {folder / 'ca.pem'}", "require_certificate true", "use_identity_as_username true"]
+    lines = [
+        "# Who may join, and what each may say",
+        f"listener {port} {host}",
+        f"certfile {folder / 'broker.pem'}",
+        f"keyfile {folder / 'broker.key'}",
+        "tls_version tlsv1.2",
+        "allow_anonymous false",
+        *who,
+        f"acl_file {folder / 'acl'}",
+        "# Chunks in flight; a peer never has more than 400 messages or 16 MB under way to it",
+        "set_tcp_nodelay true",
+        f"max_packet_size {PACKET}",
+        "max_inflight_messages 100",
+        "max_queued_messages 4000",
+        f"max_queued_bytes {64 * 2**20}",
+        "max_keepalive 60",
+        "max_connections 10000",
+        "# States outlive a restart; without this, peers say theirs again",
+        "persistence true",
+        f"persistence_location {folder / 'data'}/",
+        "autosave_interval 60",
+        "sys_interval 0",
+        "log_dest stderr",
+        "log_type error",
+        "log_type warning",
+        "log_type notice",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def acl(rights: Mapping[str, Iterable[str]]) -> str:
+    """The text of the access list: patterns, in which mosquitto puts the name under which a peer has joined.
+
+    Examples
+    --------
+    >>> print(acl({"write": ["peer/%u/state"], "read": ["peer/+/state"]}), end="")
+    pattern write peer/%u/state
+    pattern read peer/+/state
+    """
+    return "".join(f"pattern {kind} {each}\n" for kind, filters in rights.items() for each in filters)
+
+
+def hashed(password: str, *, salt: bytes) -> str:
+    """A password as mosquitto 2 keeps it: PBKDF2-HMAC-SHA512, its kind 7.
+
+    Examples
+    --------
+    >>> hashed("secret", salt=bytes(12))[:25]
+    '$7$101$AAAAAAAAAAAAAAAA$G'
+    """
+    key = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
+    return f"$7${ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(key).decode()}"
+
+
+def _admit(folder: Path, names: list[str]) -> None:
+    """Draw a password for each peer that has none."""
+    places = folder / "credentials"
+    places.mkdir(mode=0o700, exist_ok=True)
+    known = folder / "passwords"
+    lines = dict(line.split(":", 1) for line in known.read_text("ascii").splitlines()) if known.exists() else {}
+    for name in names:
+        path = places / f"{name}.toml"
+        if name not in lines or not path.exists():
+            password = secrets.token_urlsafe(24)
+            _write(path, f'user = "{name}"\npassword = "{password}"\n', mode=0o600)
+            lines[name] = hashed(password, salt=secrets.token_bytes(12))
+    _write(known, "".join(f"{name}:{line}\n" for name, line in sorted(lines.items())), mode=0o600)
+
+
+def _certify(folder: Path, *, host: str) -> None:
+    """A certificate that the broker signs itself: peers trust this one and no other."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    hosts = dict.fromkeys(["localhost", "127.0.0.1", socket.gethostname(), host])
+    for everywhere in ("0.0.0.0", "::"):  # noqa: S104 (not to be reached by)
+        hosts.pop(everywhere, None)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "p2pfl broker")])
+    now = dt.datetime.now(dt.UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_alternative(each) for each in hosts]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write(folder / "broker.pem", built.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)
+    _write(folder / "broker.key", private.decode(), mode=0o600)
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _hand_over(paths: Iterable[Path]) -> None:
+    """Let mosquitto read what is its own once it has given up the rights of root."""
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwnam("mosquitto")
+        for path in paths:
+            if os.geteuid() == 0 and path.exists():
+                os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def _write(path: Path, text: str, *, mode: int) -> None:
+    """Write a file that has never been readable by others than its mode says."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,328 @@
+"""A channel that outlives its connections: it joins again, on the next broker of a list if need be."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple, Self
+
+from p2pfl.errors import AccessError, BrokerError, RefusedError, TransportError
+from p2pfl.transport.backoff import Backoff, Outages
+from p2pfl.transport.channel import Channel, Message, Payload, Transport, Will, check_filters, check_publish
+
+HOME = 10.0
+"""Seconds between two looks whether a broker that stands earlier in the list is there again."""
+
+TRIES = 4
+"""Connections that one publish may cost."""
+
+SMALL = 4096
+"""Bytes that every broker takes: a smaller publish is not why a connection ended."""
+
+
+class Lasting:
+    """Channels that join again when their connection is lost.
+
+    What was subscribed to is subscribed to again, what was retained is published again, the will is planted again, and
+    publishes wait meanwhile. What was on its way is lost or comes twice: that is for the protocol above to mend. A
+    broker that refuses us is not asked again.
+
+    Parameters
+    ----------
+    transports
+        Of the brokers, the first that lets us in is used; once an earlier one is there again, that one, so that
+        peers that lost theirs at different moments meet again.
+    backoff
+        How often to try, and for how long.
+
+    Examples
+    --------
+    >>> from p2pfl.transport import MemoryTransport
+    >>> async def hello():
+    ...     broker = MemoryTransport()
+    ...     async with Lasting([broker]).join("ada") as ada:
+    ...         await ada.subscribe("news")
+    ...         broker.restart()
+    ...         await ada.publish("news", b"hello")
+    ...         return await anext(ada)
+    >>> asyncio.run(hello())
+    Message(topic='news', data=b'hello', retained=False)
+    """
+
+    def __init__(self, transports: Sequence[Transport], *, backoff: Backoff | None = None) -> None:
+        self._transports = tuple(transports)
+        self._backoff = backoff or Backoff()
+
+    def __repr__(self) -> str:
+        """Without user and password, as those of its transports."""
+        return f"Lasting({list(self._transports)!r})"
+
+    @asynccontextmanager
+    async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["LastingChannel"]:
+        """Open a channel; the first connection must come about at once.
+
+        Raises
+        ------
+        AccessError
+            A broker does not let us in, or is not the one we trust.
+        BrokerError
+            None can be reached.
+        """
+        channel = LastingChannel(self._transports, self._backoff, client, will)
+        await channel.open()
+        try:
+            yield channel
+        finally:
+            await channel.leave()
+
+
+class _Connection(NamedTuple):
+    """One of a channel's connections; ``place`` is that of its broker in the list."""
+
+    channel: Channel
+    stack: AsyncExitStack
+    place: int
+
+
+class LastingChannel:
+    """The :class:`~p2pfl.transport.channel.Channel` of :class:`Lasting`."""
+
+    def __init__(self, transports: Sequence[Transport], backoff: Backoff, client: str, will: Will | None) -> None:
+        self._transports = transports
+        self._client = client
+        self._will = will
+        self._clock = asyncio.get_running_loop().time
+        self._outages = Outages(backoff, client, now=self._clock())
+        self._connection: _Connection | None = None  # None while it is lost
+        self._held: _Connection | None = None  # the last one, to be closed
+        self._reading: Channel | None = None
+        self._filters: dict[str, None] = {}
+        self._kept: dict[str, bytes] = {}  # by topic
+        self._over: Exception | None = None
+        self._why: Exception | None = None  # there is no connection
+        self._news = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.limit = 0
+
+    @property
+    def away(self) -> float:
+        """Seconds so far without a connection."""
+        return self._outages.away(self._clock())
+
+    @property
+    def grace(self) -> float:
+        """Seconds within which others that were lost may be back."""
+        return self._outages.grace(self._clock())
+
+    @property
+    def outages(self) -> int:
+        """How often the connection was lost."""
+        return self._outages.count
+
+    # ------------------------------------------------------------------ what a channel does
+
+    async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
+        """Publish; see :class:`~p2pfl.transport.channel.Channel`. It waits while there is no connection.
+
+        Raises
+        ------
+        TransportError
+            Also where one connection after the other ends with it, as they do under a packet that is too large.
+        """
+        check_publish(topic, data, limit=self.limit)
+        if retain:
+            self._remember(topic, bytes(data))
+        size = memoryview(data).nbytes
+        for attempt in itertools.count(1):
+            channel = await self._joined()
+            check_publish(topic, data, limit=channel.limit)
+            began = self._clock()
+            try:
+                return await channel.publish(topic, data, retain=retain)
+            except RefusedError:
+                raise
+            except TransportError as error:
+                self._lose(channel, error, since=began)
+                if attempt >= TRIES and size > SMALL:
+                    raise TransportError(
+                        f"expected the broker to take {size} bytes on {topic}, but {attempt} connections ended while it"
+                        f" was to (the last as: {error}): lower transport.chunk, or raise what it takes"
+                        " (max_packet_size of mosquitto)"
+                    ) from None
+        raise AssertionError
+
+    async def subscribe(self, *filters: str) -> None:
+        """Subscribe; see :class:`~p2pfl.transport.channel.Channel`."""
+        check_filters(filters)
+        self._filters |= dict.fromkeys(filters)
+        await self._ask(lambda channel: channel.subscribe(*filters))
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Unsubscribe; see :class:`~p2pfl.transport.channel.Channel`."""
+        self._filters = {each: None for each in self._filters if each not in filters}
+        await self._ask(lambda channel: channel.unsubscribe(*filters))
+
+    def abort(self) -> None:
+        """Lose the connection as a crash would, and for good."""
+        connection = self._connection
+        self._end(TransportError("expected the channel to be open, but it was aborted: join again"))
+        if connection is not None:
+            connection.channel.abort()
+
+    def __aiter__(self) -> Self:
+        """Iterate over what arrives."""
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message, waiting for it if need be."""
+        while True:
+            channel = self._reading or await self._joined()
+            self._reading = channel  # to its end, though it may be lost by now
+            try:
+                return await anext(channel)
+            except TransportError as error:
+                self._reading = None
+                self._lose(channel, error)
+
+    async def _ask(self, call: Callable[[Channel], Awaitable[None]]) -> None:
+        """Ask something of the broker, of the next one if need be."""
+        while True:
+            channel = await self._joined()
+            try:
+                return await call(channel)
+            except RefusedError:
+                raise
+            except TransportError as error:
+                self._lose(channel, error)
+
+    # ------------------------------------------------------------------ connections
+
+    async def open(self) -> None:
+        """Connect for the first time."""
+        self._take(await self._reached(self._transports))
+        self._keeper = asyncio.create_task(self._keep(), name=f"connections of {self._client}")
+
+    async def leave(self) -> None:
+        """Say goodbye, if there is anybody to say it to."""
+        self._end(TransportError("expected the channel to be open, but it was left: join again"))
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        if self._held is not None:
+            await self._held.stack.aclose()
+
+    async def _keep(self) -> None:
+        """Keep a connection, the first of the list if possible, until hope is given up."""
+        try:
+            while self._over is None:
+                connection, news = self._connection, self._news
+                if connection is None:
+                    await self._again()
+                elif connection.place:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(HOME):
+                            await news.wait()
+                            continue
+                    await self._home(connection)
+                else:
+                    await news.wait()
+        except Exception as error:  # noqa: BLE001 - nobody awaits this task, so whoever uses the channel is told
+            self._end(error)
+
+    async def _again(self) -> None:
+        """Make one attempt to connect, after a pause."""
+        if self._held is not None:
+            lost, self._held = self._held, None
+            await lost.stack.aclose()
+        if self._outages.hopeless(self._clock()):
+            raise TransportError(
+                f"expected a lasting connection again within {self._outages.backoff.outage:g} s, but there was none"
+                f" ({self._why}): see to the broker, or raise transport.outage"
+            )
+        await asyncio.sleep(self._outages.pause)
+        try:
+            self._take(await self._reached(self._transports))
+        except (AccessError, RefusedError):
+            raise
+        except (BrokerError, TransportError) as error:
+            self._outages.failed()
+            self._why = error
+
+    async def _home(self, present: _Connection) -> None:
+        """Move to a broker that stands earlier in the list, if one lets us in."""
+        try:
+            earlier = await self._reached(self._transports[: present.place])
+        except (BrokerError, TransportError):
+            return
+        if self._over is not None:
+            await earlier.stack.aclose()
+            return
+        self._take(earlier)
+        await present.stack.aclose()
+
+    async def _reached(self, transports: Sequence[Transport]) -> _Connection:
+        """Connect to the first that lets us in, and make it know what the last one knew."""
+        failures = []
+        for place, transport in enumerate(transports):
+            stack = AsyncExitStack()
+            try:
+                channel = await stack.enter_async_context(transport.join(self._client, will=self._will))
+                if self._filters:
+                    await channel.subscribe(*self._filters)
+                for topic, data in tuple(self._kept.items()):
+                    await channel.publish(topic, data, retain=True)
+            except (AccessError, RefusedError):
+                await stack.aclose()
+                raise
+            except (BrokerError, TransportError) as error:
+                await stack.aclose()
+                failures.append(str(error))
+            except BaseException:
+                await stack.aclose()
+                raise
+            else:
+                return _Connection(channel, stack, place)
+        raise BrokerError("; ".join(failures))
+
+    def _remember(self, topic: str, data: bytes) -> None:
+        """Keep what the broker is to keep, in case it does not."""
+        self._kept.pop(topic, None)
+        if data:
+            self._kept[topic] = data
+
+    def _take(self, connection: _Connection) -> None:
+        """Use a connection."""
+        limit = connection.channel.limit
+        self.limit = min(self.limit, limit) if self.limit else limit
+        self._connection = self._held = connection
+        self._reading = self._reading or connection.channel
+        self._outages.joined(self._clock())
+        self._tell()
+
+    def _lose(self, channel: Channel, why: Exception, *, since: float | None = None) -> None:
+        """A connection has failed; the first to notice tells the others."""
+        if self._connection is not None and channel is self._connection.channel:
+            self._connection, self._why = None, why
+            self._outages.lost(self._clock(), since=since)
+            channel.abort()
+            self._tell()
+
+    def _end(self, error: Exception) -> None:
+        """Whoever asks for anything from now on gets this error."""
+        if self._over is None:
+            self._over = error
+            self._connection = None
+            self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _joined(self) -> Channel:
+        """The present connection; waits while there is none."""
+        while self._connection is None:
+            if self._over is not None:
+                raise self._over
+            await self._news.wait()
+        return self._connection.channel

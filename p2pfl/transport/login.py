@@ -1,0 +1,71 @@
+"""What a peer shows a broker that asks who it is: from a file or the environment, never from a command line."""
+
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from p2pfl.errors import BrokerError
+
+USER, PASSWORD = "P2PFL_BROKER_USER", "P2PFL_BROKER_PASSWORD"
+"""Variables of the environment."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """A user and a password; the password does not show.
+
+    Examples
+    --------
+    >>> login(None, peer="ada", environment={USER: "ada", PASSWORD: "secret"})
+    Login(user='ada')
+    """
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> Login:
+    """Find out as whom a peer joins.
+
+    Parameters
+    ----------
+    place
+        A file, or a folder with one for each peer, ``NAME.toml``; ``None`` for what the environment says.
+    peer
+        Whose.
+    environment
+        As ``os.environ``.
+
+    Raises
+    ------
+    BrokerError
+        The file cannot be read, others can read it, or it says something else.
+    """
+    if place is None:
+        found = Login(environment.get(USER), environment.get(PASSWORD))
+        if found.password is not None and found.user is None:
+            raise BrokerError(f"expected {USER} with {PASSWORD}, got none: set both")
+        return found
+    path = place / f"{peer}.toml" if place.is_dir() else place
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise BrokerError(
+            f"expected a file with user and password at {path}, got: {error.strerror}; correct transport.credentials"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise _other(path) from None  # what is wrong with it may quote the password
+    if mode & 0o077:
+        raise BrokerError(
+            f"expected a file of passwords that only its owner can read, got {path} with mode {mode:03o}: chmod 600 it"
+        )
+    if not {"user"} <= set(table) <= {"user", "password"} or not all(isinstance(each, str) for each in table.values()):
+        raise _other(path)
+    return Login(table["user"], table.get("password"))
+
+
+def _other(path: Path) -> BrokerError:
+    return BrokerError(f'expected user = "..." and password = "..." in {path}, got something else: correct it')

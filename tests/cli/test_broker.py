@@ -1,0 +1,68 @@
+import os
+import stat
+
+import pytest
+
+from p2pfl.experiment import read
+from p2pfl.experiment.schema import Experiment
+from p2pfl.report import Run
+
+URL = "mqtt://ada:s3cret@127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "small.toml", "--broker", URL),
+        ("peer", "small.toml", "--name", "peer0", "--broker", URL),
+        ("peer", "small.toml", "--name", "peer0", "--broker", "mqtt://127.0.0.1:1", "--broker", URL),
+        ("run", "small.toml", "--set", f"transport.broker={URL}"),
+        ("simulate", "secret.toml"),
+    ],
+    ids=["run", "peer", "list", "set", "file"],
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(p2pfl, place, arguments):
+    (place / "secret.toml").write_text(f'{(place / "small.toml").read_text()}\n[transport]\nbroker = "{URL}"\n')
+    said = p2pfl(*arguments)
+    assert said.status == 2
+    assert "expected an address without a password, got mqtt://127.0.0.1:1 with one: set P2PFL_BROKER_USER" in said.err
+    assert "s3cret" not in said.out + said.err
+    assert len(said.err.splitlines()) == 1
+    assert not (place / "runs").exists()
+
+
+def test_a_login_of_the_environment_reaches_no_file(tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "P2PFL_BROKER_PASSWORD", "s3cret")
+    with Run(Experiment(), folder=tmp_path / "run"):
+        pass
+    assert not any("s3cret" in path.read_text() for path in (tmp_path / "run").rglob("*") if path.is_file())
+
+
+def test_a_list_of_brokers_and_an_outage_are_read(p2pfl, place):
+    changes = ['transport.broker=["mqtt://a", "mqtts://b"]', "transport.outage=60"]
+    transport = read(place / "small.toml", changes=changes).transport
+    assert transport.broker == ("mqtt://a", "mqtts://b")
+    assert transport.outage == 60.0
+    said = p2pfl("peer", "small.toml", "--name", "peer0", *(f"--broker=mqtt://127.0.0.1:{port}" for port in (1, 2)))
+    assert said.status == 2
+    assert said.err.count("nothing listens there") == 2
+
+
+def test_a_configuration_is_written_for_the_peers_of_an_experiment(p2pfl, place):
+    said = p2pfl("broker", "small.toml", "--config", "broker")
+    assert said.status == 0
+    assert said.out == "mosquitto -c broker/mosquitto.conf\n"
+    names = sorted(path.name for path in (place / "broker" / "credentials").iterdir())
+    assert names == ["peer0.toml", "peer1.toml", "peer2.toml"]
+    assert stat.S_IMODE((place / "broker" / "credentials").stat().st_mode) == 0o700
+    assert "p2pfl/v1/small/peer/%u/state" in (place / "broker" / "acl").read_text()
+    assert "listener 8883 127.0.0.1" in (place / "broker" / "mosquitto.conf").read_text()
+
+
+def test_what_a_configuration_lacks_is_said(p2pfl):
+    said = p2pfl("broker", "--config", "broker")
+    assert said.status == 2
+    assert "expected an experiment, whose peers get passwords" in said.err
+    said = p2pfl("broker", "small.toml")
+    assert said.status == 2
+    assert "expected --config DIR with an experiment" in said.err

@@ -1,0 +1,226 @@
+"""The configuration that ``p2pfl broker --config`` writes, held against the real mosquitto."""
+
+import asyncio
+import base64
+import contextlib
+import stat
+import subprocess
+
+import pytest
+
+from p2pfl.errors import AccessError, BrokerError, InputError, RefusedError
+from p2pfl.peer.line import rights
+from p2pfl.transport.broker import Program, mosquitto, running
+from p2pfl.transport.channel import Message, Will
+from p2pfl.transport.hardened import acl, configure, hashed
+from p2pfl.transport.lasting import Lasting
+from p2pfl.transport.login import PASSWORD, USER, Login, login
+from p2pfl.transport.mqtt import MqttTransport
+
+ROOT = "p2pfl/v1/clinic/peer"
+
+
+def reachable(folder):
+    """Let the user mosquitto, which it becomes, pass through pytest's folders."""
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(PermissionError):
+            each.chmod(each.stat().st_mode | 0o011)
+
+
+def started(folder):
+    """The mosquitto of a configuration that listens on a free port."""
+    found = mosquitto() or pytest.skip("mosquitto is not installed")
+
+    def configuration(host, port):
+        lines = (folder / "mosquitto.conf").read_text().splitlines()
+        return "\n".join(f"listener {port} {host}" if each.startswith("listener") else each for each in lines) + "\n"
+
+    return running(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("broker") / "clinic"
+    configure(folder, rights=rights("clinic"), peers=["ada", "bob"], host="127.0.0.1", port=8883)
+    reachable(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(place):
+    with started(place) as broker:
+        yield broker.url.replace("mqtt:", "mqtts:")
+
+
+@pytest.fixture
+def join(place, url):
+    def joined(peer, *, version=5, **options):
+        shown = login(place / "credentials", peer=peer, environment={})
+        options = {"user": shown.user, "password": shown.password, "ca": place / "broker.pem"} | options
+        return MqttTransport(url, version=version, **options)
+
+    return joined
+
+
+def played(scenario):
+    return asyncio.run(asyncio.wait_for(scenario, 20))
+
+
+def test_a_peer_publishes_as_itself_and_into_inboxes_and_as_nobody_else(join):
+    async def scenario():
+        async with join("ada").join("clinic-ada-1") as ada, join("bob").join("clinic-bob-1") as bob:
+            await bob.subscribe(f"{ROOT}/ada/state", f"{ROOT}/ada/pub/0", f"{ROOT}/ada/account", f"{ROOT}/bob/in/+")
+            for place in ("ada/state", "ada/pub/0", "ada/account", "bob/in/ada"):
+                await ada.publish(f"{ROOT}/{place}", place.encode())
+            heard = {(await anext(bob)).data for _ in range(4)}
+            assert heard == {b"ada/state", b"ada/pub/0", b"ada/account", b"bob/in/ada"}
+            for place in ("bob/state", "bob/pub/0", "bob/account", "ada/in/bob", "bob/in/bob", "eve/state"):
+                with pytest.raises(RefusedError, match="Not authorized"):
+                    await ada.publish(f"{ROOT}/{place}", b"forged")
+            with pytest.raises(RefusedError):
+                await ada.publish("p2pfl/v1/another/peer/ada/state", b"elsewhere")
+
+    played(scenario())
+
+
+def test_nobody_hears_what_is_in_anothers_inbox_and_a_forged_will_is_not_published(join):
+    async def scenario():
+        will = Will(f"{ROOT}/bob/state", b"dead")
+        async with join("bob", version=4).join("clinic-bob-1") as bob:
+            await bob.subscribe(f"{ROOT}/bob/state", f"{ROOT}/bob/in/+")
+            async with join("ada", version=4).join("clinic-ada-1", will=will) as ada:
+                await ada.subscribe("#")
+                await bob.publish(f"{ROOT}/ada/in/bob", b"for ada")
+                assert (await anext(ada)).data == b"for ada"
+                async with join("bob", version=4).join("clinic-bob-2") as other:
+                    await other.publish(f"{ROOT}/bob/in/bob", b"for bob alone")
+                    await other.publish(f"{ROOT}/bob/state", b"up")
+                assert await anext(ada) == Message(f"{ROOT}/bob/state", b"up", retained=False)
+                ada.abort()
+            async with join("ada", version=4).join("clinic-ada-2") as ada:
+                await ada.publish(f"{ROOT}/bob/in/ada", b"last")
+            heard = [(await anext(bob)).data]
+            while heard[-1] != b"last":
+                heard.append((await anext(bob)).data)
+            assert sorted(heard) == [b"for bob alone", b"last", b"up"]
+
+    played(scenario())
+
+
+@pytest.mark.parametrize("shown", [{"user": None, "password": None}, {"password": "wrong"}], ids=["nobody", "wrong"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_who_does_not_know_the_password_is_kept_out_at_once(join, shown, version):
+    async def scenario():
+        async with Lasting([join("ada", version=version, **shown)]).join("clinic-ada-1"):
+            pass
+
+    with pytest.raises(AccessError, match=r"Not authorized\): set or correct P2PFL_BROKER_USER"):
+        played(scenario())
+
+
+def test_older_tls_is_refused_at_both_ends(url, place):
+    host, port = url.removeprefix("mqtts://").split(":")
+    for version, lets_in in (("-tls1", False), ("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)):
+        command = ["openssl", "s_client", version, "-cipher", "ALL:@SECLEVEL=0", "-connect", f"{host}:{port}"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        assert ("Cipher is (NONE)" not in said.stdout) == lets_in, version
+    context = MqttTransport(url, ca=place / "broker.pem")._options["tls_context"]
+    assert context.minimum_version.name == "TLSv1_2"
+    assert context.check_hostname
+    assert context.verify_mode.name == "CERT_REQUIRED"
+
+
+def test_a_second_call_keeps_passwords_and_certificate_and_admits_who_is_new(tmp_path):
+    configure(tmp_path, rights=rights("clinic"), peers=["ada"], host="127.0.0.1", port=8883)
+    files = ("broker.pem", "broker.key", "credentials/ada.toml", "passwords")
+    before = {name: (tmp_path / name).read_text() for name in files}
+    configure(tmp_path, rights=rights("clinic"), peers=["ada", "bob"], host="127.0.0.1", port=8883)
+    after = {name: (tmp_path / name).read_text() for name in files}
+    assert after.pop("passwords").startswith(before.pop("passwords"))
+    assert after == before
+    assert (tmp_path / "credentials" / "bob.toml").exists()
+
+
+def test_what_is_secret_can_be_read_by_its_owner_alone_and_no_password_is_in_clear_but_the_peers_own(place):
+    secret = ["broker.key", "passwords", "credentials/ada.toml", "credentials/bob.toml"]
+    assert all(stat.S_IMODE((place / name).stat().st_mode) == 0o600 for name in secret)
+    password = login(place / "credentials", peer="ada", environment={}).password
+    assert len(password) == 32
+    others = ("mosquitto.conf", "acl", "passwords", "credentials/bob.toml")
+    assert not any(password in (place / name).read_text() for name in others)
+
+
+def test_passwords_are_hashed_as_mosquitto_does(tmp_path):
+    file = tmp_path / "passwords"
+    if subprocess.run(["mosquitto_passwd", "-c", "-b", file, "ada", "p@ss"], check=False).returncode:
+        pytest.skip("mosquitto_passwd does not run")
+    line = file.read_text().strip()
+    salt = base64.b64decode(line.split("$")[3])
+    assert line == f"ada:{hashed('p@ss', salt=salt)}"
+
+
+def test_without_peers_certificates_say_who_is_who(tmp_path, certificates):
+    with pytest.raises(InputError, match="expected an experiment"):
+        configure(tmp_path / "a", rights=rights("+"), peers=[], host="127.0.0.1", port=8883)
+    folder = tmp_path / "b"
+    folder.mkdir()
+    (folder / "ca.pem").write_bytes(certificates.ca.read_bytes())
+    configure(folder, rights=rights("+"), peers=[], host="127.0.0.1", port=8883)
+    reachable(folder)
+
+    async def scenario(url):
+        shown = {"ca": folder / "broker.pem", "certificate": certificates.peer, "key": certificates.peer_key}
+        async with MqttTransport(url, version=5, **shown).join("clinic-peer-1") as peer:  # its certificate says "peer"
+            await peer.publish(f"{ROOT}/peer/state", b"up")
+            with pytest.raises(RefusedError):
+                await peer.publish(f"{ROOT}/ada/state", b"up")
+        with pytest.raises(BrokerError, match="certificate"):
+            async with MqttTransport(url, ca=folder / "broker.pem").join("clinic-ada-1"):
+                pass
+
+    with started(folder) as broker:
+        played(scenario(broker.url.replace("mqtt:", "mqtts:")))
+
+
+def test_the_access_list_is_patterns_alone():
+    lines = acl(rights("clinic")).splitlines()
+    assert all(line.startswith(("pattern read ", "pattern write ")) for line in lines)
+    assert f"pattern write {ROOT}/%u/state" in lines
+    assert all("%u" in line for line in lines if "write" in line)
+
+
+def test_a_login_comes_from_a_file_or_the_environment(tmp_path):
+    assert login(None, peer="ada", environment={}) == Login()
+    assert login(None, peer="ada", environment={USER: "u", PASSWORD: "p"}) == Login("u", "p")
+    file = tmp_path / "ada.toml"
+    file.write_text('user = "ada"\npassword = "secret"\n')
+    file.chmod(0o600)
+    for place in (file, tmp_path):
+        assert login(place, peer="ada", environment={USER: "u", PASSWORD: "p"}) == Login("ada", "secret")
+    assert "secret" not in repr(login(file, peer="ada", environment={}))
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "why"),
+    [
+        ('user = "ada"', 0o644, "only its owner can read"),
+        ('password = "secret"', 0o600, 'expected user = "..."'),
+        ('user = "ada"\npasword = "secret"', 0o600, 'expected user = "..."'),
+        ('user = "ada"\npassword = secret', 0o600, 'expected user = "..."'),
+        ('user = "ada"\npassword = 5', 0o600, 'expected user = "..."'),
+    ],
+)
+def test_a_file_of_credentials_that_cannot_be_used_is_named_without_the_password(tmp_path, text, mode, why):
+    file = tmp_path / "login.toml"
+    file.write_text(text)
+    file.chmod(mode)
+    with pytest.raises(BrokerError, match=why) as caught:
+        login(file, peer="ada", environment={})
+    assert "secret" not in str(caught.value)
+
+
+def test_a_missing_file_or_half_a_login_is_said(tmp_path):
+    with pytest.raises(BrokerError, match=r"bob.toml, got: No such file"):
+        login(tmp_path, peer="bob", environment={})
+    with pytest.raises(BrokerError, match="expected P2PFL_BROKER_USER with P2PFL_BROKER_PASSWORD"):
+        login(None, peer="bob", environment={PASSWORD: "secret"})

@@ -1,0 +1,215 @@
+"""A channel that outlives its connections, over brokers in memory; tests/transport/test_restarts.py has real ones."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from p2pfl.errors import AccessError, BrokerError, RefusedError, TransportError
+from p2pfl.transport import lasting
+from p2pfl.transport.backoff import Backoff
+from p2pfl.transport.channel import Message, Will
+from p2pfl.transport.lasting import TRIES, Lasting
+from p2pfl.transport.memory import MemoryChannel, MemoryTransport
+
+SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
+
+
+def played(scenario):
+    return asyncio.run(asyncio.wait_for(scenario, 20))
+
+
+async def turns(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_restart():
+    async def scenario():
+        broker = MemoryTransport()
+        lasts = Lasting([broker], backoff=SOON)
+        async with lasts.join("ada", will=Will("ada/state", b"dead")) as ada, lasts.join("bob") as bob:
+            await ada.subscribe("bob/+", "news")
+            await ada.subscribe("gone")
+            await ada.unsubscribe("gone")
+            await ada.publish("ada/state", b"up", retain=True)
+            await ada.publish("ada/old", b"x", retain=True)
+            await ada.publish("ada/old", b"", retain=True)
+            broker.restart()
+            await bob.publish("bob/word", b"hello")
+            await ada.publish("news", b"news")
+            await ada.publish("gone", b"never")
+            async with broker.join("cyd") as cyd:
+                await cyd.subscribe("ada/#")
+                assert await anext(cyd) == Message("ada/state", b"up", retained=True)
+                heard = {(await anext(ada)).data}
+                while b"news" not in heard:  # bob may have been back before ada could hear him
+                    heard.add((await anext(ada)).data)
+                assert heard <= {b"hello", b"news"}
+                ada.abort()
+                assert await anext(cyd) == Message("ada/state", b"dead", retained=False)
+
+    played(scenario())
+
+
+def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again():
+    async def scenario():
+        broker = MemoryTransport()
+        async with Lasting([broker], backoff=SOON).join("ada") as ada:
+            broker.stop()
+            calls = [asyncio.ensure_future(call) for call in (ada.subscribe("b"), ada.publish("a", b"x"), anext(ada))]
+            await turns(50)
+            assert not any(call.done() for call in calls)
+            assert ada.away > 0
+            broker.start()
+            await asyncio.gather(*calls[:2])
+            await ada.publish("b", b"y")
+            assert (await calls[2]).data == b"y"
+            assert ada.outages == 1
+
+    played(scenario())
+
+
+def test_the_first_connection_must_come_about_at_once():
+    async def scenario():
+        broker = MemoryTransport()
+        broker.stop()
+        with pytest.raises(BrokerError, match="to run, but it was stopped"):
+            async with Lasting([broker], backoff=SOON).join("ada"):
+                pass
+
+    played(scenario())
+
+
+def test_hope_is_given_up_after_the_outage_and_everybody_is_told():
+    async def scenario():
+        broker = MemoryTransport()
+        short = Backoff(first=0.001, largest=0.004, outage=0.02)
+        async with Lasting([broker], backoff=short).join("ada") as ada:
+            broker.stop()
+            for call in (ada.publish("a", b"x"), ada.subscribe("a"), anext(ada)):
+                with pytest.raises(TransportError, match=r"within 0.02 s, .*it was stopped.*raise transport.outage"):
+                    await call
+
+    played(scenario())
+
+
+class Strict:
+    """A broker that lets us in once, and then says no, or lets in and refuses."""
+
+    def __init__(self, error):
+        self.broker, self.error, self.asked = MemoryTransport(), error, 0
+
+    @asynccontextmanager
+    async def join(self, client, *, will=None):
+        self.asked += 1
+        if self.asked > 1:
+            raise self.error
+        async with self.broker.join(client, will=will) as channel:
+            yield channel
+
+
+@pytest.mark.parametrize("kind", [AccessError, RefusedError])
+def test_a_broker_that_refuses_us_is_not_asked_again(kind):
+    async def scenario():
+        strict = Strict(kind("expected to be let in, got: Not authorized"))
+        async with Lasting([strict, MemoryTransport()], backoff=SOON).join("ada") as ada:
+            await ada.subscribe("a")
+            strict.broker.restart()
+            for call in (anext(ada), ada.publish("a", b"x")):
+                with pytest.raises(kind, match="Not authorized"):
+                    await call
+            await turns(10)
+        assert strict.asked == 2
+
+    played(scenario())
+
+
+def test_a_refused_publish_is_no_loss(monkeypatch):
+    async def refuse(*_, **__):
+        raise RefusedError("expected to publish, got: Not authorized")
+
+    async def scenario():
+        async with Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
+            with monkeypatch.context() as patch:
+                patch.setattr(MemoryChannel, "publish", refuse)
+                with pytest.raises(RefusedError):
+                    await ada.publish("a", b"x")
+            await ada.publish("a", b"x")
+            assert ada.outages == 0
+
+    played(scenario())
+
+
+def test_a_packet_that_ends_every_connection_is_named_with_the_setting(monkeypatch):
+    publish = MemoryChannel.publish
+
+    async def cut(channel, topic, data, **options):
+        if len(data) > 100_000:
+            channel.abort()
+        await publish(channel, topic, data, **options)
+
+    monkeypatch.setattr(MemoryChannel, "publish", cut)
+
+    async def scenario():
+        async with Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
+            with pytest.raises(TransportError, match=f"200000 bytes on a, but {TRIES} .*lower transport.chunk"):
+                await ada.publish("a", bytes(200_000))
+            await ada.publish("a", bytes(1000))
+
+    played(scenario())
+
+
+def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_home_once_it_is_back(monkeypatch):
+    monkeypatch.setattr(lasting, "HOME", 0.01)
+
+    async def scenario():
+        first, second = MemoryTransport(), MemoryTransport()
+        lasts = Lasting([first, second], backoff=SOON)
+        async with lasts.join("ada") as ada, lasts.join("bob") as bob:
+            await bob.subscribe("news")
+            first.stop()
+            await bob.subscribe("more")  # there again
+            await ada.publish("news", b"second")
+            assert (await anext(bob)).data == b"second"
+            assert set(second._broker.channels) == {"ada", "bob"}
+            first.start()
+            while set(first._broker.channels) != {"ada", "bob"} or second._broker.channels:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            await ada.publish("news", b"first")
+            assert (await anext(bob)).data == b"first"
+            assert ada.outages == 1
+
+    played(scenario())
+
+
+def test_a_broker_that_takes_less_than_the_first_is_said_at_the_publish():
+    async def scenario():
+        first, second = MemoryTransport(limit=1000), MemoryTransport(limit=100)
+        async with Lasting([first, second], backoff=SOON).join("ada") as ada:
+            assert ada.limit == 1000
+            first.stop()
+            await ada.subscribe("a")
+            assert ada.limit == 100
+            with pytest.raises(TransportError, match="at most 100 bytes"):
+                await ada.publish("a", bytes(500))
+
+    played(scenario())
+
+
+@pytest.mark.parametrize("count", range(12))
+def test_leaving_in_the_middle_of_an_outage_leaves_no_task_behind(count):
+    async def scenario():
+        others = asyncio.all_tasks()
+        broker = MemoryTransport()
+        async with Lasting([broker], backoff=Backoff(first=1e-9, largest=1e-9)).join("ada") as ada:
+            reader = asyncio.ensure_future(anext(ada))
+            await turns(1)
+            broker.restart()
+            await turns(count)
+        with pytest.raises(TransportError, match="left"):
+            await reader
+        assert asyncio.all_tasks() <= others
+        assert not broker._broker.channels
+
+    played(scenario())
