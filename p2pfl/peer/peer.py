@@ -411,6 +411,7 @@ class Peer:
         link, books = self.link, self.link.books
         if cover is not None:
             await exchanged(link, books.masks)
+            cover.masks = self._masks()  # somebody may have come after the last release, and masked with us
             round = self.mailbox.exchange[0] + 1
             state = await paid(
                 state, cover, plan=self.plan, source=self.source, round=round, neighbourhood=self._neighbourhood

@@ -8,6 +8,7 @@ import torch
 from swarms import SMALL
 
 from p2pfl.experiment import read
+from p2pfl.world.explore import outcome as explored
 from p2pfl.world.faults import History, Pause
 from p2pfl.world.forecast import Link, Network, One, Training, forecast
 from p2pfl.world.network import Conditions
@@ -92,6 +93,10 @@ def test_rows_that_come_late_still_count():
     rows = torch.stack([world.ended[name].state.rows[0] for name in world.plan.topology.peers])
     goals = torch.stack([world.plan.learner.goal(name) for name in world.plan.topology.peers])
     assert torch.allclose(rows.mean(0), goals.mean(0), rtol=0, atol=1e-9)
+
+
+def test_who_came_after_the_last_release_and_masked_with_us_is_paid():
+    assert explored(387, plans=Plans()).failure == ""
 
 
 def test_a_swarm_of_equals_that_hurries_misses_nothing():
