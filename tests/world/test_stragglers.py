@@ -53,8 +53,10 @@ def test_a_peer_that_hangs_is_given_up_when_phi_says_so_and_trusted_again_when_i
     assert usual.ended["peer0"].missed == 0
 
 
-def test_peers_that_train_longer_than_phi_would_wait_are_not_suspected():
-    world, outcome = played(slow=25.0, rounds=4)
+@pytest.mark.parametrize("graph", ["complete", "one_peer_exponential"])
+def test_peers_that_train_longer_than_phi_would_wait_are_not_suspected(graph):
+    """In a schedule also not by those who do not listen in the exchange in which they are."""
+    world, outcome = played(f"topology.kind={graph}", slow=25.0, rounds=4)
     assert outcome.failure == ""
     assert all(ended.missed == 0 for ended in world.ended.values())
 
