@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -30,18 +30,20 @@ async def learn(
     learner: AsyncLearner,
     state: State,
     *,
-    rounds: range,
+    rounds: Iterable[int],
     neighbourhood: Callable[[int], Net],
     private: Callable[[Net, int], Neighbourhood],
     observe: Callable[[int, State, Net], Awaitable[None]],
     stop: Stop | None = None,
 ) -> State:
-    """Run ``rounds`` rounds of an algorithm.
+    """Run rounds of an algorithm.
 
     Parameters
     ----------
     algorithm, learner, state
         What is learned, by whom, and from where.
+    rounds
+        Their numbers, each asked for when the one before has ended.
     neighbourhood
         Makes the neighbourhood of a round.
     private

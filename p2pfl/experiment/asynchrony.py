@@ -29,6 +29,10 @@ def check_waiting(experiment: Experiment, *, asynchronous: bool) -> None:
 its own, take no decision together, got 0.1: leave it out, or take an algorithm whose peers wait for each other
     """
     name, simulation = experiment.learning.algorithm, experiment.simulation
+    if experiment.transport.hurry < 1 and (why := _patient(experiment, asynchronous=asynchronous)):
+        raise ExperimentError(
+            f"transport.hurry: expected 1 {why}, got {experiment.transport.hurry:g}: leave out one of the two"
+        )
     if not asynchronous:
         late = [key for key in ("delay", "slow") if getattr(simulation, key)]
         if late:
@@ -39,6 +43,17 @@ its own, take no decision together, got 0.1: leave it out, or take an algorithm 
         return
     if why := _together(experiment):
         raise ExperimentError(f"{why}: leave it out, or take an algorithm whose peers wait for each other")
+
+
+def _patient(experiment: Experiment, *, asynchronous: bool) -> str:
+    """Why no slow neighbour may be left behind; empty if it may."""
+    if asynchronous:
+        return f"with {experiment.learning.algorithm}, whose peers wait for nobody"
+    if experiment.privacy.mode in {"pairwise", "secagg"}:
+        return f"with privacy.mode = {experiment.privacy.mode}, where a neighbour that is missing hides nobody"
+    if experiment.learning.stop is not None:
+        return "with learning.stop, which all decide together"
+    return ""
 
 
 def _together(experiment: Experiment) -> str:

@@ -370,6 +370,8 @@ class Transport(Section, frozen=True):
         no connection ourselves do not count.
     outage
         Seconds after which a peer that gets no lasting connection gives up.
+    hurry
+        Quantile of what neighbours take, of which twice is waited for the others in an exchange; 1 waits for all.
     gather
         Seconds within which neighbours must be there before the first round, and
     quorum
@@ -384,6 +386,7 @@ class Transport(Section, frozen=True):
     version: Literal[4, 5] = 4
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
     patience: Endless = 30.0
+    hurry: Share = 1.0
     outage: Endless = 600.0
     gather: Endless = 60.0
     quorum: Share = 1.0

@@ -13,9 +13,11 @@ from p2pfl.errors import DecodeError, PeerError, TransportError
 from p2pfl.peer.allowance import Allowance
 from p2pfl.peer.books import Books
 from p2pfl.peer.checkpoint import REACH
+from p2pfl.peer.detector import Detector
 from p2pfl.peer.line import Line
-from p2pfl.peer.mailbox import Delivery, Mailbox
+from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.pace import Pace
 from p2pfl.topology import Schedule, Topology
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import (
@@ -110,6 +112,12 @@ class Link:
         What is added up in secret; nothing by default.
     chunk
         Bytes of data in a publish.
+    suspected
+        Neighbours that are silent for too long, as a :class:`~p2pfl.peer.detector.Detector` says.
+    doubting
+        Whether anybody may be suspected or left behind; not while all must hear all.
+    pace
+        Decides for how long slow neighbours are waited for.
     """
 
     def __init__(
@@ -141,6 +149,10 @@ class Link:
         self.waiting = False
         self.progress: dict[str, float] = {}  # by neighbour: when its last chunk or acknowledgement came
         self._keys: dict[str, bytes] = {}  # by neighbour: of its last life
+        self.detector = Detector(period=PULSE)
+        self.suspected: frozenset[str] = frozenset()
+        self.doubting = False
+        self.pace = Pace()
         self.patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         self.chunk = size = max(256, min(chunk, line.channel.limit) - HEAD)
         life, end = self.me.incarnation, line.trailer(self.me)
@@ -150,6 +162,7 @@ class Link:
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         mailbox.large = row_bytes > self.window * size
         mailbox.period = topology.period
+        mailbox.most = AHEAD + topology.period * self.window
         self.durable: Callable[[], Awaitable[None]] = _nothing
         self.first: int | None = None
         self.entered: dict[str, int] = {}
@@ -307,7 +320,13 @@ class Link:
             if len(self._recent) > REACH + 1:  # not all of the round can be said again
                 self._recent.clear()
         while self.busy(phase):
-            await self.news.wait()
+            behind = [each for each in outbox.lagging() if self.left_behind(each)]
+            for listener in behind:
+                outbox.drop(listener)
+            if behind:
+                self._pump(outbox)
+            else:
+                await self.news.wait()
         outbox.put(parts)
         self._pump(outbox)
 
@@ -344,6 +363,8 @@ class Link:
                 self._refuse(sender, "not a message")
 
     async def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
+        if not isinstance(message, Hello | Claim | Key):  # which the broker can repeat
+            self._lives(sender, beat=isinstance(message, Pulse))
         match message:
             case Hello() if state and message.peer == sender:
                 self._hello(message)
@@ -384,6 +405,15 @@ class Link:
                 self._refuse(sender, "another experiment")  # too late to stop for
                 return
         self.news.tell()
+
+    def _lives(self, sender: str, *, beat: bool) -> None:
+        """Note that something of a neighbour's present life came; only of whom we hear, heartbeats come."""
+        if not any(peer == sender for peer, _ in self.inboxes):
+            return
+        self.detector.hear(sender, now=self.clock(), beat=beat)
+        if sender in self.suspected:
+            self.suspected -= {sender}
+            self.news.tell()
 
     def _admit(self, sender: str) -> bool:
         """Whether a message is read at all: of each neighbour so many, and of all strangers together."""
@@ -480,6 +510,8 @@ class Link:
         self._again.add(peer)
         for known in (self.trailers, self.entered, self.places, self.progress, self.patient):
             known.pop(peer, None)
+        self.detector.forget(peer)
+        self.suspected -= {peer}
 
     def _part(self, peer: str) -> None:
         """Wait no longer for a neighbour that went."""
@@ -567,6 +599,8 @@ class Link:
             return
         verdict = self.mailbox.deliver(sender, head, row, said=said if self.line.identity else None)
         late = verdict == "late" and self.books.late(sender, Delivery(head, row))
+        if verdict == "kept":
+            self.pace.came(sender, head.round, now=self.clock())
         if verdict != "kept" and not late:
             self._refuse(sender, verdict)
         if verdict == "equivocation":
@@ -650,19 +684,46 @@ class Link:
     def deadline(self, sender: str, *, since: float) -> float:
         """When to go on without a neighbour that one has waited for since then, on the link's clock.
 
-        A neighbour that waits itself is not slow: whoever it waits for is.
+        A neighbour that waits itself is not slow: whoever it waits for is. One that is suspected is not waited for.
         """
+        if sender in self.suspected:
+            return since
         chain = since + self.patience * len(self.topology.peers)
         patient = min(chain, self.patient.get(sender, since))
         return max(since, patient, self.progress.get(sender, since)) + self.patience
+
+    def left_behind(self, peer: str) -> bool:
+        """Whether a neighbour is too slow to be waited for."""
+        place, _ = self.places.get(peer, (0, 0))
+        return self.doubting and not self.mailbox.large and self.pace.left_behind(peer, place=place)
+
+    def onward(self, *, apart: int, last: int) -> int:
+        """The round to play after this one; the neighbours are told where it is not the next.
+
+        Parameters
+        ----------
+        apart
+            Rounds that neighbours may be ahead although they wait for us.
+        last
+            Of the run, which everybody plays.
+        """
+        present = self.membership.present & self.places.keys()
+        places = [self.places[peer][0] for peer in present if self.places[peer] > (self.entered[peer], 0)]
+        here, _ = self.mailbox.exchange
+        due = min(last, self.pace.next(places=places, apart=apart))
+        if due > here + 1:
+            self.begin(due)
+            self.grant()
+        return due
 
     # ------------------------------------------------------------------ heartbeats
 
     async def _beat(self) -> None:
         stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
-        away = self.line.channel.away
+        away, before = self.line.channel.away, self.clock()
         while True:
             await asyncio.sleep(PULSE)
+            self._suspect(before, before := self.clock())
             for place, pulse in self._pulses():
                 await self.line.publish(place, pulse)  # waits while there is no connection, rather than pile up
             self._bury()
@@ -675,10 +736,24 @@ class Link:
             lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
             stuck = {key: stuck.get(key, now) for key in lagging}
             for (phase, listener), since in stuck.items():
-                if now - max(since, self.progress.get(listener, since)) > self.patience:
+                still = now - max(since, self.progress.get(listener, since))
+                if still > self.patience or listener in self.suspected:
                     self.outboxes[phase].drop(listener)
                     self._pump(self.outboxes[phase])
                     self.news.tell()
+
+    def trust(self) -> None:
+        """From now on all must hear all: suspect nobody, and leave nobody behind."""
+        self.doubting = False
+        self.suspected = frozenset()
+
+    def _suspect(self, before: float, now: float) -> None:
+        """Look who is silent; while we stood still, or the broker took no heartbeat of ours, we heard nobody either."""
+        self.detector.stand(max(0.0, now - before - 2 * PULSE), now=now)
+        found = self.detector.suspected(now=now) if self.doubting else frozenset()
+        if found != self.suspected:
+            self.suspected = found
+            self.news.tell()
 
     async def _introduce(self, envelope: Envelope) -> None:
         """Say again what a neighbour has not answered; of one that has not come, our hello may have been lost."""
@@ -694,11 +769,13 @@ class Link:
             self._post(place, pulse)
 
     def _pulses(self) -> Iterator[tuple[str, Pulse]]:
-        """What tells the listeners how far the streams reach, and whether we wait ourselves."""
+        """What tells all listeners how far the streams that they hear reach, and whether we wait ourselves."""
         round, step = self.mailbox.exchange
-        current = (round + step) % len(self.outboxes)
-        for outbox in self.outboxes:
-            if not outbox.idle or outbox.phase == current:
+        current, reached = (round + step) % len(self.outboxes), set[str]()
+        for outbox in sorted(self.outboxes, key=lambda each: each.idle and each.phase != current):
+            listeners = self.topology.at(outbox.phase).heard_by(self.me.peer)
+            if not outbox.idle or outbox.phase == current or not reached.issuperset(listeners):
+                reached.update(listeners)
                 pulse = Pulse(
                     self.me.incarnation,
                     outbox.phase,

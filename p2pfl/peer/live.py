@@ -68,6 +68,7 @@ class LiveNeighbourhood:
         self.zstd = zstd
         self.conserving = conserving and link.books.conserving
         self.step = step
+        self._opened = 0.0  # when our row of this exchange was on its way
         self._expected: set[str] = set()  # whose rows of this exchange will come, or would have
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
@@ -184,7 +185,9 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
+        self.link.pace.ready(now=self.link.clock())
         await self._send(parts, phase=phase)
+        self._opened = self.link.clock()
         return weights, senders
 
     async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
@@ -231,14 +234,24 @@ class LiveNeighbourhood:
                 delivery = mailbox.peek(sender)
                 if delivery is not None:
                     return delivery
-                deadline = link.deadline(sender, since=start)
+                deadline = self._deadline(sender, since=start)
                 gone = sender not in self._expected or not link.expects(sender, self.round)
-                if gone or mailbox.overtaken(sender) or link.clock() >= deadline:
+                if gone or mailbox.overtaken(sender):
+                    return None
+                if link.clock() >= deadline:
+                    link.pace.give_up(sender)
                     return None
                 await link.changed(by=deadline)
         finally:
             link.waiting = False
             self.seconds_waiting += loop.time() - began
+
+    def _deadline(self, sender: str, *, since: float) -> float:
+        """When to go on without a neighbour: once it is silent, or slower than is worth waiting for."""
+        deadline = self.link.deadline(sender, since=since)
+        if not self.link.doubting or self.link.mailbox.large:
+            return deadline
+        return since if self.link.left_behind(sender) else min(deadline, self._opened + self.link.pace.bound)
 
     def _miss(self, sender: str) -> None:
         self.missed.append(sender)

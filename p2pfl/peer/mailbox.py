@@ -79,12 +79,16 @@ class Mailbox:
         Whether rows are so large that they should come one at a time.
     period
         Of the schedule: each of its phases is a stream of its own, in order by itself.
+    most
+        Rows of one neighbour that wait at all: credit allows for fewer, but when this peer stood still and was given
+        up, what others said to each other since comes at once. The newest are kept, for that is where they are.
     proofs
         Against neighbours that said two things in one exchange.
     """
 
     large: bool = False
     period: int = 1
+    most: int = 64
     exchange: tuple[int, int] = (0, 0)
     order: tuple[str, ...] = ()
     proofs: dict[str, Proof] = field(default_factory=dict)
@@ -141,7 +145,9 @@ class Mailbox:
             return "duplicate"
         queue.append(delivery)
         if len(queue) > 1 and queue[-2].exchange > delivery.exchange:  # streams of two phases
-            self._waiting[sender] = deque(sorted(queue, key=lambda each: each.exchange))
+            queue = self._waiting[sender] = deque(sorted(queue, key=lambda each: each.exchange))
+        if len(queue) > self.most:
+            queue.popleft()
         return "kept"
 
     def _contradiction(self, sender: str, exchange: tuple[int, int], said: Said) -> Proof | None:

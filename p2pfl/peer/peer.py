@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -39,6 +39,7 @@ from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.pace import Pace
 from p2pfl.peer.settling import Cover, compared, exchanged, left, paid, shifted
 from p2pfl.peer.sums import Adding, SummedLiveNeighbourhood, known
 from p2pfl.peer.terms import Getting, Giving, Seal
@@ -362,12 +363,14 @@ class Peer:
             self.link.adding.giving.secrets = self._secrets()
         cover = None if masks is None else Cover(masks, self.link.books.masks)
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
+        self.link.doubting = True  # before and after, all must hear all
+        self.link.pace = Pace(quantile=plan.experiment.transport.hurry)
         try:
             self._state = await learn(
                 plan.played,
                 Resting(self._training, round=first) if late else self._training,
                 self._state,
-                rounds=self.meter.since(first),
+                rounds=self._turns(self.meter.since(first)),
                 neighbourhood=self._neighbourhood,
                 private=lambda net, round: self._private(net, cover, round=round, late=late and round == first),
                 observe=self._after,
@@ -379,12 +382,25 @@ class Peer:
             self.link.books.flows.finish()
             await self.link.tell()
         else:
+            self.link.trust()
             self._state = await self._settle(self._state, cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state, masks)
         for sentence in left(self.link.books, deviation=plan.protection.settings.mask, peers=len(plan.topology.peers)):
             self._say(sentence)
         return self._state
+
+    def _turns(self, rounds: range) -> Iterable[int]:
+        """The rounds that this peer plays: all, unless it is slow, or the others went on without it."""
+        plan, due = self.plan, rounds.start
+        together = plan.topology.period == 1 and not plan.topology.at(0).directed
+        for round in rounds:
+            if round < due:
+                continue
+            self.link.pace.begin(round, now=self.link.clock())
+            yield round
+            if not plan.asynchronous:
+                due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])
 
     def _say(self, sentence: str) -> None:
         if self.notice is not None:
@@ -395,6 +411,7 @@ class Peer:
         link, books = self.link, self.link.books
         if cover is not None:
             await exchanged(link, books.masks)
+            cover.masks = self._masks()  # somebody may have come after the last release, and masked with us
             round = self.mailbox.exchange[0] + 1
             state = await paid(
                 state, cover, plan=self.plan, source=self.source, round=round, neighbourhood=self._neighbourhood
