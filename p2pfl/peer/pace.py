@@ -67,7 +67,8 @@ class Pace:
 
     def begin(self, round: int, *, now: float) -> None:
         """The round before has ended, and this is the next."""
-        self._before = round - 1 if self._round < 0 else max(self._before, self._round)
+        before = round - 1 if self._round < 0 else max(self._before, self._round)
+        self._before = min(before, round - 1)  # a round may be begun again
         self._round, self._begun, self._took = round, now, -1.0
 
     def ready(self, *, now: float) -> None:

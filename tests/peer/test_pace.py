@@ -122,3 +122,11 @@ def test_who_may_be_early_waits_for_everybody():
 def test_nobody_is_hurried_where_a_missing_row_costs_more_than_its_weight(change, why):
     with pytest.raises(ExperimentError, match=f"transport.hurry: expected 1 .*{why}"):
         plan(read({"topology": {"kind": "complete", "peers": 5}}, changes=[change, "transport.hurry=0.5"]))
+
+
+def test_a_round_that_is_begun_again_is_one_round():
+    """Found by the world, seed 1222."""
+    pace = Pace()
+    pace.begin(1, now=0.0)
+    pace.begin(1, now=1.0)
+    pace.came("bob", 1, now=3.0)
