@@ -3,8 +3,8 @@
 MNIST on 100 peers of 600 samples each, a tenth of which take part in a round; IID, or two shards of the data sorted by
 label for each peer (non-IID). Rounds of the 2NN (784-200-200-10) to a test accuracy of 97 %, of the curve made
 monotone and interpolated, as in the paper. They tuned the rate for every cell on a fine grid and started otherwise;
-so ours must not be more, and ratios must be of the same size. Published is Table 1; their Table 4, with more local
-epochs, was not at hand.
+so ours must not be more, and ratios must be of the same size. Published is Table 1; of Table 4, with more local
+epochs, see :mod:`benchmarks.papers.mcmahan2017_epochs`.
 
 On the complete graph all peers hold the same row after a round, and those who do not take part weigh nothing: only the
 rows of those who do are computed. One row is scored, of one seed.
