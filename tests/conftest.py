@@ -10,6 +10,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))  # tests/swarms.py
 os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
 
+collect_ignore = ["fuzz.py"]  # scripts/fuzz runs it, with atheris
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
