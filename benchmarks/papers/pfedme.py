@@ -27,7 +27,8 @@ from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.rows import Rows
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.engine import Inline, play
+from p2pfl.simulation.engine import play
+from p2pfl.simulation.inline import Inline
 
 
 @lru_cache

@@ -313,7 +313,7 @@ class Peer:
         plan = self.plan
         if plan.protection.sums is None:
             return None
-        size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+        size, colluders = plan.shared, plan.experiment.privacy.colluders
         sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
         seal = Seal(self.identity, self.membership)
         return Adding(
