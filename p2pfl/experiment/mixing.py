@@ -17,8 +17,8 @@ RULES = {
 """``gossip.weights`` by name; by default those that come with the graph's edges, else Metropolis-Hastings'."""
 
 
-PUSHING = {"sgp", "robust_sgp"}
-"""Algorithms of which all peers take part and that divide rows by masses all the same."""
+PUSHING = {"sgp", "robust_sgp", "gossip_learning", "multitask"}
+"""Algorithms of which all peers take part and that divide rows by masses all the same, or weigh what they hear."""
 
 
 def mixing(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> tuple[graphs.Weights, ...]:

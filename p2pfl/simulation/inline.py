@@ -98,7 +98,7 @@ class Inline:
         if self.turns is None or not here.any():
             return [(round, here)]
         turns = self.turns(round)  # [N]
-        return [(own, here & (turns == own)) for own in turns[here].unique().tolist()]
+        return [(own, here & (turns == own)) for own in sorted(set(turns[here].tolist()))]
 
 
 def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:
