@@ -122,7 +122,8 @@ class Plan:
         if self.codec is None:
             return self.algorithm
         wanted = self.experiment.compression
-        return Compressed(self.algorithm, self.codec, wanted.gamma, wanted.refresh)
+        even = all(weights.keeps_consensus for weights in self.weights)
+        return Compressed(self.algorithm, self.codec, wanted.gamma, wanted.refresh, even=even)
 
     @property
     def zstd(self) -> Zstd | None:
@@ -133,6 +134,11 @@ class Plan:
     def asynchronous(self) -> bool:
         """Whether peers are in cycles of their own and wait for nobody."""
         return asynchronous(self.algorithm)
+
+    @property
+    def shared(self) -> int:
+        """How many numbers of a row leave a peer."""
+        return int(getattr(self.algorithm, "shared", self.learner.layout.size))
 
     @property
     def masked(self) -> bool:

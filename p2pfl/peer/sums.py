@@ -121,7 +121,7 @@ def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callab
     lacking
         As in :class:`Adding`.
     """
-    size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+    size, colluders = plan.shared, plan.experiment.privacy.colluders
     sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
     return Adding(
         giving=Giving(peer, sums=sums, seal=seal, source=source),

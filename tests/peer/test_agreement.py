@@ -72,6 +72,13 @@ CASES = {
     "D-PSGD, sums": [
         *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "learning.algorithm=dpsgd"),
     ],
+    "FedPer, sums": [
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "learning.algorithm=fedper"),
+    ],
+    "exact diffusion, sums": [
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10"),
+        "learning.algorithm=exact_diffusion",
+    ],
     "FedAvg, stragglers left out": [
         *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
     ],
@@ -93,6 +100,12 @@ CASES = {
     "FedAvg, 4 bits, squeezed": ["compression.name=quantise", "compression.bits=4", "compression.zstd=true"],
     "FedAvg, bfloat16, a schedule": ["compression.name=bfloat16", *EXPONENTIAL],
     "FedAvg, masks, squeezed": ["privacy.mode=pairwise", "compression.zstd=true"],
+    "FedNova, QSGD": ["learning.algorithm=fednova", "compression.name=qsgd"],
+    "FedPer, top 10 %": ["learning.algorithm=fedper", "compression.name=top_k", "compression.share=0.1"],
+    "gradient push, 4 bits": [
+        *("learning.algorithm=sgp", "topology.kind=exponential", "compression.name=quantise", "compression.bits=4"),
+    ],
+    "FedProx on one-way edges": ["learning.algorithm=fedprox", "topology.kind=exponential", "gossip.weights=push"],
     "D-PSGD, 8 bits": ["learning.algorithm=dpsgd", "compression.name=quantise"],
     "partial sharing": ["learning.algorithm=partial", "learning.algorithm_options={share=0.3}"],
     "partial sharing, masks": [
