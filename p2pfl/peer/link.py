@@ -758,8 +758,8 @@ class Link:
     async def _introduce(self, envelope: Envelope) -> None:
         """Say again what a neighbour has not answered; of one that has not come, our hello may have been lost."""
         waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
-        if (waiting or self.membership.absent) and not self.membership.begun:
-            await self.line.say("up")  # somebody may have overwritten what the broker keeps
+        if waiting or (self.membership.absent and not self.membership.begun):
+            await self.line.say("up")  # somebody may have missed, or overwritten, what the broker keeps
         for peer in waiting:
             self._post(f"in/{peer}", envelope.handover(peer))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -57,6 +58,9 @@ class Adding:
     ----------
     turn
         Of who masks and sends a term: one row at a time is held for that.
+    missed
+        By neighbour, how many sums lacked its term: their receiver kept its own row in its place, and the neighbour
+        may not have done so likewise.
     """
 
     def __init__(self, *, giving: Giving, getting: Getting, lacking: Callable[[], None]) -> None:
@@ -64,6 +68,7 @@ class Adding:
         self.getting = getting
         self.lacking = lacking
         self.turn = asyncio.Lock()
+        self.missed: Counter[str] = Counter()
 
     async def hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
         """Take a neighbour's word; what is to be said to whom.
@@ -137,14 +142,16 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         points = self._points(released)  # [P]
         mass = None if released.masses is None else float(released.masses[0, 0])
         senders = [peer for peer in weights if peer != self.name]
+        await self.link.durable()
         self.link.open(exchange, senders)
         self.adding.getting.open(exchange, weighted=mass is not None)
         self.link.news.tell()
         async with asyncio.TaskGroup() as tasks:
             for receiver in self.link.topology.at(phase).heard_by(self.name):
                 weight = self.weights[phase].row(receiver).get(self.name, 0.0)
-                if weight:
-                    tasks.create_task(self._give(Slot(receiver, *exchange), points, weight=weight, mass=mass))
+                slot = Slot(receiver, *exchange)
+                if weight and self.adding.giving.acquainted(slot):
+                    tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
         here = self.adding.getting.here if total is not None else set[str]()
         self._note(here, senders)
@@ -194,6 +201,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         missed = [peer for peer in senders if peer not in here]
         self.heard += len(here)
         self.missed += missed
+        self.adding.missed.update(missed)
         if missed:
             with contextlib.suppress(BudgetError):  # the next release is refused
                 self.adding.lacking()

@@ -132,6 +132,12 @@ class Giving:
         if given:
             given[max(given)].open = False
 
+    def acquainted(self, slot: Slot) -> bool:
+        """Whether there is a secret with everybody whose terms are added to ours: who came late may lack one."""
+        known = self.sums(slot)
+        others = set() if known is None else {*known.senders} - {self.peer}
+        return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
+
     def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
         """Mask a term, ``[P]`` grid points, once for each slot; nothing else changes by it, so that a thread can.
 

@@ -27,6 +27,7 @@ KINDS = (
     "overtaking",
     "cuts",
     "pauses",
+    "long pauses",
     "clocks",
     "stragglers",
     "deaths",
@@ -153,7 +154,7 @@ def history(seed: int, *, peers: Sequence[str], patience: float, kinds: Sequence
         {peer: _conditions(seed, peer, peers, chosen, patience=patience) for peer in peers},
         {peer: _clock(seed, peer) for peer in peers} if "clocks" in chosen else {},
         {peer: _takes(seed, peer, chosen, patience=patience) for peer in peers},
-        _pauses(seed, peers, patience=patience) if "pauses" in chosen else (),
+        _pauses(seed, peers, chosen, patience=patience),
         (
             *(_deaths(seed, peers) if "deaths" in chosen else ()),
             *(_crashes(seed, peers) if "crashes" in chosen else ()),
@@ -213,17 +214,14 @@ def _takes(seed: int, peer: str, kinds: frozenset[str], *, patience: float) -> f
     return float(slow if "stragglers" in kinds and random.random() < 0.3 else usual)
 
 
-def _pauses(seed: int, peers: Sequence[str], *, patience: float) -> tuple[Pause, ...]:
-    random = draw(seed, "world pauses")
-    count = int(random.integers(1, 4))
-    return tuple(
-        Pause(
-            peers[int(random.integers(len(peers)))],
-            float(random.uniform(0.1, 20.0)),
-            float(random.uniform(0.1, 0.8 * patience)),
-        )
-        for _ in range(count)
-    )
+def _pauses(seed: int, peers: Sequence[str], kinds: frozenset[str], *, patience: float) -> tuple[Pause, ...]:
+    """Long ones are longer than anybody waits."""
+    random, found = draw(seed, "world pauses"), list[Pause]()
+    for kind, factor in (("pauses", (0.0, 0.8)), ("long pauses", (1.0, 3.0))):
+        for _ in range(int(random.integers(1, 4)) if kind in kinds else 0):
+            who, at = peers[int(random.integers(len(peers)))], float(random.uniform(0.1, 20.0))
+            found.append(Pause(who, at, max(0.1, float(random.uniform(*factor)) * patience)))
+    return tuple(found)
 
 
 def _deaths(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:

@@ -29,6 +29,7 @@ from p2pfl.wire.messages import Message
 from p2pfl.wire.rows import Head
 from p2pfl.wire.stream import Outbox
 from p2pfl.wire.trailer import Said
+from p2pfl.world.sums import SumWatch
 
 Life = tuple[str, int]
 """A peer and its incarnation."""
@@ -76,6 +77,7 @@ class Watch:
         """By peer, all that it has been."""
         self.pages: dict[tuple[str, bytes], Entered] = {}
         """By peer and page, what was in the row when the page was written."""
+        self.sums = SumWatch(self.fail)
         self._used: set[tuple[Life, str, Exchange]] = set()
         self._covers: set[tuple[str, bytes, bytes, Slot]] = set()
         self._changed: set[str] = set()
@@ -102,6 +104,8 @@ class Watch:
         if link.line.envelope is not None:
             link.line.envelope = WatchedEnvelope.of(link.line.envelope, self)
         link.books = WatchedBooks.of(link.books, self, peer)
+        if link.adding is not None:
+            self.sums.watched(link.adding)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""
