@@ -133,9 +133,9 @@ class Giving:
             given[max(given)].open = False
 
     def acquainted(self, slot: Slot) -> bool:
-        """Whether there is a secret with everybody whose terms are added to ours: who came late may lack one."""
+        """Whether there is a secret with the receiver and all whose terms are added to ours: not all need have come."""
         known = self.sums(slot)
-        others = set() if known is None else {*known.senders} - {self.peer}
+        others = {slot.receiver, *(() if known is None else known.senders)} - {self.peer}
         return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
 
     def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:

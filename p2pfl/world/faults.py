@@ -32,6 +32,7 @@ KINDS = (
     "stragglers",
     "deaths",
     "crashes",
+    "lost disks",
     "full disks",
     "torn writes",
     "forgeries",
@@ -70,12 +71,15 @@ class Death:
         was not synced.
     back
         Seconds until it is started again; it is not where there are none.
+    bare
+        Whether that is on another device, with its identity and nothing else.
     """
 
     peer: str
     event: int
     silent: bool
     back: float | None = None
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def history(seed: int, *, peers: Sequence[str], patience: float, kinds: Sequence
         _pauses(seed, peers, chosen, patience=patience),
         (
             *(_deaths(seed, peers) if "deaths" in chosen else ()),
-            *(_crashes(seed, peers) if "crashes" in chosen else ()),
+            *(_crashes(seed, peers, chosen) if "crashes" in chosen else ()),
         ),
         _forgeries(seed) if "forgeries" in chosen else (),
         restarts,
@@ -234,15 +238,16 @@ def _deaths(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
     )
 
 
-def _crashes(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
+def _crashes(seed: int, peers: Sequence[str], kinds: frozenset[str]) -> tuple[Death, ...]:
     """Each is started again, soon or late; one peer may crash more than once."""
-    random = draw(seed, "world crashes")
+    random, lost = draw(seed, "world crashes"), 0.3 if "lost disks" in kinds else 0.0
     return tuple(
         Death(
             peers[int(random.integers(len(peers)))],
             int(10 ** random.uniform(1.0, 3.2)),
             bool(random.random() < 0.5),
             float(10 ** random.uniform(-1.0, 1.5)),
+            bool(random.random() < lost),
         )
         for _ in range(int(random.integers(1, 5)))
     )

@@ -316,6 +316,9 @@ class World:
         if life.disk is not None:
             life.disk.gone()
             self.disks[name].crash(power=death.silent)
+        if back is not None and death.bare:
+            self.faults["lost disks"] += 1
+            self.disks[name] = self._disk(name)
         if back is not None:
             self._again(name, back)
 
