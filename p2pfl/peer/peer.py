@@ -360,7 +360,7 @@ class Peer:
         plan = self.plan
         late = first > (0 if chosen is None else chosen.round)
         if self.link.adding is not None:
-            self.link.adding.giving.secrets = self._secrets()
+            self.link.adding.giving.acquaint(self._secrets())
         cover = None if masks is None else Cover(masks, self.link.books.masks)
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         self.link.doubting = True  # before and after, all must hear all
@@ -513,7 +513,7 @@ class Peer:
                 cover.masks = self._masks()  # somebody may have come back
                 cover.decide(round, present=self._here(round))
             if self.link.adding is not None:
-                self.link.adding.giving.secrets = self._secrets()
+                self.link.adding.giving.acquaint(self._secrets())
                 charge()  # here, where rolls are heard that change what it costs
 
         hidden = private(

@@ -253,7 +253,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         done: Callable[[str], bool],
         *,
         each: bool = False,
-        again: Callable[[], ForOne | None] = lambda: None,
+        again: Callable[[], ForOne | None] | None = None,
     ) -> bool:
         """Wait for neighbours; return whether all are done.
 
@@ -264,19 +264,22 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         each
             Whether to wait for every one as long as it is worth it; else to end with the first of whom nothing comes.
         again
-            What is said once more every now and then to those who are not done.
+            What is said once more every now and then to those who are not done. It is to be answered at once, so that
+            patience need not wait for anything before the answer.
         """
         link = self.link
         start = said = link.clock()
         while waiting := [peer for peer in peers if not done(peer)]:
             now = link.clock()
             alive = {peer: link.deadline(peer, since=start) for peer in waiting if peer in link.membership.present}
+            if again is not None:
+                alive = {peer: min(when, start + link.patience) for peer, when in alive.items()}
             hoped = [when for when in alive.values() if when > now]
             if not hoped or (len(hoped) < len(waiting) and not each):
                 return False
             if now >= said + PULSE:
                 said = now
-                if (word := again()) is not None:
+                if again is not None and (word := again()) is not None:
                     self._tell(waiting, word)
             await link.changed(by=min(*hoped, said + PULSE))
         return bool(peers)

@@ -408,10 +408,23 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
     return message
 
 
-def sum_statement(by: Hello, receiver: Hello, *, swarm: str, round: int, step: int, here: tuple[str, ...]) -> bytes:
-    """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone."""
+def sum_statement(
+    by: Hello,
+    receiver: Hello,
+    *,
+    swarm: str,
+    round: int,
+    step: int,
+    here: tuple[str, ...],
+    keys: tuple[bytes, ...] = (),
+) -> bytes:
+    """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone.
+
+    A sender signs under which ``keys`` of those on the roll it has masked, too: where two mean different lives of a
+    third, masks would not cancel.
+    """
     who = by.peer, by.incarnation, receiver.peer, receiver.incarnation
-    return swarm.encode() + b"/" + _encoder.encode((who, round, step, here))
+    return swarm.encode() + b"/" + _encoder.encode((who, round, step, here, keys))
 
 
 def _prefix(head: bytes) -> bytes:

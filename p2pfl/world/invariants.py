@@ -199,7 +199,13 @@ class Watch:
             theirs = self._books(other)
             if theirs is not None:
                 self._flows(name, other, books.flows, theirs.flows)
-                self._masks(name, other, books.masks, theirs.masks)
+                if self._met(name, other) and self._met(other, name):  # else their masks are of other keys
+                    self._masks(name, other, books.masks, theirs.masks)
+
+    def _met(self, name: str, other: str) -> bool:
+        """Whether a peer has met the present life of another, or one with its keys."""
+        there = self.peers[name].membership
+        return other in there.proven and there.up[other].key == self.peers[other].me.key
 
     def _books(self, name: str) -> Books | None:
         peer = self.peers.get(name)
