@@ -1,8 +1,8 @@
-"""What a live peer hears and draws, written down, so that the world can play it again (``python -m p2pfl.world --replay``).
+"""What a live peer hears and draws, written down for ``python -m p2pfl.world --replay``, which plays it again.
 
-A line of JSON each: what it is and what it runs, the secrets that it drew, when it joined, what came and when, when each
-round ended, and a checksum of its last row. Whoever can read it can read whatever the peer's neighbours told it, so it
-is for the owner of the peer alone, as its key is.
+A line of JSON each: who it is and what it runs, the secrets that it drew, when it joined, what came and when, when
+each round ended, and a checksum of its last row. Whoever can read it can read whatever the peer's neighbours told it,
+so it is for the owner of the peer alone, as its key is.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import torch
 
 from p2pfl.errors import StorageError
-from p2pfl.experiment import Plan, plain
+from p2pfl.experiment import write
 from p2pfl.identity import Roster, Source, Trust
+from p2pfl.peer.peer import Peer
 from p2pfl.report import Record
 from p2pfl.rows import Rows, raw
 from p2pfl.transport import Channel, Transport, Will
@@ -28,11 +29,11 @@ from p2pfl.transport.channel import Message, Payload
 
 
 class About(msgspec.Struct, frozen=True, tag_field="is", tag="about"):
-    """Who was recorded: the first line."""
+    """Who was recorded."""
 
     peer: str
     incarnation: int
-    experiment: dict[str, Any]
+    experiment: str  # TOML
     roster: dict[str, bytes] | None
     threads: int
 
@@ -122,17 +123,18 @@ class Recording:
         except OSError as error:
             raise StorageError(f"expected to write {self.path}, got: {error.strerror}: free some space") from None
 
-    def about(self, peer: str, plan: Plan, *, incarnation: int, trust: Trust) -> None:
+    def about(self, peer: Peer, *, trust: Trust) -> None:
         """Say who is recorded."""
-        roster = trust.peers if isinstance(trust, Roster) else None
-        self.note(About(peer, incarnation, plain(plan.experiment), roster, torch.get_num_threads()))
+        roster = dict(trust.peers) if isinstance(trust, Roster) else None
+        told = write(peer.plan.experiment)
+        self.note(About(peer.name, peer.me.incarnation, told, roster, torch.get_num_threads()))
 
     def record(self, record: Record) -> None:
         """A round was over."""
         self.note(Ended(self.now, record.round, record.seconds_training))
 
     def end(self, rows: Rows) -> None:
-        """This is the last row."""
+        """Note the last row."""
         self.note(Last(checksum(rows)))
         self._file.close()
 

@@ -16,7 +16,7 @@ SMALL = {
     "gossip": {"steps": 2},
     "transport": {"gather": 120.0},
 }
-"""Rows of 5 KB, in one chunk or a few. Half-open connections of both ends, one after the other, take less than gather."""
+"""Rows of 5 KB, in one chunk or a few. Both ends' half-open connections, one after another, end before gather."""
 
 ALGORITHMS = (
     ("learning.algorithm=fedavg",),
