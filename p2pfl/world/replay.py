@@ -117,17 +117,19 @@ def replayed(path: Path) -> Replayed:
     """
     found = tape(path)
     torch.set_num_threads(found.about.threads)
-    loop, records, notices = VirtualLoop(), list[Record](), list[str]()
-    peer = _peer(found, path.parent.parent, loop, records=records, notices=notices)
+    records, notices = list[Record](), list[str]()
 
-    async def life() -> str:
+    async def life(peer: Peer) -> str:
         async with asyncio.timeout(found.came[-1].at + AFTER if found.came else AFTER), peer:
             state = await peer.run()
         return checksum(state.rows)
 
+    loop = VirtualLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop()  # whatever happens now, it is closed
+        peer = _peer(found, path.parent.parent, loop, records=records, notices=notices)
         try:
-            row = runner.run(life())
+            row = runner.run(life(peer))
         except TimeoutError:
             raise RunError(f"expected the peer to end as it did, but it waits: {peer.progress}") from None
     return Replayed(tuple(records), tuple(notices), row, row == found.last, loop.now)
