@@ -391,7 +391,9 @@ class World:
 
     def _excused(self, error: BaseException | None) -> bool:
         """Whether what went wrong allows for this: others died, or had ended before it came back."""
+        patience = self.plan.experiment.transport.patience
         gone = bool(self._killed) or any(ended.lives > 1 for ended in self.ended.values())
+        gone |= any(pause.seconds > patience for pause in self.history.pauses)
         return isinstance(error, PeerError) and "did not come" in str(error) and gone
 
     def _states(self) -> list[State]:
