@@ -200,6 +200,8 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
         Statements by partner.
     signature
         Of the sender: neighbours share its sender key, and none should speak for it.
+    lives
+        Of which life of each partner the flows are: another than the present one does not believe them.
     """
 
     incarnation: Count
@@ -207,6 +209,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     flows: Annotated[list[tuple[Moved, list[Name]]], msgspec.Meta(max_length=4096)] = []
     masks: dict[Name, Masked] = {}
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    lives: Annotated[dict[Name, Count], msgspec.Meta(max_length=4096)] = {}
 
     def signed(self, identity: Identity, *, swarm: str) -> Account:
         """The same under a signature."""
