@@ -31,15 +31,15 @@ def main() -> int:
     if options.seed is not None:
         return _replay(options.seed, log=options.log)
     begun = time.perf_counter()
-    tally = Tally()
+    tally, table = Tally(), ""
     for found in _results(options.seeds, workers=options.workers, logs=Path(options.logs)):
         for seed, failure in found.failures.items():
             _say(f"seed {seed}: {failure} (python -m p2pfl.world --seed {seed} --log)")
         tally.merge(found)
-    table = tally.table(wall=time.perf_counter() - begun)
+        table = tally.table(wall=time.perf_counter() - begun)
+        if options.write:  # whatever ends it later
+            _write(Path(options.write), table)
     sys.stdout.write(table + "\n")
-    if options.write:
-        _write(Path(options.write), table)
     return 1 if tally.failures else 0
 
 
