@@ -173,6 +173,8 @@ class Books:
         self._chain_of: dict[Exchange, int] = {}
         self._current: Exchange = (0,)
         self._last: dict[str, int] = {}  # number of a partner's last account
+        self._lives: dict[str, int] = {}  # of which life of a partner the flows are
+        self._next: dict[str, int] = {}  # which life of it has begun, and has not said yet where it goes on
         self.mass: float | None = None
         """Of the rows of the first release, as last mixed."""
         self._number = 0
@@ -255,14 +257,17 @@ class Books:
         self.masks = MaskLedger(self.peer, partners=self.masks.partners, journal=journal, carried=carried)
         self._last.clear()  # what was told before is to be told again
 
-    def begin(self, partner: str, *, anew: bool) -> None:
-        """Begin to listen to a partner's next life; ``anew`` where its masks are under other keys than before."""
+    def begin(self, partner: str, *, life: int, anew: bool) -> None:
+        """Begin to listen to a partner's life; ``anew`` where its masks are under other keys than before."""
         self._last.pop(partner, None)  # it counts its accounts from the start
+        self._next[partner] = life
+        self._lives.setdefault(partner, life)
         if anew and partner in self.masks.partners:
             self.masks.renew(partner)
 
     def revive(self, partner: str, first: int) -> None:
         """Hear that a partner's next life goes on with this round."""
+        self._lives[partner] = self._next.get(partner, 0)
         if partner in self.flows.partners:
             self._due_back(self.flows.revive(partner, (first, 0)))
 
@@ -339,10 +344,11 @@ class Books:
             told[-1] = told[-1][0], []  # everybody else
         journal = self.masks.journal()
         masked = {name: _masked(journal.statement(name)) for name in journal.notes}
-        return Account(incarnation, self._number, told, masked)
+        lives = {name: life for name, life in sorted(self._lives.items()) if name in self.flows.partners}
+        return Account(incarnation, self._number, told, masked, lives=lives)
 
-    def hear(self, partner: str, account: Account) -> None:
-        """Learn from a partner's account.
+    def hear(self, partner: str, account: Account, *, life: int) -> None:
+        """Learn from a partner's account, in this life of ours.
 
         Raises
         ------
@@ -353,13 +359,13 @@ class Books:
             return
         self._last[partner] = account.number
         try:
-            self._hear(partner, account)
+            self._hear(partner, account, life)
         except (P2PFLError, ValueError) as error:
             raise DecodeError(f'expected an account of "{partner}", got one that cannot be: {error}') from None
 
-    def _hear(self, partner: str, account: Account) -> None:
+    def _hear(self, partner: str, account: Account, life: int) -> None:
         me = self.peer
-        if partner in self.flows.partners:
+        if partner in self.flows.partners and account.lives.get(me) == life:
             statement = next((said for said, names in account.flows if me in names or not names), None)
             if statement is not None:
                 self._due_back(self.flows.hear(partner, _flows(statement)))

@@ -210,7 +210,7 @@ class Link:
         self.mailbox.know(peer)
         anew = self._keys.get(peer, hello.key) != hello.key
         self._keys[peer] = hello.key
-        self.books.begin(peer, anew=anew)
+        self.books.begin(peer, life=hello.incarnation, anew=anew)
         self.streams.open(hello)
         if not self.membership.begun or peer not in self.streams.senders:
             self.entered[peer] = 0  # as far as is known; or no pulse of it will tell
@@ -332,7 +332,7 @@ class Link:
     def _told(self, sender: str, account: Account) -> None:
         if not self.line.told(self.membership.up[sender], account):
             raise DecodeError("expected an account in the sender's own words, got another")
-        self.books.hear(sender, account)
+        self.books.hear(sender, account, life=self.me.incarnation)
         self.news.tell()
 
     async def _add(self, sender: str, message: ForOne, adding: Adding) -> None:

@@ -350,7 +350,7 @@ class Peer:
             self._state = await self._settle(self._state, hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
-        for sentence in left(self.link.books, deviation=plan.protection.settings.mask, peers=len(plan.topology.peers)):
+        for sentence in self._left():
             self._say(sentence)
         return self._state
 
@@ -365,6 +365,12 @@ class Peer:
             yield round
             if not plan.asynchronous:
                 due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])
+
+    def _left(self) -> list[str]:
+        """What stays open at the end."""
+        missed = {} if self.link.adding is None else self.link.adding.missed
+        deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
+        return left(self.link.books, deviation=deviation, peers=peers, missed=missed)
 
     def _say(self, sentence: str) -> None:
         if self.notice is not None:

@@ -79,19 +79,20 @@ class Presence:
 
     async def _claim(self, size: int, *, again: float) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        clock, deadline = self.desk.clock, None
+        clock, waited = self.desk.clock, 0.0
         while not self._echo.is_set():
-            if deadline is not None and clock() >= deadline:
+            if waited >= ECHO:
                 raise TransportError(
                     f"expected the broker to return our own message of {size} bytes within {ECHO:g} s, got nothing:"
                     " lower transport.chunk, or raise what it takes (message_size_limit of mosquitto)"
                 )
             began = clock()
             await self.line.claim(size=size)
-            deadline = deadline or clock() + ECHO
+            pause = min(again + 2 * (clock() - began), ECHO / 4)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(again + 2 * (clock() - began), ECHO / 4)):
+                async with asyncio.timeout(pause):
                     await self._echo.wait()
+            waited += pause  # whatever the clock says: we may have stood still
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
 
@@ -169,8 +170,8 @@ class Presence:
         if envelope is None:
             return
         waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
-        if (waiting or self.membership.absent) and not self.membership.begun:
-            await self.line.say("up")  # somebody may have overwritten what the broker keeps
+        if waiting or (self.membership.absent and not self.membership.begun):
+            await self.line.say("up")  # somebody may have missed, or overwritten, what the broker keeps
         for peer in waiting:
             self.desk.post(f"in/{peer}", envelope.handover(peer))
 
