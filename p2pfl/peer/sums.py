@@ -141,7 +141,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         self.adding.getting.open(exchange, weighted=mass is not None)
         self.link.news.tell()
         async with asyncio.TaskGroup() as tasks:
-            for receiver in self.link.topology.at(phase).heard_by(self.name):
+            for receiver in self.link.streams.heard_by(phase):
                 weight = self.weights[phase].row(receiver).get(self.name, 0.0)
                 if weight:
                     tasks.create_task(self._give(Slot(receiver, *exchange), points, weight=weight, mass=mass))
@@ -207,7 +207,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             if giving.over(slot.receiver, exchange):
                 return  # it went on without us
             part, share = await asyncio.to_thread(giving.mask, slot, portion(points, weight=weight))
-            for term in giving.give(part, share, mass=mass, piece=link.chunk):
+            for term in giving.give(part, share, mass=mass, piece=link.streams.chunk):
                 await link.line.publish(f"in/{slot.receiver}", term)
 
     async def _get(self, senders: Sequence[str]) -> Ints | None:
@@ -237,7 +237,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     def _tell(self, peers: Collection[str], word: ForOne) -> None:
         for peer in sorted({*peers} & self.link.membership.present):
-            self.link.post(f"in/{peer}", word)
+            self.link.desk.post(f"in/{peer}", word)
 
     async def _until(
         self,
