@@ -34,6 +34,7 @@ from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.books import Books, Page, heaviest
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
@@ -50,7 +51,6 @@ from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
-from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Hello, encode
@@ -160,10 +160,10 @@ class Peer:
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
-        self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
+        names = () if plan.healing is None else {*plan.topology.peers} - {name}
+        self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=self.journal.spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
-        self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
@@ -222,7 +222,7 @@ class Peer:
                 Line(channel, swarm=self.swarm, me=self.me, identity=self.identity, envelope=envelope),
                 membership=self.membership,
                 mailbox=self.mailbox,
-                topology=self.plan.topology,
+                edges=Edges(self.name, self.plan.topology, self.plan.weights, healing=self.plan.healing),
                 row_bytes=largest,
                 chunk=settings.chunk,
                 patience=settings.patience,
@@ -306,6 +306,7 @@ class Peer:
             gossip=plan.topology.neighbours(self.name) if fair else None,
             masks=plan.protection.graph.neighbours(self.name) if plan.masked else (),
             heaviest=heaviest(len(plan.topology.peers)),
+            healing=plan.healing is not None,
         )
 
     def _adding(self) -> Adding | None:
@@ -464,8 +465,6 @@ class Peer:
     def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
         given: dict[str, Any] = {
-            "weights": self.plan.weights,
-            "turns": self.turns,
             "round": round,
             "patience": self.plan.experiment.transport.patience,
             "omegas": self.plan.gossip.omegas,
