@@ -231,10 +231,10 @@ class Link:
         now = self.edges.neighbours
         self.membership.neighbours |= now
         self.streams.narrow()
-        for peer in before ^ now:
+        for peer in sorted(before ^ now):
             self._forget(peer)
         self._fresh = self._fresh & now | (now - before)
-        for peer in (before - now) & self.membership.present:
+        for peer in sorted((before - now) & self.membership.present):
             self.entered[peer] = 0  # no pulse of it will tell
         for peer in sorted(now & self.membership.present):
             self.streams.open(self.membership.up[peer])

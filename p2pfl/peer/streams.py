@@ -107,7 +107,7 @@ class Streams:
         hears = [self.edges.hears(outbox.phase) for outbox in self.outboxes]
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] in hears[place[1]]}
         for outbox in self.outboxes:
-            for listener in outbox.listeners - {*self.edges.heard_by(outbox.phase)}:
+            for listener in sorted(outbox.listeners - {*self.edges.heard_by(outbox.phase)}):
                 self.give_up(outbox.phase, listener)
 
     def resume(self, peer: str) -> None:

@@ -35,6 +35,16 @@ LINES = (("8", "2048"), ("12", "4096"), ("20", "8192"))
 GRAPHS = ("path", "ring", "star", "complete", "exponential", "one_peer_exponential")
 
 
+HEALED = {
+    "ring": "ring",
+    "complete": "circulant",
+    "star": "random_regular",
+    "exponential": "exponential",
+    "one_peer_exponential": "one_peer_exponential",
+}
+"""What takes the place of a graph in worlds in which it heals."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """An experiment of a world.
@@ -72,7 +82,11 @@ def setting(seed: int) -> Setting:
     graph = graphs[int(random.integers(len(graphs)))]
     if graph == "one_peer_exponential":
         peers = 4
+    heals = graph in HEALED and "robust_sgp" not in str(algorithm) and draw(seed, "world heals").random() < 0.4
+    if heals:  # with more peers, of whom more may be lost
+        graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
+    given = (*given, "topology.heal=true") if heals else given
     patience, chunk = LINES[int(random.integers(len(LINES)))]
     return Setting((*given, f"transport.patience={patience}", f"transport.chunk={chunk}", *algorithm))
 
