@@ -11,10 +11,13 @@ import numpy as np
 import torch
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Source
 from p2pfl.neighbourhood import Heard, Released, moved
+from p2pfl.peer.books import heaviest
 from p2pfl.peer.link import PULSE, SLOW, Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.terms import Getting, Giving, Sums
+from p2pfl.peer.terms import Getting, Giving, Seal, Sums
 from p2pfl.privacy.ring import portion
 from p2pfl.privacy.secagg import Slot, Sum
 from p2pfl.privacy.secagg_net import grid_points, refuse_rows
@@ -104,6 +107,27 @@ class Adding:
         except BudgetError:
             self.giving.withhold(receiver)
             raise
+
+
+def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callable[[], None]) -> Adding:
+    """Return one peer's part in the sums of an experiment.
+
+    Parameters
+    ----------
+    seal
+        Signs what it says of sums, and reads what others do.
+    source
+        Of its own masks.
+    lacking
+        As in :class:`Adding`.
+    """
+    size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+    sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
+    return Adding(
+        giving=Giving(peer, sums=sums, seal=seal, source=source),
+        getting=Getting(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
+        lacking=lacking,
+    )
 
 
 class SummedLiveNeighbourhood(LiveNeighbourhood):

@@ -86,9 +86,9 @@ def setting(seed: int) -> Setting:
     if heals:  # with more peers, of whom more may be lost
         graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
-    given = (*given, "topology.heal=true") if heals else given
     patience, chunk = LINES[int(random.integers(len(LINES)))]
-    return Setting((*given, f"transport.patience={patience}", f"transport.chunk={chunk}", *algorithm))
+    healing = ("topology.heal=true",) if heals else ()
+    return Setting((*given, *healing, f"transport.patience={patience}", f"transport.chunk={chunk}", *algorithm))
 
 
 @dataclass
