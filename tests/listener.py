@@ -63,7 +63,7 @@ async def reliable(url, count):
                 await end.news.wait()
             seen += int(delivery.row[0] == round)
             end.mailbox.close()
-            end.grant()
+            end.streams.grant()
         await end.leave()
         end.close()
     print(seen, flush=True)

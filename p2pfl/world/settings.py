@@ -87,7 +87,7 @@ def setting(seed: int) -> Setting:
         graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
     patience, chunk = LINES[int(random.integers(len(LINES)))]
-    healing = ("topology.heal=true",) if heals else ()
+    healing = ("topology.heal=true", "transport.gather=90") if heals else ()  # everybody waits for everybody
     return Setting((*given, *healing, f"transport.patience={patience}", f"transport.chunk={chunk}", *algorithm))
 
 
