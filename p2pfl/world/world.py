@@ -267,7 +267,8 @@ class World:
             ended.error = error
             self.watch.dead.add(name)
             self._log("failed", name, "", str(error))
-            if self.disks and isinstance(error, StorageError | BrokerError):  # who starts it does so again
+            early = isinstance(error, BrokerError) and not self._lives[name].joined
+            if early or (self.disks and isinstance(error, StorageError | BrokerError)):  # who starts it does so again
                 self.faults["starts that failed"] += isinstance(error, BrokerError)
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
