@@ -420,10 +420,9 @@ class World:
         rows = torch.cat([state.rows for state in self._states()])  # [N, P]
         off = float((rows.mean(0) - self._goals().mean(0)).abs().max())
         settings = self.plan.protection.settings
-        rounded = self.plan.experiment.rounds * 2.0**-settings.bits  # by each release
-        if settings.hidden and not self.plan.masked:
-            rounded *= len(rows)  # by each term of a sum
-        grid = rounded if settings.hidden else 1e-9
+        grid = self.plan.experiment.rounds * 2.0**-settings.bits if self.plan.masked else 1e-9  # each release rounds
+        if self.plan.protection.sums is not None:
+            grid = self.plan.experiment.rounds * len(rows) * 2.0**-settings.bits  # and so does each term
         return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
 
     def _accounted(self, goals: Goals) -> str:
