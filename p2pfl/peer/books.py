@@ -152,6 +152,8 @@ class Books:
         large that none should be held.
     heaviest
         No row of a larger mass is applied.
+    healing
+        Whether there may be other partners for gossip later on: then statements are for somebody by name, each.
     """
 
     def __init__(
@@ -161,7 +163,9 @@ class Books:
         gossip: Iterable[str] | None = None,
         masks: Iterable[str] = (),
         heaviest: float = 0.0,
+        healing: bool = False,
     ) -> None:
+        self.healing = healing
         self.heaviest = heaviest
         self.peer = peer
         self.conserving = gossip is not None
@@ -235,6 +239,7 @@ class Books:
         journal
             The newest of the masks.
         """
+        partners = self.flows.partners | (page.flows.keys() if self.healing and self.conserving else set())
         notes = {
             name: flows.Notes(
                 frozenset(each.applied),
@@ -243,10 +248,9 @@ class Books:
                 each.known,
             )
             for name, each in page.flows.items()
-            if name in self.flows.partners
+            if name in partners
         }
         closed = flows.Journal((round, 0), {}, 0)
-        partners = self.flows.partners
         self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.Checkpoint(notes))
         for number, bond in page.chains.items():
             shares = {exchange: (now, before) for exchange, now, before in bond.shares}
@@ -262,6 +266,8 @@ class Books:
         self._last.pop(partner, None)  # it counts its accounts from the start
         self._next[partner] = life
         self._lives.setdefault(partner, life)
+        if self.healing and self.conserving:
+            self.flows.meet(partner)
         if anew and partner in self.masks.partners:
             self.masks.renew(partner)
 
@@ -340,7 +346,7 @@ class Books:
         for partner in sorted(self.flows.partners):
             moved.setdefault(_moved(self.flows.statement(partner)), []).append(partner)
         told = sorted(moved.items(), key=lambda each: len(each[1]))
-        if told:
+        if told and not self.healing:
             told[-1] = told[-1][0], []  # everybody else
         journal = self.masks.journal()
         masked = {name: _masked(journal.statement(name)) for name in journal.notes}

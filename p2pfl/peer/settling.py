@@ -42,6 +42,7 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
         gossip=plan.topology.neighbours(peer) if fair else None,
         masks=plan.protection.graph.neighbours(peer) if plan.masked else (),
         heaviest=heaviest(len(plan.topology.peers)),
+        healing=plan.healing is not None,
     )
 
 

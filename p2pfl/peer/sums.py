@@ -126,7 +126,7 @@ def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callab
     lacking
         As in :class:`Adding`.
     """
-    size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+    size, colluders = plan.shared, plan.experiment.privacy.colluders
     sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
     return Adding(
         giving=Giving(peer, sums=sums, seal=seal, source=source),
@@ -161,8 +161,8 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         PrivacyError
             A number leaves the range in which sums are exact.
         """
-        exchange, phase = (self.round, self.step), (self.round + self.step) % len(self.weights)
-        weights = self.weights[phase].row(self.name)
+        exchange, edges = (self.round, self.step), self.link.edges
+        weights = self._row_weights()
         points = self._points(released)  # [P]
         mass = None if released.masses is None else float(released.masses[0, 0])
         senders = [peer for peer in weights if peer != self.name]
@@ -171,8 +171,8 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         self.adding.getting.open(exchange, weighted=mass is not None)
         self.link.news.tell()
         async with asyncio.TaskGroup() as tasks:
-            for receiver in self.link.streams.heard_by(phase):
-                weight = self.weights[phase].row(receiver).get(self.name, 0.0)
+            for receiver in edges.heard_by(self._phase):
+                weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
                 slot = Slot(receiver, *exchange)
                 if weight and self.adding.giving.acquainted(slot):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))

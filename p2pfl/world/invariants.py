@@ -329,6 +329,7 @@ class WatchedBooks(Books):
             gossip=books.flows.partners if books.conserving else None,
             masks=books.masks.partners,
             heaviest=books.heaviest,
+            healing=books.healing,
         )
         watched.watch, watched.owner = watch, owner
         watched._watched(Entered())

@@ -39,6 +39,16 @@ HURRIES = (1.0, 1.0, 0.7, 0.4)
 GRAPHS = ("path", "ring", "star", "complete", "exponential", "one_peer_exponential")
 
 
+HEALED = {
+    "ring": "ring",
+    "complete": "circulant",
+    "star": "random_regular",
+    "exponential": "exponential",
+    "one_peer_exponential": "one_peer_exponential",
+}
+"""What takes the place of a graph in worlds in which it heals."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """An experiment of a world.
@@ -71,11 +81,16 @@ def setting(seed: int) -> Setting:
     graph = graphs[int(random.integers(len(graphs)))]
     if graph == "one_peer_exponential" or _hides(algorithm) == "secagg":
         peers = max(4, peers if graph == "complete" else 4)
+    fits = graph in HEALED and not any("robust_sgp" in each or "secagg" in each for each in algorithm)
+    heals = fits and draw(seed, "world heals").random() < 0.4
+    if heals:  # with more peers, of whom more may be lost
+        graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
     patience, chunk = LINES[int(random.integers(len(LINES)))]
     hurry = HURRIES[int(random.integers(len(HURRIES)))] if _hides(algorithm) == "none" else 1.0
     line = (f"transport.patience={patience}", f"transport.chunk={chunk}", f"transport.hurry={hurry}")
-    return Setting((*given, *line, *algorithm))
+    healing = ("topology.heal=true", "transport.gather=90") if heals else ()  # everybody waits for everybody
+    return Setting((*given, *healing, *line, *algorithm))
 
 
 def _hides(algorithm: tuple[str, ...]) -> str:
