@@ -21,15 +21,21 @@ PUSHING = {"sgp", "robust_sgp", "gossip_learning", "multitask"}
 """Algorithms of which all peers take part and that divide rows by masses all the same, or weigh what they hear."""
 
 
-def mixing(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> tuple[graphs.Weights, ...]:
-    """Return the weights of every exchange of a period.
+def mixing(
+    experiment: Experiment, topology: graphs.Topology | graphs.Schedule, healer: graphs.Healing | None = None
+) -> tuple[graphs.Weights, ...]:
+    """Return the weights of every exchange of a period; a graph that heals has its own.
 
     Raises
     ------
     ExperimentError
         No file of weights where one is named, masks that would not cancel, or sums that nobody divides.
     """
-    weights = tuple(_weights(experiment.gossip.weights, topology.at(phase)) for phase in range(topology.period))
+    if healer is None:
+        kind = experiment.gossip.weights
+        weights = tuple(_weights(kind, topology.at(phase)) for phase in range(topology.period))
+    else:
+        weights = healer.weights(topology)
     _check_masks(experiment, weights)
     _check_masses(experiment, weights)
     return weights

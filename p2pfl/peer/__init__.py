@@ -2,7 +2,7 @@
 
 ===============  =======================================================================================
 saying, hearing  ``line`` to the broker; ``desk``, ``streams`` and ``presence`` are the parts of a ``link``
-deciding         ``membership``, ``mailbox``, ``allowance``, ``detector``, ``pace``: without a clock or a loop
+deciding         ``membership``, ``edges``, ``mailbox``, ``allowance``, ``detector``, ``pace``: no clock or loop
 conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
 hiding           ``hiding`` of rows; ``terms`` of secret sums, and ``sums`` of them
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``

@@ -37,6 +37,11 @@ CASES = {
     "FedAvg, one-peer exponential": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "FedAvg, static exponential": ["topology.kind=exponential"],
     "FedAvg, star": ["topology.kind=star"],
+    "FedAvg, a ring that heals": ["topology.kind=ring", "topology.heal=true"],
+    "FedAvg, random cycles that heal, masks": [
+        *("topology.kind=random_regular", "topology.heal=true", "privacy.mode=pairwise"),
+    ],
+    "D-PSGD, one-peer exponential that heals": ["learning.algorithm=dpsgd", "topology.heal=true", *EXPONENTIAL],
     "FedAvg, stopping rule": ["learning.stop=0.6"],
     "FedAvg, Adam": ["learning.optimizer=adam", "learning.rate=0.01"],
     "FedAvg, masks": ["privacy.mode=pairwise"],
