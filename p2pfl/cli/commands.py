@@ -12,24 +12,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from p2pfl.cli import tables, view
+import p2pfl
+from p2pfl.cli import tables
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import BrokerError, InputError, RunError
-from p2pfl.experiment import Experiment, plan
+from p2pfl.experiment import Experiment
 from p2pfl.experiment import read as read_experiment
 from p2pfl.experiment.reading import flat
 
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    from p2pfl.experiment.sums import check_live  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.cli import view  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.experiment.sums import check_live  # noqa: PLC0415
     from p2pfl.peer import swarm  # noqa: PLC0415
 
     folder = None if options.resume is None else _interrupted(options)
     if options.experiment is None and folder is None:
         raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
     experiment = _experiment(options, broker=options.broker)
-    resolved = plan(experiment)
+    resolved = p2pfl.plan(experiment)
     if resolved.protection.sums is not None:
         check_live(experiment, resolved.algorithm)
     again = folder is not None
@@ -41,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 def simulate(options: argparse.Namespace) -> int:
     """``p2pfl simulate``."""
+    from p2pfl.cli import view  # noqa: PLC0415
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
 
     experiment = _experiment(options)
@@ -54,7 +57,8 @@ def simulate(options: argparse.Namespace) -> int:
 
 def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     """``p2pfl simulate --network``."""
-    from p2pfl.world.forecast import forecast, network  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.cli import view  # noqa: PLC0415
+    from p2pfl.world.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
     folder = _folder(options, experiment)
@@ -65,6 +69,7 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
+    from p2pfl.cli import view  # noqa: PLC0415
     from p2pfl.peer.child import Done, brokers, earlier, live  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.report import Record, Run  # noqa: PLC0415
@@ -76,7 +81,7 @@ def peer(options: argparse.Namespace) -> int:
             'expected the address of a broker, got transport.broker = "embedded": start one with "p2pfl broker" and '
             "give its address with --broker mqtt://host:1883"
         )
-    resolved = plan(experiment, only=[options.name])
+    resolved = p2pfl.plan(experiment, only=[options.name])
     suffix = f"-{options.name}"
     last = _last(options, experiment, suffix=suffix) if options.resume else None
     folder = last or _folder(options, experiment, suffix=suffix)
@@ -154,7 +159,7 @@ def _configure(options: argparse.Namespace) -> int:
     port = options.port or 8883
     swarm, peers = "+", tuple[str, ...]()
     if options.experiment is not None:
-        resolved = plan(read_experiment(options.experiment))
+        resolved = p2pfl.plan(read_experiment(options.experiment))
         swarm, peers = resolved.experiment.name, resolved.topology.peers
     folder = Path(options.config)
     configure(folder, rights=rights(swarm), peers=peers, host=options.host, port=port)
@@ -188,7 +193,7 @@ def explain(options: argparse.Namespace) -> int:
     """``p2pfl explain``."""
     from p2pfl.cli import explain as explaining  # noqa: PLC0415
 
-    found = explaining.explained(plan(_experiment(options)))
+    found = explaining.explained(p2pfl.plan(_experiment(options)))
     if options.json:
         print(json.dumps(found, allow_nan=False))
     else:
@@ -200,16 +205,17 @@ def privacy(options: argparse.Namespace) -> int:
     """``p2pfl privacy``."""
     from p2pfl.cli import privacy as guarantees  # noqa: PLC0415
 
-    resolved = guarantees.resolve(_experiment(options), only=options.name)
-    found = guarantees.facts(resolved)
+    experiment = _experiment(options)
+    outlined = guarantees.outlined(experiment, only=options.name)
+    found = guarantees.facts(outlined)
     if options.plot:
         guarantees.check_drawable(found)
     if not options.json:
         guarantees.show(found)
-        sys.stdout.flush()  # the table stands while the comparison trains
+        sys.stdout.flush()  # the table stands while data are read and the comparison trains
     if options.plot:
         guarantees.draw(found, options.plot)
-    comparison = None if options.no_baselines else guarantees.compared(resolved, only=options.name)
+    comparison = None if options.no_baselines else guarantees.compared(outlined, only=options.name)
     if options.json:
         print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
     elif comparison is not None:
@@ -238,7 +244,7 @@ def audit(options: argparse.Namespace) -> int:
     from p2pfl.cli import audits  # noqa: PLC0415
 
     experiment = _experiment(options)
-    resolved = plan(experiment)
+    resolved = p2pfl.plan(experiment)
     folder = Path(options.out) if options.out else _folder(options, experiment, suffix="-audit")
     audits.prepare(folder)
     found = attacked(resolved, effort=Effort(trials=options.trials))

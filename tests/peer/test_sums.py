@@ -21,6 +21,7 @@ from p2pfl.learning import ExternalLearner
 from p2pfl.peer import Peer
 from p2pfl.peer.child import connect
 from p2pfl.peer.threads import Threaded
+from p2pfl.privacy import secagg
 from p2pfl.privacy.ring import portions
 from p2pfl.simulation import simulate
 from p2pfl.topology import complete, metropolis
@@ -341,7 +342,7 @@ def test_one_peer_knows_of_its_sums_what_all_peers_know(changes):
     alone, all_ = plan(experiment, only=["peer1"]), plan(experiment)
     assert alone.protection.guarantee == all_.protection.guarantee
     assert alone.facts == all_.facts
-    assert alone.facts["sums"] == f"chacha20-ring-v1 {all_.ring}"
+    assert alone.facts["sums"] == f"{secagg.VERSION} {all_.ring}"
 
 
 def test_keys_are_exchanged_with_all_whom_a_common_neighbour_hears():
