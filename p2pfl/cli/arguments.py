@@ -131,6 +131,9 @@ def _audit(commands: Any) -> None:
     audit = commands.add_parser("audit", help="attack what peers release and hold it against the guarantee")
     _experiment(audit)
     audit.add_argument(
+        "--peers", type=_count, metavar="N", help="instead of topology.peers (default: as many, but at most 128)"
+    )
+    audit.add_argument(
         "--trials", type=_trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
     )
     audit.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,11 +244,15 @@ def audit(options: argparse.Namespace) -> int:
     from p2pfl.audit import audit as attacked  # noqa: PLC0415
     from p2pfl.cli import audits  # noqa: PLC0415
 
-    experiment = _experiment(options)
+    experiment, smaller = _experiment(options), None
+    if options.peers is None:
+        experiment, smaller = audits.attackable(experiment)
+    if smaller is not None:
+        print(smaller, file=sys.stderr)
     resolved = p2pfl.plan(experiment)
     folder = Path(options.out) if options.out else _folder(options, experiment, suffix="-audit")
     audits.prepare(folder)
-    found = attacked(resolved, effort=Effort(trials=options.trials))
+    found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
     audits.keep(found, folder)
     if options.json:
         print(json.dumps(found.results() | {"folder": str(folder)}))
