@@ -16,7 +16,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import settled
 from p2pfl.simulation import StackedNeighbourhood
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 
 A, B, RATE, STEPS = np.array([2.0, 0.5, 1.0, 3.0]), np.array([4.0, -3.0, 1.0, -6.0]), 0.05, 10
 OPTIMUM, BIASED = 0.6153846154, 0.5984317101

@@ -104,7 +104,8 @@ class Algorithm(Protocol):
     """How peers learn from each other, written once for one row and for all.
 
     One whose messages are longer than a row says so by an attribute ``beside``: how many numbers of
-    the rows' type it sends beside them, at most. One whose peers should not wait for each other has an
+    the rows' type it sends beside them, at most; one that releases only a part of a row, by ``shared``: of
+    how many numbers. One whose peers should not wait for each other has an
     attribute ``asynchronous`` that is true, and only hears.
     """
 

@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="spawn every peer as its own process on this machine")
     _experiment(run, optional=True)
     run.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
+    _recording(run)
     run.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     run.add_argument(
         "--broker",
@@ -55,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
         "--broker", action="append", metavar="URL", help="instead of transport.broker; again to fail over"
     )
     peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
+    _recording(peer)
     _output(peer)
 
     _identity(commands)
@@ -138,6 +140,11 @@ def _audit(commands: Any) -> None:
     )
     audit.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")
     _output(audit)
+
+
+def _recording(command: argparse.ArgumentParser) -> None:
+    about = "write down what peers hear and draw, secrets included, to play it again with python -m p2pfl.world"
+    command.add_argument("--record", action="store_true", help=about)
 
 
 def _experiment(command: argparse.ArgumentParser, *, optional: bool = False) -> None:

@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from p2pfl.experiment.sums import check_live  # noqa: PLC0415
     from p2pfl.peer import swarm  # noqa: PLC0415
 
+    _check_recording(options)
     folder = None if options.resume is None else _interrupted(options)
     if options.experiment is None and folder is None:
         raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
@@ -38,7 +39,9 @@ def run(options: argparse.Namespace) -> int:
     again = folder is not None
     folder = folder or _folder(options, experiment)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:
-        result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again)
+        result = swarm.run(
+            experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again, record=options.record
+        )
     return _finish(result.summary, folder, options)
 
 
@@ -75,6 +78,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.report import Record, Run  # noqa: PLC0415
 
+    _check_recording(options)
     experiment = _experiment(options, broker=options.broker)
     urls = brokers(experiment)
     if "embedded" in urls:
@@ -102,8 +106,8 @@ def peer(options: argparse.Namespace) -> int:
             lines.observe(event)
 
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
-        errand = live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, former=former)
-        until_interrupted(errand)
+        given: dict[str, Any] = {"former": former, "record": options.record}
+        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
         own.finish(summary)
     return _finish(own.summary, folder, options)
 
@@ -275,6 +279,11 @@ def _experiment(options: argparse.Namespace, *, broker: list[str] | None = None)
             "says how many there are: leave it out"
         )
     return experiment
+
+
+def _check_recording(options: argparse.Namespace) -> None:
+    if options.record and options.resume:
+        raise InputError("expected --record from the beginning of a run, got --resume: leave out one of the two")
 
 
 def _interrupted(options: argparse.Namespace) -> Path:

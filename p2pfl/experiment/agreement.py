@@ -194,6 +194,11 @@ def check_agreeing(experiment: Experiment) -> None:
             f'learning.consensus: expected an algorithm that ends in one model, got "{learning.algorithm}", in which '
             "each peer has its own: leave one of them out"
         )
+    if learning.stop is not None and known(learning.algorithm).quiet:
+        raise ExperimentError(
+            f'learning.stop: expected none with "{learning.algorithm}", which has rounds that show nobody anything new '
+            f"and would end in the first of them, got {learning.stop:g}: leave it out"
+        )
     for key, asked in {"data.scale": experiment.data.scale, "learning.consensus": learning.consensus}.items():
         if asked and privacy.mode == "secagg":
             raise ExperimentError(

@@ -180,6 +180,8 @@ def _plain(experiment: Experiment) -> bool:
         and experiment.compression == Compression()
         and experiment.simulation == Simulation()
         and experiment.transport.hurry == 1
+        and learning.stop is None
+        and not experiment.topology.heal
     )
 
 

@@ -15,6 +15,7 @@ from p2pfl.experiment.asynchrony import asynchronous, check_waiting
 from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.exchanges import exchanges, flood
+from p2pfl.experiment.healing import healer
 from p2pfl.experiment.learners import algorithm, learner
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.outline import built, check_hiding, check_peers, hidden, loaded
@@ -51,9 +52,10 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     if not private:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
         mean_samples = float(everybody.samples(names).double().mean())
-    topology = built(experiment) if given is None else given
+    heals = healer(experiment)
+    topology = heals.whole if heals is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
-    weights = mixing(experiment, topology)
+    weights = mixing(experiment, topology, heals)
     bears = rule(experiment, topology)
     trained = learner(experiment, federation)
     check_hiding(experiment)
@@ -91,6 +93,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         masses=weighed,
         rule=bears,
         attack=lies,
+        healing=heals,
     )
 
 

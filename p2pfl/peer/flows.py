@@ -348,6 +348,10 @@ class FlowLedger:
         """What to make durable."""
         return Journal(self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number)
 
+    def meet(self, partner: str) -> None:
+        """Have another end, of whose edges nothing has been applied yet."""
+        self._ends.setdefault(partner, _Ends())
+
     @property
     def partners(self) -> frozenset[str]:
         """The other ends."""

@@ -27,7 +27,7 @@ from p2pfl.world.disk import Mounted, WorldDisk
 from p2pfl.world.faults import DISKS, Death, History
 from p2pfl.world.invariants import InvariantError, Watch
 from p2pfl.world.learner import Goals, Timed
-from p2pfl.world.network import NOBODY, WorldTransport
+from p2pfl.world.network import KEEPALIVE, NOBODY, WorldTransport
 from p2pfl.world.settings import Setting
 
 FOLDER = Path("peers")
@@ -316,6 +316,9 @@ class World:
         if life.disk is not None:
             life.disk.gone()
             self.disks[name].crash(power=death.silent)
+        if back is not None and death.bare:
+            self.faults["lost disks"] += 1
+            self.disks[name] = self._disk(name)
         if back is not None:
             self._again(name, back)
 
@@ -323,6 +326,10 @@ class World:
         self.faults["pauses"] += 1
         self._log("pause", name, "", f"{seconds:.3f}")
         self.loop.pause(name, seconds)
+        if seconds > 1.5 * KEEPALIVE:  # who stands still says no keepalive either
+            for channel in [each for each in self.transport.broker.channels.values() if each.who == name]:
+                when = self.loop.now + 1.5 * KEEPALIVE
+                self.loop.call_at(when, channel.lose, "nothing came any more", context=NOBODY)
 
     def _overhear(self, who: str, topic: str, data: bytes) -> None:
         """A stranger listens, and speaks when its time has come."""
@@ -374,7 +381,7 @@ class World:
             return failure
         if self._killed or any(ended.state is None or ended.late for ended in self.ended.values()):
             return ""
-        if self.setting.sums:
+        if self.setting.running:
             return self._summed()
         return self._averaged() if self.setting.averages else ""
 
@@ -384,7 +391,9 @@ class World:
 
     def _excused(self, error: BaseException | None) -> bool:
         """Whether what went wrong allows for this: others died, or had ended before it came back."""
+        patience = self.plan.experiment.transport.patience
         gone = bool(self._killed) or any(ended.lives > 1 for ended in self.ended.values())
+        gone |= any(pause.seconds > patience for pause in self.history.pauses)
         return isinstance(error, PeerError) and "did not come" in str(error) and gone
 
     def _states(self) -> list[State]:
@@ -410,7 +419,10 @@ class World:
         rows = torch.cat([state.rows for state in self._states()])  # [N, P]
         off = float((rows.mean(0) - self._goals().mean(0)).abs().max())
         settings = self.plan.protection.settings
-        grid = self.plan.experiment.rounds * 2.0**-settings.bits if self.plan.masked else 1e-9  # each release rounds
+        rounded = self.plan.experiment.rounds * 2.0**-settings.bits  # by each release
+        if settings.hidden and not self.plan.masked:
+            rounded *= len(rows)  # by each term of a sum
+        grid = rounded if settings.hidden else 1e-9
         return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
 
     def _accounted(self, goals: Goals) -> str:

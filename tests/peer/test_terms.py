@@ -39,7 +39,7 @@ def seal(name, *, life=1):
 
 def giving(name, *, life=1):
     made = Giving(name, sums=SUMS, seal=seal(name, life=life), source=SOURCE)
-    made.secrets = SECRETS
+    made.acquaint(SECRETS)
     return made
 
 
