@@ -116,6 +116,9 @@ def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:
     identity.add_argument("--roster", metavar="FILE", help="list it there, as trust.roster; made if it is missing")
     change = identity.add_mutually_exclusive_group()
     change.add_argument("--rotate", action="store_true", help="a new key, for which the present one vouches")
+    change.add_argument(
+        "--accept", metavar="FILE", help="list the key that --rotate, which printed FILE elsewhere, has vouched for"
+    )
     change.add_argument("--revoke", metavar="REASON", help="have the roster refuse the present key from now on")
     identity.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 

@@ -117,10 +117,13 @@ def identity(options: argparse.Namespace) -> int:
     from p2pfl.cli import identities  # noqa: PLC0415
 
     roster = Path(options.roster) if options.roster else None
-    if options.revoke is not None:
+    if options.revoke is not None or options.accept is not None:
         if roster is None:
-            raise InputError("expected the roster that is to refuse the key, got none: name it with --roster")
-        done = identities.revoked(options.name, roster=roster, reason=options.revoke)
+            raise InputError("expected the roster that is to be changed, got none: name it with --roster")
+        if options.accept is not None:
+            done = identities.accepted(options.name, roster=roster, said=Path(options.accept))
+        else:
+            done = identities.revoked(options.name, roster=roster, reason=options.revoke)
     elif not options.keys:
         raise InputError("expected the folder of the peer's key, got none: name it with --keys")
     else:
@@ -130,7 +133,7 @@ def identity(options: argparse.Namespace) -> int:
         print(json.dumps(done.results()))
         return 0
     print(done.line)
-    if done.statement is not None and roster is None:
+    if done.statement is not None:  # for the rosters of others
         print(f'rotation = "{done.results()["statement"]}"')
     print(done.told, file=sys.stderr)
     return 0
