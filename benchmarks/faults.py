@@ -164,7 +164,6 @@ def bereaved(options: argparse.Namespace, folder: Path, *, heal: bool) -> dict[s
     seconds = time.perf_counter() - start
     broker.stop(in_order=True)
     left = [name for name, code in status.items() if not code]
-    print({k: v for k, v in status.items() if v}, file=sys.stderr)
     missed = sum(len(record["missed"]) for each in records(folder, left) for record in each)
     return {
         "killed": len(dying),
