@@ -344,11 +344,15 @@ class Link:
             self.pace.came(sender, head.round, now=self.clock())
         if verdict != "kept" and not late:
             self.desk.refuse(sender, verdict)
-        if verdict == "equivocation":  # have nothing to do with it any more
-            self.membership.exclude(sender)
-            self.streams.close(sender)
-            self.streams.drop(sender)
+        if verdict == "equivocation":
+            self._exclude(sender)
         self.news.tell()
+
+    def _exclude(self, sender: str) -> None:
+        """Have nothing to do any more with who has said two different things."""
+        self.membership.exclude(sender)
+        self.streams.close(sender)
+        self.streams.drop(sender)
 
     async def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
         if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
@@ -381,6 +385,9 @@ class Link:
             answers = await adding.hear(sender, message)
         except DecodeError:
             self.desk.refuse(sender, f"unexpected {type(message).__name__}")
+            if sender in adding.giving.proofs:
+                self._exclude(sender)
+                self.news.tell()
             return
         for peer, answer in answers:
             self.desk.post(f"in/{peer}", answer)

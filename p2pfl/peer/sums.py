@@ -238,7 +238,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         async with self.adding.turn:
             if giving.over(slot.receiver, exchange):
                 return  # it went on without us
-            part, share = await asyncio.to_thread(giving.mask, slot, portion(points, weight=weight))
+            part, share = await asyncio.to_thread(lambda: giving.mask(slot, portion(points, weight=weight)))
             for term in giving.give(part, share, mass=mass, piece=link.streams.chunk):
                 await link.line.publish(f"in/{slot.receiver}", term)
 
