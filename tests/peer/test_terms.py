@@ -224,7 +224,7 @@ def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begu
         receiver.consented("ada", late.called("eve", call))
     for giver in (ada, bob, *others):
         agreed = receiver.consented(giver.peer, giver.called("eve", call))
-    with pytest.raises(DecodeError, match="the consent of .* in its own words"):
+    with pytest.raises(DecodeError, match=r"the consent of .* in its own words"):
         late.agreed("eve", agreed)
 
 
