@@ -116,6 +116,9 @@ def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:
     identity.add_argument("--roster", metavar="FILE", help="list it there, as trust.roster; made if it is missing")
     change = identity.add_mutually_exclusive_group()
     change.add_argument("--rotate", action="store_true", help="a new key, for which the present one vouches")
+    change.add_argument(
+        "--accept", metavar="FILE", help="list the key that --rotate, which printed FILE elsewhere, has vouched for"
+    )
     change.add_argument("--revoke", metavar="REASON", help="have the roster refuse the present key from now on")
     identity.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
@@ -132,6 +135,9 @@ def _privacy(command: argparse.ArgumentParser) -> None:
 def _audit(commands: Any) -> None:
     audit = commands.add_parser("audit", help="attack what peers release and hold it against the guarantee")
     _experiment(audit)
+    audit.add_argument(
+        "--peers", type=_count, metavar="N", help="instead of topology.peers (default: as many, but at most 128)"
+    )
     audit.add_argument(
         "--trials", type=_trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
     )

@@ -11,7 +11,7 @@ from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statisti
 from p2pfl.data import scaling
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment.algorithms import known
-from p2pfl.experiment.plan import Plan
+from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner

@@ -57,7 +57,7 @@ def summed(
     experiment
         With ``privacy.mode = "secagg"``.
     weights, algorithm, learner, exchanges
-        As in :class:`p2pfl.experiment.plan.Plan`, with the sizes of all peers' data.
+        As in :class:`p2pfl.experiment.resolved.Plan`, with the sizes of all peers' data.
 
     Raises
     ------

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from p2pfl.errors import DecodeError, PeerError
+from p2pfl.peer.adding import Adding
 from p2pfl.peer.books import Books
 from p2pfl.peer.desk import Desk
 from p2pfl.peer.detector import Detector
@@ -18,6 +18,7 @@ from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
+from p2pfl.peer.threads import SLOW
 from p2pfl.wire.messages import (
     Account,
     Ack,
@@ -36,14 +37,8 @@ from p2pfl.wire.messages import (
 )
 from p2pfl.wire.rows import HEAD, read_row
 
-if TYPE_CHECKING:
-    from p2pfl.peer.sums import Adding  # which waits by a link
-
 PULSE = 1.0
 """Seconds between heartbeats."""
-
-SLOW = 2**20
-"""Bytes of a row from which it is checked in a thread."""
 
 
 async def _nothing() -> None:
@@ -344,11 +339,15 @@ class Link:
             self.pace.came(sender, head.round, now=self.clock())
         if verdict != "kept" and not late:
             self.desk.refuse(sender, verdict)
-        if verdict == "equivocation":  # have nothing to do with it any more
-            self.membership.exclude(sender)
-            self.streams.close(sender)
-            self.streams.drop(sender)
+        if verdict == "equivocation":
+            self._exclude(sender)
         self.news.tell()
+
+    def _exclude(self, sender: str) -> None:
+        """Have nothing to do any more with who has said two different things."""
+        self.membership.exclude(sender)
+        self.streams.close(sender)
+        self.streams.drop(sender)
 
     async def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
         if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
@@ -381,6 +380,9 @@ class Link:
             answers = await adding.hear(sender, message)
         except DecodeError:
             self.desk.refuse(sender, f"unexpected {type(message).__name__}")
+            if sender in adding.giving.proofs:
+                self._exclude(sender)
+                self.news.tell()
             return
         for peer, answer in answers:
             self.desk.post(f"in/{peer}", answer)

@@ -28,6 +28,7 @@ from p2pfl.identity import (
     fingerprint,
 )
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
@@ -43,7 +44,7 @@ from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.settling import Cover, compared, exchanged, kept_by, left, paid, shifted
-from p2pfl.peer.sums import SummedLiveNeighbourhood, adding
+from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.terms import Seal
 from p2pfl.peer.threads import Threaded
 from p2pfl.privacy.secagg_net import partners
@@ -279,12 +280,14 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     def _accuse(self) -> None:
-        """Say aloud who was excluded; the proofs are the mailbox's."""
-        for peer, proof in sorted(self.mailbox.proofs.items()):
-            round, step = proof.exchange
+        """Say aloud who was excluded; the proofs are the mailbox's and those of the sums."""
+        found = {peer: ("rows", *proof.exchange) for peer, proof in self.mailbox.proofs.items()}
+        rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
+        found |= {peer: ("rolls of senders", one.round, one.step) for peer, (one, _) in rolls.items()}
+        for peer, (what, round, step) in sorted(found.items()):
             key = fingerprint(self.membership.up[peer].identity)
             sentence = (
-                f'EXCLUDED: "{peer}" with the key {key} signed two different rows for step {step} of round {round}; '
+                f'EXCLUDED: "{peer}" with the key {key} signed two different {what} for step {step} of round {round}; '
                 "ask its owner why, and revoke the key if he cannot tell."
             )
             if self.notice is not None:

@@ -105,12 +105,15 @@ class _Given:
         Whether the keys may still be asked for.
     keys
         Of all, as we know them: under which it is masked.
+    call
+        The receiver's first roll.
     """
 
     part: Sender
     keys: Mapping[str, bytes]
     here: tuple[str, ...] | None = None
     open: bool = True
+    call: RollCall | None = None
 
 
 class Giving:
@@ -131,6 +134,8 @@ class Giving:
         self.source = source
         self.secrets: Mapping[Edge, bytes] = {}
         """Shared with everybody whose rows are added to ours; known once all are there."""
+        self.proofs: dict[str, tuple[RollCall, RollCall]] = {}
+        """Two different rolls of one sum, both signed by their receiver: nobody else could have made them."""
         self._keys: Mapping[str, bytes] = {}  # that lead to them
         self._given: dict[str, dict[Exchange, _Given]] = {}  # by receiver, at most two
         self._closed: dict[str, Exchange] = {}
@@ -216,6 +221,10 @@ class Giving:
         given = self._given.get(receiver, {}).get(exchange)
         consent = None
         if given is not None:
+            given.call = given.call or call
+            if given.call.here != call.here:
+                self.proofs.setdefault(receiver, (given.call, call))
+                raise PrivacyError(f"expected one roll of {slot}, got a second that differs; exclude {receiver}.")
             consent = given.part.consent(Roll(slot, call.here))
         elif self.peer in call.here:
             raise PrivacyError(

@@ -72,7 +72,8 @@ def test_without_noise_nothing_is_claimed():
 
 
 def test_the_command_says_what_sums_promise():
-    found = privacy.facts(resolved("privacy.noise=0", "privacy.epsilon=8"))
+    experiment = read(TABLE, changes=["privacy.noise=0", "privacy.epsilon=8"])
+    found = privacy.facts(privacy.outlined(experiment))
     names, promised = ([each[key] for each in found["observers"]] for key in ("observer", "promised"))
     assert names == ["broker", "broker and any one neighbour", "everyone else"]
     assert promised == [False, True, False]
