@@ -29,8 +29,9 @@ def quadratics(steps: int) -> TorchLearner:
     z = np.sqrt(A / 2)
     data = Dataset(torch.from_numpy(z).unsqueeze(-1), torch.from_numpy(-B / (2 * z)), None)
     own = {peer: np.array([index]) for index, peer in enumerate(RING.peers)}
-    model = nn.Sequential(nn.Linear(1, 1, bias=False))
-    nn.init.zeros_(model[0].weight)
+    line = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(line.weight)
+    model = nn.Sequential(line)
     federation = Federation(data, own, own, own)
     return TorchLearner(model, federation, seed=0, rate=RATE, steps=steps, dtype=torch.float64, device="cpu")
 

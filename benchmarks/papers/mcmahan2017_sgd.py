@@ -1,6 +1,7 @@
 """McMahan et al. (AISTATS 2017), Table 4: FedSGD on the 2NN where peers differ.
 
-As :mod:`benchmarks.papers.mcmahan2017`. A round is one step on all data of a tenth of the peers: it takes most rounds.
+As :mod:`benchmarks.papers.mcmahan2017`. A round is one step on all data of a tenth of the peers: many rounds, of
+little work each.
 """
 
 from benchmarks.papers import Line

@@ -28,6 +28,8 @@ class Known:
         Whether it makes one exchange a round, however gossip is set.
     quiet
         Whether there are rounds in which nobody lets others see anything new.
+    steady
+        Why all must make as many steps where masks are on, empty where they need not.
     bare
         Why its rows cannot be hidden, empty where they can.
     whole
@@ -43,6 +45,7 @@ class Known:
     own: bool = False
     once: bool = False
     quiet: bool = False
+    steady: str = ""
     bare: str = ""
     whole: str = ""
     personal: bool = False
@@ -91,6 +94,7 @@ ALGORITHMS = {
         steps=1,
         everybody=True,
         plain=True,
+        steady="divides masks by the steps that a peer made",
         whole="sends trackers and rows in turn, which have no past in common",
     ),
     "d2": Known(".diffusion:D2", steps=1, everybody=True),

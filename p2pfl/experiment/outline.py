@@ -128,10 +128,15 @@ def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str
 def check_hiding(experiment: Experiment) -> None:
     """Refuse to hide what an algorithm must show."""
     name = experiment.learning.algorithm
-    why, mode = known(name).bare, experiment.privacy.mode
+    why, mode, late = known(name).bare, experiment.privacy.mode, experiment.learning.stragglers
     if why and mode != "none":
         raise ExperimentError(
             f'privacy.mode: expected "none" with {name}, which {why}, got "{mode}": change the mode or the algorithm'
+        )
+    if mode == "pairwise" and late and (why := known(name).steady):
+        raise ExperimentError(
+            f"learning.stragglers: expected 0 with {name} under masks, which {why}, so that they would not cancel, got "
+            f'{late:g}: set it to 0, or privacy.mode to "none"'
         )
 
 

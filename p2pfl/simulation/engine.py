@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import scipy.sparse
 import torch
 
@@ -260,10 +259,8 @@ def _recorded(
     def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         sent.add_(net.bytes_out)
         evaluated = assess(resolved, state.rows, names)
-        records = _records(round, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
-        if learner.turns is not None:  # of each peer when it ends a round of its own, as of live ones
-            own = zip(records, learner.turns(round).tolist(), strict=True)
-            records = [msgspec.structs.replace(each, round=turn) for each, turn in own if turn >= 0]
+        own = [round] * len(names) if learner.turns is None else learner.turns(round).tolist()
+        records = _records(own, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
         if observe is not None and records:
             observe(records)
@@ -280,7 +277,7 @@ def _masks(resolved: Plan, source: Source) -> Masks:
 
 
 def _records(
-    round: int,
+    rounds: list[int],
     state: State,
     net: StackedNeighbourhood,
     learner: Inline,
@@ -289,6 +286,7 @@ def _records(
     sent: torch.Tensor,
     spent: float | None,
 ) -> list[Record]:
+    """Of each peer that ends a round of its own, as of live ones; -1 for none."""
     report = state.report
     received = net.heard.tolist()
     centre = state.public.mean(0, keepdim=True).expand_as(state.public)  # [N, P]
@@ -297,7 +295,7 @@ def _records(
     return [
         Record(
             peer=name,
-            round=round,
+            round=rounds[index],
             scores=scores(evaluated, index),
             training_loss=float(report.loss[index]) if report is not None and report.steps[index] else None,
             distance=float(net.distance[index]),
@@ -312,4 +310,5 @@ def _records(
             diversity=learner.diversity,
         )
         for index, name in enumerate(net.peers)
+        if rounds[index] >= 0
     ]

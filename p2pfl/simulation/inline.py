@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
+from typing import Unpack
 
 import torch
 
-from p2pfl.learning import Correction, Fitted, Learner, Memory, Report
+from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
 from p2pfl.rows import Rows, distances, norms
 
 
@@ -48,46 +49,28 @@ class Inline:
         self.update: torch.Tensor | None = None
         self.diversity: float | None = None
 
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train all rows but those of absent peers."""
         begun = self.clock()
-        found, reports = Fitted(rows, memory or {}, Report(torch.zeros(0), torch.zeros(0))), list[Report]()
-        for own, here in self._turns(round, active):
-            found = self.learner.fit(
-                found.rows, peers=peers, round=own, memory=found.memory or None, active=here, correction=correction
-            )
-            reports.append(found.report)
+        trained, reports = rows, list[Report]()
+        for own, here in self._turns(how["round"], how.get("active")):
+            how["round"], how["active"] = own, here
+            fitted = self.learner.fit(trained, **how)
+            trained, how["memory"] = fitted.rows, fitted.memory
+            reports.append(fitted.report)
+        fitted = replace(fitted, report=reduce(_both, reports))
         self.seconds += self.clock() - begun
-        self.update = distances(found.rows, rows).squeeze(-1)  # [N]
-        self.diversity = _diversity(self.update, mean=found.rows.mean(0) - rows.mean(0))
-        loss, steps = (reduce(torch.add, each) for each in zip(*((r.loss, r.steps) for r in reports), strict=True))
-        return replace(found, report=Report(loss, steps))
+        self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
+        self.diversity = _diversity(self.update, mean=fitted.rows.mean(0) - rows.mean(0))
+        return fitted
 
-    async def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Gradients of all rows but those of absent peers."""
         begun = self.clock()
-        found = [
-            self.learner.gradient(rows, peers=peers, round=own, step=step, whole=whole, active=here)
-            for own, here in self._turns(round, active)
-        ]
+        found = list[Rows]()
+        for own, here in self._turns(how["round"], how.get("active")):
+            how["round"], how["active"] = own, here
+            found.append(self.learner.gradient(rows, **how))
         self.seconds += self.clock() - begun
         return reduce(torch.add, found)
 
@@ -99,6 +82,11 @@ class Inline:
             return [(round, here)]
         turns = self.turns(round)  # [N]
         return [(own, here & (turns == own)) for own in sorted(set(turns[here].tolist()))]
+
+
+def _both(one: Report, other: Report) -> Report:
+    """Of all who trained in either; the others say nothing."""
+    return Report(one.loss + other.loss, one.steps + other.steps)
 
 
 def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:

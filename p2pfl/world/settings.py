@@ -89,7 +89,7 @@ def setting(seed: int) -> Setting:
     patience, chunk = LINES[int(random.integers(len(LINES)))]
     hurry = HURRIES[int(random.integers(len(HURRIES)))] if _hides(algorithm) == "none" else 1.0
     line = (f"transport.patience={patience}", f"transport.chunk={chunk}", f"transport.hurry={hurry}")
-    healing = ("topology.heal=true", "transport.gather=90") if heals else ()  # everybody waits for everybody
+    healing = ("topology.heal=true",) if heals else ()
     return Setting((*given, *healing, *line, *algorithm))
 
 

@@ -267,7 +267,8 @@ class World:
             ended.error = error
             self.watch.dead.add(name)
             self._log("failed", name, "", str(error))
-            if self.disks and isinstance(error, StorageError | BrokerError):  # who starts it does so again
+            early = isinstance(error, BrokerError) and not self._lives[name].joined
+            if early or (self.disks and isinstance(error, StorageError | BrokerError)):  # who starts it does so again
                 self.faults["starts that failed"] += isinstance(error, BrokerError)
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
@@ -419,10 +420,9 @@ class World:
         rows = torch.cat([state.rows for state in self._states()])  # [N, P]
         off = float((rows.mean(0) - self._goals().mean(0)).abs().max())
         settings = self.plan.protection.settings
-        rounded = self.plan.experiment.rounds * 2.0**-settings.bits  # by each release
-        if settings.hidden and not self.plan.masked:
-            rounded *= len(rows)  # by each term of a sum
-        grid = rounded if settings.hidden else 1e-9
+        grid = self.plan.experiment.rounds * 2.0**-settings.bits if self.plan.masked else 1e-9  # each release rounds
+        if self.plan.protection.sums is not None:
+            grid = self.plan.experiment.rounds * len(rows) * 2.0**-settings.bits  # and so does each term
         return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
 
     def _accounted(self, goals: Goals) -> str:

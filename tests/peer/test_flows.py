@@ -87,6 +87,22 @@ def test_what_the_partner_will_never_apply_is_taken_back_once():
     assert bob.unsettled() == []
 
 
+def test_what_was_confirmed_before_it_was_applied_is_taken_back_as_well():
+    """Bob plays again a round in which ada had applied his row, and says so until she hears that he lives again."""
+    ada, bob = pair(window=0)
+    begin(ada, bob, FIRST)
+    ada.deliver("bob", FIRST, ROWS["bob"])
+    saved(ada)
+    ada.finish()
+    again = FlowLedger(["ada"], window=0, room=4)
+    again.hear("ada", ada.statement("bob"))
+    again.open(FIRST, ROWS["bob"], weights={"ada": 0.25})
+    assert again.deliver("ada", FIRST, ROWS["ada"]).tolist() == [2, -1]
+    assert taken(ada.revive("bob", FIRST)) == [2, -1]
+    saved(ada)
+    assert taken(again.hear("ada", ada.statement("bob"))) == [-2, 1]
+
+
 def test_a_partner_that_is_met_later_is_told_that_nothing_of_it_was_applied():
     ada, bob = pair(window=0)
     begin(ada, bob, FIRST)

@@ -18,7 +18,7 @@ from p2pfl.world.network import Conditions, WorldTransport
 from p2pfl.world.replay import replayed
 
 LINE = Conditions(latency=0.05, jitter=0.05, loss=0.05, overtaken=0.2)
-FOUR = ["topology.kind=complete", "topology.peers=4", "rounds=2", "gossip.steps=1"]
+FOUR = ["topology.kind=complete", "topology.peers=4", "rounds=2"]
 
 
 def recorded(experiment, folder, *, slow=0.0):
