@@ -205,3 +205,19 @@ def test_a_chart_keeps_to_its_width_whatever_is_in_it():
         assert len(lines) == 12
         assert all(len(line) <= 80 for line in lines)
         assert sum("╌" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["topology.kind=star"], "one colluding peer could take all masks off a row"),
+        (["topology.kind=ring", "privacy.colluders=2"], "2 colluding peers could take all masks off a row"),
+        (["topology.kind=ring", "privacy.colluders=1"], None),
+        (["topology.kind=star", "privacy.mask_graph=circulant"], None),
+    ],
+)
+def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said):
+    masks = {"topology": {"peers": 6}, "data": {"name": "wine"}, "privacy": {"mode": "pairwise"}}
+    statement = privacy.facts(privacy.outlined(read(masks, changes=changes)))["statement"]
+    assert ("could take all masks off" in statement) == (said is not None)
+    assert said is None or said in statement
