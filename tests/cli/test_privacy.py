@@ -155,6 +155,7 @@ def test_whether_learning_together_pays_is_said_in_one_sentence_after_the_table(
     [
         (["privacy.epsilon=1", "rounds=10"], "it would begin to pay with about"),
         (["privacy.clip=1e-6"], "without any noise it reaches"),
+        (["privacy.clip=20", "rounds=10"], "long, and the noise hides up to the clip 20: lower privacy.clip"),
         (["privacy.epsilon=1000", "privacy.clip=10"], "learning together can pay"),
     ],
 )
