@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from p2pfl.errors import DecodeError, PeerError
+from p2pfl.peer.adding import Adding
 from p2pfl.peer.books import Books
 from p2pfl.peer.desk import Desk
 from p2pfl.peer.detector import Detector
@@ -18,6 +18,7 @@ from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
+from p2pfl.peer.threads import SLOW
 from p2pfl.wire.messages import (
     Account,
     Ack,
@@ -36,14 +37,8 @@ from p2pfl.wire.messages import (
 )
 from p2pfl.wire.rows import HEAD, read_row
 
-if TYPE_CHECKING:
-    from p2pfl.peer.sums import Adding  # which waits by a link
-
 PULSE = 1.0
 """Seconds between heartbeats."""
-
-SLOW = 2**20
-"""Bytes of a row from which it is checked in a thread."""
 
 
 async def _nothing() -> None:

@@ -28,6 +28,7 @@ from p2pfl.identity import (
     fingerprint,
 )
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
@@ -43,7 +44,7 @@ from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.settling import Cover, compared, exchanged, kept_by, left, paid, shifted
-from p2pfl.peer.sums import SummedLiveNeighbourhood, adding
+from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.terms import Seal
 from p2pfl.peer.threads import Threaded
 from p2pfl.privacy.secagg_net import partners

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.identity import ExchangeKey, Identity, SeededSource
+from p2pfl.peer.adding import Adding, known
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.sums import Adding, known
 from p2pfl.peer.terms import Getting, Giving, Seal
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg import Slot
