@@ -64,13 +64,13 @@ def test_where_partners_may_be_met_later_nothing_is_said_of_whoever_listens():
     assert one.apply("ada", (0, 0), np.zeros(2)) is not None
     assert exchanged(healing=False).flows[0][1] == []  # what was applied of all
     assert exchanged(healing=True).flows[0][1] == ["bob"]
-    one.hear("ada", exchanged(healing=True))
+    one.hear("ada", exchanged(healing=True), life=1)
     assert one.flows.unsettled() == [("ada", (0, 0))]  # ada has applied bob's, and not eve's
 
 
 def test_a_later_life_takes_up_what_was_moved_with_partners_that_were_met():
     books = Books("ada", gossip=["bob"], healing=True)
-    books.begin("eve", anew=False)
+    books.begin("eve", life=1, anew=False)
     books.open((0, 0), np.zeros(2), weights={"eve": 0.5}, chain=0)
     books.apply("eve", (0, 0), np.ones(2))
     books.close(omega=1.0)
