@@ -4,20 +4,32 @@
 
 Kills the broker of one run again and again (or ends it in order, which publishes all wills), starts it anew on the same
 port, with what it had kept on disk or without, and holds the rows at the end against the simulation.
+
+    python -m benchmarks.faults deaths [--peers 8] [--rounds 40] [--kill 2] [--kind ring]
+
+Starts every peer by ``p2pfl peer``, kills some by ``kill -9`` after a quarter of the rounds, no two neighbours on a
+ring, and says how far apart the models of the others are at the end, with ``topology.heal`` and without.
 """
 
 import argparse
+import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
+import torch
 
-from p2pfl.experiment import read
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.reading import write
 from p2pfl.peer import swarm
 from p2pfl.report import Record
 from p2pfl.simulation import simulate
@@ -120,10 +132,68 @@ def restarted(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     return {"restarts": made, "seconds": seconds, "rows missed": missed, "largest difference": apart}
 
 
+def bereaved(options: argparse.Namespace, folder: Path, *, heal: bool) -> dict[str, float]:
+    """One run in which peers die: what became of the others."""
+    broker = Mortal()
+    experiment = folder / "faults.toml"
+    settings = {
+        "name": "faults",
+        "rounds": options.rounds,
+        "topology": {"kind": options.kind, "peers": options.peers, "heal": heal},
+        "data": {"name": "digits", "split": "shards"},
+        "learning": {"dtype": "float64", "device": "cpu"},
+        "transport": {"patience": 60.0, "gather": 120.0},
+    }
+    wanted = read(settings)
+    experiment.write_text(write(wanted), "utf-8")
+    names = plan(wanted).topology.peers
+    dying = names[2 :: len(names) // options.kill][: options.kill]
+    command = [sys.executable, "-m", "p2pfl", "peer", str(experiment), "--broker", broker.start(), "--json"]
+    running = {
+        name: subprocess.Popen(  # noqa: S603 - our own command line
+            [*command, "--name", name, "--runs", str(folder / name)], stdout=subprocess.DEVNULL, stderr=sys.stderr
+        )
+        for name in names
+    }
+    start = time.perf_counter()
+    while min(map(len, records(folder, dying))) < options.rounds // 4:
+        time.sleep(0.1)
+    for name in dying:
+        running[name].kill()
+    status = {name: process.wait() for name, process in running.items() if name not in dying}
+    seconds = time.perf_counter() - start
+    broker.stop(in_order=True)
+    left = [name for name, code in status.items() if not code]
+    missed = sum(len(record["missed"]) for each in records(folder, left) for record in each)
+    return {
+        "killed": len(dying),
+        "ended well": len(left),
+        "rounds of each": min(map(len, records(folder, left))),
+        "seconds": seconds,
+        "rows missed": missed,
+        "models apart": apart([next((folder / name).rglob(f"{name}.safetensors")) for name in left]),
+    }
+
+
+def records(folder: Path, names: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """What each of some peers has noted, by round."""
+    found = [list((folder / name).rglob("metrics.jsonl")) for name in names]
+    return [[json.loads(line) for path in each for line in path.read_text("utf-8").splitlines()] for each in found]
+
+
+def apart(paths: Sequence[Path]) -> float:
+    """The largest difference between a number of two models."""
+    models = [safetensors.torch.load_file(path) for path in paths]
+    stacks = (torch.stack([model[key] for model in models]) for key in models[0])
+    return max(float((each.amax(0) - each.amin(0)).max()) for each in stacks)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("fault", choices=["broker"])
+    parser.add_argument("fault", choices=["broker", "deaths"])
+    parser.add_argument("--kill", type=int, default=2, metavar="PEERS")
+    parser.add_argument("--kind", default="ring")
     parser.add_argument("--restarts", type=int, default=20)
     parser.add_argument("--peers", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=60)
@@ -132,8 +202,19 @@ def main() -> None:
     parser.add_argument("--forgetful", action="store_true", help="it keeps nothing on disk")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for name, value in restarted(options, Path(folder)).items():
-            print(f"{name:>20} {value:.3g}")
+        if options.fault == "broker":
+            show(restarted(options, Path(folder)))
+            return
+        for heal in (True, False):
+            (Path(folder) / str(heal)).mkdir()
+            print(f"topology.heal = {str(heal).lower()}")
+            show(bereaved(options, Path(folder) / str(heal), heal=heal))
+
+
+def show(found: dict[str, float]) -> None:
+    """Print a table."""
+    for name, value in found.items():
+        print(f"{name:>20} {value:.3g}")
 
 
 if __name__ == "__main__":

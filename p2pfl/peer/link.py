@@ -182,13 +182,13 @@ class Link:
         self.heal()
         self._pulse()
 
-    async def leave(self) -> None:
-        """Wait until what was sent has arrived, say goodbye, clear what was retained unless others need to read it."""
+    async def leave(self, *, done: bool = True) -> None:
+        """Wait until what was sent has arrived, and say goodbye, with all rounds played or not."""
         deadline = self.clock() + self.patience
         while not self._idle() and self.clock() < deadline:
             await self.changed(by=deadline)  # the heartbeat asks again
         await self.desk.posted()  # a goodbye is the last word
-        await self.line.say("left", kept=bool(self.membership.names))
+        await self.line.leave(done=done, kept=not done and bool(self.membership.names))  # if others go around us
 
     def _idle(self) -> bool:
         """Whether nobody waits for anything of ours any more."""

@@ -163,6 +163,7 @@ class Peer:
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=keeper.journal.spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
+        self._played = False  # all rounds
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
         self._agreeing = Agreeing(plan, name, self.source)
@@ -263,7 +264,7 @@ class Peer:
                 state = await self._rounds(*await self._enter())
                 await self.link.durable()
                 self.phase = "leaving"
-                await self.link.leave()
+                await self.link.leave(done=self._played and not self.plan.asynchronous)
                 self.link.close()
                 self._accuse()
         except BaseExceptionGroup as group:
@@ -349,6 +350,7 @@ class Peer:
             self.link.books.flows.finish()
             await self.link.tell()
         else:
+            self._played = True
             self.link.trust()
             self._state = await self._settle(self._state, hiding.cover)
             if plan.experiment.learning.consensus:
