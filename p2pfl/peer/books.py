@@ -371,13 +371,18 @@ class Books:
 
     def _hear(self, partner: str, account: Account, life: int) -> None:
         me = self.peer
-        if partner in self.flows.partners and account.lives.get(me) == life:
+        if partner in self.flows.partners:
             statement = next((said for said, names in account.flows if me in names or not names), None)
-            if statement is not None:
+            if statement is not None and _meant(statement, account.lives.get(me), life=life):
                 self._due_back(self.flows.hear(partner, _flows(statement)))
         if partner in self.masks.partners and me in account.masks:
             self.masks.hear(partner, _masks(account.masks[me]))
             self.halves |= {(partner, slot) for slot in self.masks.alone(partner)}
+
+
+def _meant(said: Moved, told: int | None, *, life: int) -> bool:
+    """Whether a statement is of this life: who has met none of ours has applied nothing of it."""
+    return told == life if told is not None else not (said.applied or said.pending)
 
 
 def _moved(said: flows.Statement) -> Moved:

@@ -82,7 +82,7 @@ def setting(seed: int) -> Setting:
     if graph == "one_peer_exponential" or _hides(algorithm) == "secagg":
         peers = max(4, peers if graph == "complete" else 4)
     fits = graph in HEALED and not any("robust_sgp" in each or "secagg" in each for each in algorithm)
-    heals = fits and draw(seed, "world heals").random() < 0.4
+    heals = fits and draw(seed, "world heals").random() < 0.2
     if heals:  # with more peers, of whom more may be lost
         graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")

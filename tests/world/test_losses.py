@@ -51,7 +51,7 @@ def test_two_peers_whose_hellos_were_both_lost_find_each_other():
 def present(line, *, begun=False):
     """What a peer says of itself, on a line of the test."""
     hello = Hello("ada", 1, "up", {}, bytes(32))
-    membership = SimpleNamespace(begun=begun, absent=["bob"], greeted={"bob"})
+    membership = SimpleNamespace(begun=begun, absent=["bob"], greeted={"bob"}, names=())
     desk = SimpleNamespace(line=line, membership=membership, me=hello, post=lambda *_: None)
     desk.clock = lambda: asyncio.get_running_loop().time()
     return Presence(desk, None)
