@@ -1,0 +1,110 @@
+"""Peers and brokers that are killed in the middle of a run."""
+
+import argparse
+from pathlib import Path
+
+from benchmarks.faults.mortal import Mortal
+from benchmarks.faults.nursery import Nursery, apart
+from benchmarks.faults.page import Shown
+from p2pfl.experiment import Experiment, read
+from p2pfl.rows import draw
+from p2pfl.simulation import simulate
+
+LONGEST = 3600.0
+"""Seconds within which any run must end."""
+
+
+def experiment(options: argparse.Namespace, url: str, *, mode: str = "none") -> Experiment:
+    """Digits on a ring in double precision, so that the rows can be compared with those of the simulation."""
+    return read(
+        {
+            "name": "faults",
+            "rounds": options.rounds,
+            "topology": {"kind": "ring", "peers": options.peers},
+            "data": {"name": "digits"},
+            "learning": {"dtype": "float64", "device": "cpu"},
+            "gossip": {"steps": 3},
+            "privacy": {"mode": mode},
+            "transport": {"broker": url, "patience": 60.0},
+        }
+    )
+
+
+def kills(options: argparse.Namespace, folder: Path) -> Shown:
+    """``kill -9`` of random peers, at moments of a Poisson process; each is started again at once."""
+    dice = draw(options.seed, "kills")
+    broker = Mortal()
+    url = broker.start()
+    wanted = experiment(options, url, mode=options.privacy)
+    names = [f"peer{number}" for number in range(options.peers)]
+    nursery = Nursery(
+        wanted,
+        folder / "run",
+        urls=dict.fromkeys(names, url),
+        takes=dict.fromkeys(names, options.takes),
+    )
+    killed, learning = 0, 0
+    with nursery:
+        while nursery.began is None:
+            nursery.listen(0.1)
+        while killed < options.kills and nursery.listen(dice.exponential(options.every)):
+            alive = [name for name in names if name not in nursery.done]
+            if not alive:
+                break
+            name = alive[int(dice.integers(len(alive)))]
+            learning += nursery.phases.get(name) == "learning"
+            nursery.kill(name)
+            killed += 1
+            nursery.phases[name] = "killed"
+            nursery.start(name)
+        seconds = nursery.end(within=LONGEST)
+    broker.stop(in_order=True)
+    return Shown(
+        options.command,
+        f"{killed} times `kill -9` of a random peer ({learning} while it learned, the others while it came back)",
+        f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
+        found(nursery, wanted),
+    )
+
+
+def brokers(options: argparse.Namespace, folder: Path) -> Shown:
+    """The broker is killed, or ends in order, which publishes all wills; with and without what it had kept on disk."""
+    (folder / "kept").mkdir()
+    broker = Mortal(None if options.forgetful else folder / "kept")
+    url = broker.start()
+    wanted = experiment(options, url)
+    names = [f"peer{number}" for number in range(options.peers)]
+    nursery = Nursery(wanted, folder / "run", urls=dict.fromkeys(names, url))
+    made = 0
+    with nursery:
+        while nursery.began is None:
+            nursery.listen(0.1)
+        while made < options.restarts and nursery.listen(options.every):
+            broker.restart(in_order=options.in_order)
+            made += 1
+        seconds = nursery.end(within=LONGEST)
+    broker.stop(in_order=True)
+    how = "ended in order" if options.in_order else "`kill -9`"
+    kept = "nothing" if options.forgetful else "its disk"
+    return Shown(
+        options.command,
+        f"{made} restarts of mosquitto ({how}, it keeps {kept})",
+        f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
+        found(nursery, wanted),
+    )
+
+
+def found(nursery: Nursery, wanted: Experiment) -> str:
+    """What became of a run, beside the simulation."""
+    oracle = simulate(wanted, baselines=False)
+    score = {name: done.scores["accuracy"] for name, done in nursery.done.items()}
+    mean, told = sum(score.values()) / len(score), oracle.summary["together"]
+    sentences = [
+        f"all {len(nursery.done)} ended",
+        f"{nursery.missed} rows missed, {nursery.left_out} rounds left out",
+        f"largest difference to `simulate` {apart(nursery.models(), oracle.models):.1g}",
+        f"accuracy {mean:.3f} ({told:.3f})",
+    ]
+    open_ = [notice for notice in nursery.said if "may " in notice.sentence]
+    sentences.append(f"{len(open_)} sentences on what stays open" if open_ else "nothing stays open")
+    return "; ".join(sentences)

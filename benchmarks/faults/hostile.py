@@ -1,0 +1,69 @@
+"""How many hostile messages were tried: by the tests, and by a fuzzer that coverage guides."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.faults.page import Shown
+
+ROOT = Path(__file__).parent.parent.parent
+
+TESTS = (
+    "tests/wire",
+    "tests/peer/test_security.py",
+    "tests/peer/test_liars.py",
+    "tests/peer/test_insider.py",
+    "tests/peer/test_allowance.py",
+)
+
+
+def hostile(options: argparse.Namespace, folder: Path) -> Shown:
+    """Messages that no honest peer sends, into all that reads them."""
+    began = time.perf_counter()
+    tests, examples = tested()
+    units, covered, crashes = fuzzed(options.seconds, folder)
+    return Shown(
+        options.command,
+        "messages changed in fields and bytes, forged, replayed, reordered, equivocating, too many (tests); bytes that "
+        "coverage guides (atheris)",
+        f"{time.perf_counter() - began:.0f} s",
+        f"{tests} tests with {examples:,} messages drawn by Hypothesis passed; {units:,} inputs of the fuzzer reached "
+        f"{covered:,} edges, {crashes} crashes",
+    )
+
+
+def tested() -> tuple[int, int]:
+    """Run the tests; how many there are, and how many examples Hypothesis drew."""
+    done = _run("-m", "pytest", "-q", "--hypothesis-show-statistics", *TESTS)
+    if done.returncode:
+        raise SystemExit(done.stdout[-2000:])
+    passed = re.findall(r"(\d+) passed", done.stdout)
+    return int(passed[-1]), sum(map(int, re.findall(r"(\d+) passing examples", done.stdout)))
+
+
+def fuzzed(seconds: int, folder: Path) -> tuple[int, int, int]:
+    """Run the fuzzer; its inputs, the edges that they reached, and how often it crashed."""
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True)
+    places = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-artifact_prefix={folder}/", str(corpus)]
+    done = _run("tests/fuzz.py", *places)
+    units = re.findall(r"stat::number_of_executed_units: (\d+)", done.stderr)
+    covered = re.findall(r"cov: (\d+)", done.stderr)
+    if not units or not covered:
+        raise SystemExit(done.stderr[-2000:])
+    return int(units[-1]), int(covered[-1]), len([*folder.glob("crash-*"), *folder.glob("timeout-*")])
+
+
+def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(  # noqa: S603 - our own command line
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
