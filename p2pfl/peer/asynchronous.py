@@ -32,7 +32,7 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
 
     async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
         """Let a row go, or leave it out where the one before is not on its way yet: the next will be newer."""
-        if not self.link.busy(phase):
+        if not self.link.streams.busy(phase):
             await self.link.send(parts, phase=phase)
 
     @property

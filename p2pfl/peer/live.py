@@ -93,7 +93,7 @@ class LiveNeighbourhood:
             delivery = await self._row(sender, like=released, weighted=released.masses is not None)
             total.add(sender, weights[sender], delivery)
             del delivery
-            self.link.grant()
+            self.link.streams.grant()
         self._close()
         mixed = total.close()
         self.distance = moved(Released(released.level, released.masses), mixed)  # [1]
@@ -130,7 +130,7 @@ class LiveNeighbourhood:
                 rows.append(values(delivery, released).to(rows[0]).unsqueeze(0))
                 peers.append(sender)
                 used.append(weights[sender])
-            self.link.grant()
+            self.link.streams.grant()
         self._close()
         return self._heard(rows, peers, used)
 
@@ -196,7 +196,7 @@ class LiveNeighbourhood:
 
     def _close(self) -> None:
         self.link.mailbox.close()
-        self.link.grant()
+        self.link.streams.grant()
         self.step += 1
 
     async def _row(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
@@ -218,7 +218,7 @@ class LiveNeighbourhood:
             except DecodeError:
                 fault = "codes"
         if fault:
-            self.link.refused[f"{sender}: {fault}"] += 1
+            self.link.desk.refused[f"{sender}: {fault}"] += 1
             self._miss(sender)
             return None
         self.heard += 1

@@ -7,18 +7,16 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import torch
-from msgspec.structs import replace
 
 from p2pfl.algorithms import State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, P2PFLError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, scaled
 from p2pfl.identity import (
-    KEY_BYTES,
     ExchangeKey,
     FirstUse,
     Identity,
@@ -30,22 +28,23 @@ from p2pfl.identity import (
     fingerprint,
 )
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
-from p2pfl.peer.books import Books, Page, heaviest
-from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance
+from p2pfl.peer.books import Page
+from p2pfl.peer.checkpoint import Checkpoint, Former, Store, common, entrance
+from p2pfl.peer.hiding import Hiding
+from p2pfl.peer.keeper import Keeper
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
-from p2pfl.peer.settling import Cover, compared, exchanged, left, paid, shifted
-from p2pfl.peer.sums import Adding, SummedLiveNeighbourhood, known
-from p2pfl.peer.terms import Getting, Giving, Seal
-from p2pfl.peer.threads import Threaded, Unhurried
-from p2pfl.privacy import Masks, neighbour_secrets, private
-from p2pfl.privacy.masks import Edge
+from p2pfl.peer.settling import Cover, compared, exchanged, kept_by, left, paid, shifted
+from p2pfl.peer.sums import SummedLiveNeighbourhood, adding
+from p2pfl.peer.terms import Seal
+from p2pfl.peer.threads import Threaded
 from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
@@ -142,18 +141,16 @@ class Peer:
         self.observe = observe
         self.notice = notice
         self.swarm = plan.experiment.name
-        self.store = store
-        self.former = former or Former()
         life = time.time_ns() if incarnation is None else incarnation
-        self.journal = self._next_life(life)
-        self.key = ExchangeKey(self.journal.key)
+        self.keeper = keeper = Keeper(store, former, life=life, peer=name, source=self.source)
+        self.key = ExchangeKey(keeper.journal.key)
         self.identity = identity or Identity.generate(self.source, peer=name)
         self.trust = trust or FirstUse()
         roster = self.trust.digest if isinstance(self.trust, Roster) else ""
         self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
-        life = self.journal.incarnation
+        life = keeper.journal.incarnation
         facts = plan.facts | {"roster": roster}
-        again = (former.rounds, self.journal.until[0] + 1) if former is not None else ([], 0)
+        again = (former.rounds, keeper.journal.until[0] + 1) if former is not None else ([], 0)
         self.me = Hello(
             name, life, "up", facts, self.key.public, self.identity.public, rounds=again[0], attempt=again[1]
         )
@@ -161,20 +158,17 @@ class Peer:
         if plan.protection.sums is not None:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
-        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=self.journal.spent)
+        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=keeper.journal.spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
-        self._opening = Agreement(plan, self.source).opening
+        self._agreeing = Agreeing(plan, name, self.source)
         self._training = Threaded(plan.learner)
-        self._hidden = -1  # the last round of which something hidden may have left
-        self._saving: asyncio.Task[None] | None = None
-        self._noting: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
         self._link: Link | None = None
-        self._tasks: asyncio.TaskGroup | None = None
+        self._hiding: Hiding | None = None
 
     @property
     def link(self) -> Link:
@@ -182,6 +176,13 @@ class Peer:
         if self._link is None:
             raise RunError('expected a peer that has joined, got one outside of "async with"')
         return self._link
+
+    @property
+    def hiding(self) -> Hiding:
+        """What hides its rows; there is one inside ``async with``."""
+        if self._hiding is None:
+            raise RunError('expected a peer that has joined, got one outside of "async with"')
+        return self._hiding
 
     @property
     def progress(self) -> Progress:
@@ -193,17 +194,9 @@ class Peer:
             waiting = self.mailbox.missing()
         return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting))
 
-    def _next_life(self, life: int) -> Journal:
-        """The journal of this life: the keys of the one before, if there was one."""
-        old = self.former.journal
-        if old is None:
-            return Journal(life, self.source.bytes(KEY_BYTES, purpose="exchange", peer=self.name))
-        return replace(old, incarnation=max(life, old.incarnation + 1))
-
     async def __aenter__(self) -> Self:
         """Join the broker and say hello."""
-        if self.store is not None:
-            await asyncio.to_thread(self.store.note, self.journal)
+        await self.keeper.begin()
         settings = self.plan.experiment.transport
         root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
         dead = spoken(self.me, "dead", self.identity, swarm=self.swarm)
@@ -211,8 +204,8 @@ class Peer:
         will = Will(f"{root}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
         largest = row_bytes(self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0), dtype)
-        if self._opening or self.plan.experiment.learning.consensus:
-            largest = max(largest, row_bytes(Agreement(self.plan, self.source).longest, torch.float64))
+        if self._agreeing.opening or self.plan.experiment.learning.consensus:
+            largest = max(largest, row_bytes(self._agreeing.longest, torch.float64))
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -227,9 +220,16 @@ class Peer:
                 chunk=settings.chunk,
                 patience=settings.patience,
             )
-            self._link.books = self._books()
-            self._link.durable = self._durable
-            self._link.adding = self._adding()
+            self._link.books = kept_by(self.plan, self.name, large=self.mailbox.large)
+            if self.plan.protection.sums is not None:
+                seal = Seal(self.identity, self.membership)
+                self._link.adding = adding(
+                    self.plan, self.name, seal=seal, source=self.source, lacking=self.meter.expose
+                )
+            self._hiding = Hiding(
+                self.plan, self._link, key=self.key, agreed=self.agreed, meter=self.meter, source=self.source
+            )
+            self._link.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -260,7 +260,7 @@ class Peer:
                 self._tell()
                 self.phase = "learning"
                 state = await self._rounds(*await self._enter())
-                await self._durable()
+                await self.link.durable()
                 self.phase = "leaving"
                 await self.link.leave()
                 self.link.close()
@@ -268,8 +268,7 @@ class Peer:
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
-            writing = [task for task in (self._saving, self._noting) if task is not None]
-            await asyncio.gather(*writing, return_exceptions=True)  # a next life is to find them ended
+            await self.keeper.end()
         self.phase = "done"
         return state
 
@@ -291,40 +290,9 @@ class Peer:
             if self.notice is not None:
                 self.notice(Notice(self.name, sentence))
 
-    def _books(self) -> Books:
-        """What is conserved: flows along edges that weigh alike at both ends, unless rows are too large to be held.
-
-        Peers that wait for nobody mix nothing, and neither lies nor rules that bear them keep a mean.
-        """
-        plan = self.plan
-        fair = plan.protection.sums is None and not self.mailbox.large  # sums are not rows
-        fair &= not plan.asynchronous
-        fair &= all(weights.symmetric for weights in plan.weights)
-        fair &= plan.rule is None and plan.attack is None
-        return Books(
-            self.name,
-            gossip=plan.topology.neighbours(self.name) if fair else None,
-            masks=plan.protection.graph.neighbours(self.name) if plan.masked else (),
-            heaviest=heaviest(len(plan.topology.peers)),
-        )
-
-    def _adding(self) -> Adding | None:
-        """What is added up in secret, where that is asked for."""
-        plan = self.plan
-        if plan.protection.sums is None:
-            return None
-        size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
-        sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
-        seal = Seal(self.identity, self.membership)
-        return Adding(
-            giving=Giving(self.name, sums=sums, seal=seal, source=self.source),
-            getting=Getting(self.name, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
-            lacking=self.meter.expose,
-        )
-
     async def _enter(self) -> tuple[Checkpoint | None, int]:
         """Decide from which checkpoint to go on, and with which round."""
-        link, kept, journal = self.link, self.former.kept, self.former.journal
+        link, kept, journal = self.link, self.keeper.former.kept, self.keeper.former.journal
         there = [self.membership.up[peer] for peer in self.membership.present]
         from_ = kept[0].round if kept else 0
         together = common([self.me.rounds, *(hello.rounds for hello in there)])
@@ -344,8 +312,7 @@ class Peer:
             link.line.bytes_out += chosen.bytes_out
             link.line.bytes_in += chosen.bytes_in
         link.begin(first)
-        if self.store is not None:
-            await asyncio.to_thread(self.store.back, from_)
+        await self.keeper.back(from_)
         if not link.running and journal is not None:
             resumed = frozenset(hello.peer for hello in there if hello.rounds)
             await compared(link, resumed & link.books.masks.partners)
@@ -354,14 +321,11 @@ class Peer:
         return chosen, first
 
     async def _rounds(self, chosen: Checkpoint | None, first: int) -> State:
-        masks = self._masks() if self.plan.masked else None
-        if self._opening:
-            await self._prepared(chosen, masks, first=first)
-        plan = self.plan
+        if self._agreeing.opening:
+            await self._prepare(chosen, first=first)
+        plan, hiding = self.plan, self.hiding
         late = first > (0 if chosen is None else chosen.round)
-        if self.link.adding is not None:
-            self.link.adding.giving.secrets = self._secrets()
-        cover = None if masks is None else Cover(masks, self.link.books.masks)
+        hiding.begin()
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         self.link.doubting = True  # before and after, all must hear all
         self.link.pace = Pace(quantile=plan.experiment.transport.hurry)
@@ -372,7 +336,7 @@ class Peer:
                 self._state,
                 rounds=self._turns(self.meter.since(first)),
                 neighbourhood=self._neighbourhood,
-                private=lambda net, round: self._private(net, cover, round=round, late=late and round == first),
+                private=lambda net, round: self._contested(net, round=round, late=late and round == first),
                 observe=self._after,
                 stop=plan.stop,
             )
@@ -383,9 +347,9 @@ class Peer:
             await self.link.tell()
         else:
             self.link.trust()
-            self._state = await self._settle(self._state, cover)
+            self._state = await self._settle(self._state, hiding.cover)
             if plan.experiment.learning.consensus:
-                self._state = await self._close(self._state, masks)
+                self._state = await self._close(self._state)
         for sentence in left(self.link.books, deviation=plan.protection.settings.mask, peers=len(plan.topology.peers)):
             self._say(sentence)
         return self._state
@@ -411,53 +375,33 @@ class Peer:
         link, books = self.link, self.link.books
         if cover is not None:
             await exchanged(link, books.masks)
-            cover.masks = self._masks()  # somebody may have come after the last release, and masked with us
+            cover.masks = self.hiding.masks()  # somebody may have come after the last release, and masked with us
             round = self.mailbox.exchange[0] + 1
             state = await paid(
                 state, cover, plan=self.plan, source=self.source, round=round, neighbourhood=self._neighbourhood
             )
-            self._uncovered(cover)
+            self.hiding.uncovered()
         if books.conserving:
             await exchanged(link, books.flows)
             if self.plan.codec is None:  # differences are not rows
                 state = shifted(state, books.remainder(), mass=books.mass)
         return state
 
-    async def _prepared(self, chosen: Checkpoint | None, masks: Masks | None, *, first: int) -> None:
-        """Scale the features as all do: as agreed now, or as an earlier life did."""
-        if first == 0:
-            await self._open(masks)
-        elif chosen is not None and chosen.statistics is not None:
-            self.statistics = chosen.statistics
-            self.plan = scaled(self.plan, self.statistics)
-            self._training.learner = self.plan.learner
-        else:
-            raise RunError(
-                "expected to be there when all agreed on the statistics of the features, got a run that has begun: "
-                "come before its first round, or leave out data.scale"
-            )
-
-    async def _open(self, masks: Masks | None) -> None:
-        """Agree with all peers on the statistics of the features, and scale our own by them."""
-        agreement, net = Agreement(self.plan, self.source), self._neighbourhood(0, step=0, conserving=False)
-        self.plan, self.statistics = await agreement.open(agreement.blind(net, self._among(masks), phase=OPENING))
-        if net.missed:
-            raise RunError(
-                "expected all neighbours to stay while everybody agrees on the statistics of the features, got nothing "
-                f"from {', '.join(sorted({*net.missed}))}: start the run again"
-            )
+    async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
+        """Scale the features as all do."""
+        earlier = None if chosen is None else chosen.statistics
+        net = self._neighbourhood(0, step=0, conserving=False)
+        self.plan, self.statistics = await self._agreeing.open(
+            net, among=self.hiding.among, first=first, earlier=earlier
+        )
         self._training.learner = self.plan.learner
 
-    async def _close(self, state: State, masks: Masks | None) -> State:
+    async def _close(self, state: State) -> State:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
-        agreement = Agreement(self.plan, self.source)
         net = self._neighbourhood(self.mailbox.exchange[0] + 1, conserving=False)
-        state = await agreement.settle(net, state)
-        scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
-        if scored and agreement.scored:
-            self.common = await agreement.score(agreement.blind(net, self._among(masks), phase=CLOSING), scored)
+        agreeing = Agreeing(self.plan, self.name, self.source)
+        state, self.common = await agreeing.close(net, state, among=self.hiding.among)
         if net.missed:
-            self.common = None
             self._say(f"no consensus: nothing came from {', '.join(sorted({*net.missed}))}, so models may differ")
         return state
 
@@ -470,7 +414,7 @@ class Peer:
             "patience": self.plan.experiment.transport.patience,
             "omegas": self.plan.gossip.omegas,
             "zstd": self.plan.zstd,
-            "step": step if step is not None else 0 if round else self._opening,
+            "step": step if step is not None else 0 if round else self._agreeing.opening,
             "conserving": conserving,
         }
         if self.plan.asynchronous:
@@ -480,87 +424,20 @@ class Peer:
         bits = self.plan.protection.settings.bits
         return SummedLiveNeighbourhood(self.link, adding=self.link.adding, bits=bits, **given)
 
-    def _secrets(self) -> dict[Edge, bytes]:
-        """Shared with every neighbour that came."""
-        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
-        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
-
-    def _masks(self) -> Masks:
-        """Masks with every neighbour that came."""
-        settings = self.plan.protection.settings
-        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=self.plan.protection.graph)
-
-    def _private(self, net: LiveNeighbourhood, cover: Cover | None, *, round: int, late: bool) -> Neighbourhood:
-        """Hide rows behind masks shared with the neighbours that are there when they leave."""
-        settings = self.plan.protection.settings
-        summed = self.link.adding is not None
-
-        def charge() -> None:
-            if settings.hidden or settings.participation < 1:
-                self._hidden = round
-            if cover is not None:
-                self._uncovered(cover)
-            self.meter.charge(round, whole=cover is None or cover.whole)
-
-        def prepare() -> None:
-            if cover is not None:
-                cover.masks = self._masks()  # somebody may have come back
-                cover.decide(round, present=self._here(round))
-            if self.link.adding is not None:
-                self.link.adding.giving.secrets = self._secrets()
-                charge()  # here, where rolls are heard that change what it costs
-
-        hidden = private(
-            net, settings=settings, masks=cover, source=self.source, round=round, charge=None if summed else charge
-        )
-        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
-        safe = self.plan.contested(unhurried, round=round, told=net, elsewhere=asyncio.to_thread)
+    def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
+        """What a round's algorithm speaks to: hidden, with the liars and the rules of the experiment."""
+        hidden = self.hiding.private(net, round=round)
+        safe = self.plan.contested(hidden, round=round, told=net, elsewhere=asyncio.to_thread)
         return Arriving(safe, net) if late else safe
-
-    def _here(self, round: int) -> frozenset[str]:
-        """The neighbours that take part in a round."""
-        return frozenset(peer for peer in self.membership.present if self.link.expects(peer, round))
 
     def _save(self, round: int, state: State) -> None:
         """Begin to write the checkpoint that the next round needs."""
-        if self.store is None:
-            return
         page, rows = self.link.books.page()
-        line, store = self.link.line, self.store
+        line = self.link.line
         checkpoint = Checkpoint(
             self.name, round + 1, state, page, rows, line.bytes_out, line.bytes_in, statistics=self.statistics
         )
-
-        def write() -> None:
-            store.save(checkpoint, self.plan.learner.state_dict(state.rows[0]))
-
-        self._saving = asyncio.create_task(asyncio.to_thread(write))
-
-    async def _durable(self) -> None:
-        """Wait until a later life could go on from here: nothing is said before."""
-        if self.store is None:
-            return
-        if self._saving is not None:
-            await asyncio.shield(self._saving)
-            self._saving = None
-        masks, spent = self.link.books.masks.journal(), self.meter.costs
-        now = self.journal.after(round=self._hidden, masks=masks, spent=spent)
-        if now != self.journal and (self._hidden >= 0 or masks.notes):
-            self.journal = now
-            self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
-            await asyncio.shield(self._noting)
-
-    def _uncovered(self, cover: Cover) -> None:
-        """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
-        for slot in cover.uncovered(self.link.books.halves):
-            self.meter.charge(slot.round, whole=False)
-
-    def _among(self, masks: Masks | None) -> Masks | None:
-        """The masks shared with those that are there."""
-        if masks is None or not self.membership.neighbours:
-            return masks
-        partners = {peer for edge in masks.secrets for peer in edge}
-        return masks.among({self.name, *self.membership.present & partners})
+        self.keeper.save(checkpoint, self.plan.learner.state_dict)
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state = state

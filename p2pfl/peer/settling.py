@@ -15,12 +15,34 @@ from p2pfl.errors import CoverError, PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.peer.books import Books
+from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.flows import FlowLedger, Row
 from p2pfl.peer.link import PULSE, Link
 from p2pfl.privacy import Masks, private
 from p2pfl.privacy.ledger import MaskLedger, Payment, Slot, points, residual_variance
 from p2pfl.privacy.stream import Ints
+
+
+def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
+    """Return the books of one peer: flows along edges that weigh alike at both ends, unless rows are too large to hold.
+
+    Peers that wait for nobody mix nothing, and neither lies nor rules that bear them keep a mean.
+
+    Parameters
+    ----------
+    large
+        Whether rows are so large that they come one at a time.
+    """
+    fair = plan.protection.sums is None and not large  # sums are not rows
+    fair &= not plan.asynchronous
+    fair &= all(weights.symmetric for weights in plan.weights)
+    fair &= plan.rule is None and plan.attack is None
+    return Books(
+        peer,
+        gossip=plan.topology.neighbours(peer) if fair else None,
+        masks=plan.protection.graph.neighbours(peer) if plan.masked else (),
+        heaviest=heaviest(len(plan.topology.peers)),
+    )
 
 
 class Cover:

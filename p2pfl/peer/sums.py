@@ -11,10 +11,13 @@ import numpy as np
 import torch
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Source
 from p2pfl.neighbourhood import Heard, Released, moved
+from p2pfl.peer.books import heaviest
 from p2pfl.peer.link import PULSE, SLOW, Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.terms import Getting, Giving, Sums
+from p2pfl.peer.terms import Getting, Giving, Seal, Sums
 from p2pfl.privacy.ring import portion
 from p2pfl.privacy.secagg import Slot, Sum
 from p2pfl.privacy.secagg_net import grid_points, refuse_rows
@@ -106,6 +109,27 @@ class Adding:
             raise
 
 
+def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callable[[], None]) -> Adding:
+    """Return one peer's part in the sums of an experiment.
+
+    Parameters
+    ----------
+    seal
+        Signs what it says of sums, and reads what others do.
+    source
+        Of its own masks.
+    lacking
+        As in :class:`Adding`.
+    """
+    size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+    sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
+    return Adding(
+        giving=Giving(peer, sums=sums, seal=seal, source=source),
+        getting=Getting(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
+        lacking=lacking,
+    )
+
+
 class SummedLiveNeighbourhood(LiveNeighbourhood):
     """One round of one peer that is given sums of rows, the live twin of the simulation's.
 
@@ -141,7 +165,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         self.adding.getting.open(exchange, weighted=mass is not None)
         self.link.news.tell()
         async with asyncio.TaskGroup() as tasks:
-            for receiver in self.link.topology.at(phase).heard_by(self.name):
+            for receiver in self.link.streams.heard_by(phase):
                 weight = self.weights[phase].row(receiver).get(self.name, 0.0)
                 if weight:
                     tasks.create_task(self._give(Slot(receiver, *exchange), points, weight=weight, mass=mass))
@@ -207,7 +231,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             if giving.over(slot.receiver, exchange):
                 return  # it went on without us
             part, share = await asyncio.to_thread(giving.mask, slot, portion(points, weight=weight))
-            for term in giving.give(part, share, mass=mass, piece=link.chunk):
+            for term in giving.give(part, share, mass=mass, piece=link.streams.chunk):
                 await link.line.publish(f"in/{slot.receiver}", term)
 
     async def _get(self, senders: Sequence[str]) -> Ints | None:
@@ -237,7 +261,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     def _tell(self, peers: Collection[str], word: ForOne) -> None:
         for peer in sorted({*peers} & self.link.membership.present):
-            self.link.post(f"in/{peer}", word)
+            self.link.desk.post(f"in/{peer}", word)
 
     async def _until(
         self,

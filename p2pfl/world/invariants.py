@@ -98,7 +98,7 @@ class Watch:
     def joined(self, peer: Peer) -> None:
         """Watch the link of a peer that has just joined."""
         link = peer.link
-        link.outboxes = [WatchedOutbox(self, peer, each) for each in link.outboxes]
+        link.streams.outboxes = [WatchedOutbox(self, peer, each) for each in link.streams.outboxes]
         if link.line.envelope is not None:
             link.line.envelope = WatchedEnvelope.of(link.line.envelope, self)
         link.books = WatchedBooks.of(link.books, self, peer)
@@ -168,11 +168,11 @@ class Watch:
         if self._came[peer.name] == link.line.bytes_in:
             return  # what is held grows by what comes
         self._came[peer.name] = link.line.bytes_in
-        for (sender, _), inbox in link.inboxes.items():
-            if inbox.reserved > 2 * link.row_bytes + (inbox.window + 1) * max(inbox.widest, 1):
+        for (sender, _), inbox in link.streams.inboxes.items():
+            if inbox.reserved > 2 * link.streams.row_bytes + (inbox.window + 1) * max(inbox.widest, 1):
                 self.fail(f"{peer.name} sets {inbox.reserved} bytes aside for {sender}")
         mailbox = peer.mailbox
-        most = AHEAD + len(link.outboxes) * link.window
+        most = AHEAD + len(link.streams.outboxes) * link.streams.window
         if isinstance(mailbox, WatchedMailbox) and mailbox.longest > most:
             self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
 

@@ -39,7 +39,11 @@ def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_on():
     async def main():
         transport = MemoryTransport()
         victim = Peer("peer1", plan(experiment, only=["peer1"]), transport=transport)
-        half = lambda peer: any(inbox.held for inbox in peer.link.inboxes.values()) or peer.mailbox.exchange > (0, 0)  # noqa: E731
+
+        def half(peer):
+            held = any(inbox.held for inbox in peer.link.streams.inboxes.values())
+            return held or peer.mailbox.exchange > (0, 0)
+
         others, _ = await asyncio.gather(live(experiment, transport, names=["peer0"]), killed(victim, when=half))
         return others["peer0"]
 
@@ -90,7 +94,7 @@ def test_grid_rows_wider_than_the_models_numbers_arrive():
     changes = ["topology.kind=path", "topology.peers=2", "learning.dtype=float32", "rounds=1"]
     changes += ["privacy.mode=independent", "privacy.noise=0.01", "privacy.bits=38"]
     ended = asyncio.run(asyncio.wait_for(live(read(SMALL, changes=changes), MemoryTransport()), 20))
-    assert not any(end.records[-1].missed or end.peer.link.refused for end in ended.values())
+    assert not any(end.records[-1].missed or end.peer.link.desk.refused for end in ended.values())
 
 
 def test_a_mass_that_no_peer_can_have_is_not_mixed():
@@ -110,7 +114,7 @@ def test_a_mass_that_no_peer_can_have_is_not_mixed():
         return ended["peer1"]
 
     ended = asyncio.run(asyncio.wait_for(main(), 30))
-    assert ended.peer.link.refused["peer2: mass"] == experiment.rounds
+    assert ended.peer.link.desk.refused["peer2: mass"] == experiment.rounds
     assert [record.missed for record in ended.records] == [["peer2"]] * experiment.rounds
 
 

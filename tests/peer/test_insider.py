@@ -75,7 +75,7 @@ def listener(channel):
     )
     link.books = Books("bob", gossip=["ada", "eve"], masks=["ada", "eve"], heaviest=heaviest(3))
     for peer in ("ada", "eve"):
-        link._hello(Hello(peer, LIFE, "up"))
+        link.presence.heard(Hello(peer, LIFE, "up"))
     link.membership.begun = True
     row = np.zeros(LENGTH, np.float32)
     for round in (0, 1):
@@ -93,7 +93,7 @@ async def besieged(barrage):
     """Bob's link after what eve said."""
     async with MemoryTransport().join("bob") as channel, asyncio.TaskGroup() as tasks:
         link = listener(channel)
-        link._tasks = tasks
+        link.desk.tasks = tasks
         for each in barrage:
             try:
                 await link._dispatch("eve", decode(encode(each)), state=isinstance(each, Hello) and each.peer == "eve")
@@ -111,7 +111,7 @@ def test_whatever_an_insider_says_raises_nothing_else_and_holds_up_nobody(barrag
     delivery = link.mailbox.take("ada")
     assert torch.equal(delivery.row, ROW + 1)
     assert "ada" in link.membership.present
-    for inbox in link.inboxes.values():
+    for inbox in link.streams.inboxes.values():
         assert inbox.reserved <= 2 * LARGEST + inbox.window * inbox.widest
     ledger = link.books.flows
     assert len(ledger.unsettled()) <= 2 * 16
@@ -122,7 +122,7 @@ def test_the_honest_row_of_this_siege_would_not_arrive_from_another_life():
     async def other():
         async with MemoryTransport().join("bob") as channel, asyncio.TaskGroup() as tasks:
             link = listener(channel)
-            link._tasks = tasks
+            link.desk.tasks = tasks
             for chunk in chunks(LENGTH, round=1):
                 await link._dispatch("ada", of_another_life(chunk), state=False)
             return link
@@ -140,7 +140,7 @@ def test_a_flood_of_one_neighbour_is_cut_short_unread_and_the_round_goes_on():
         async with transport.join("bob") as channel, transport.join("eve") as eve, transport.join("ada") as ada:
             async with asyncio.TaskGroup() as tasks:
                 link = listener(channel)
-                link._tasks, link._allowance = tasks, Allowance(rate=0.0, burst=100.0)
+                link.desk.tasks, link.desk.allowance = tasks, Allowance(rate=0.0, burst=100.0)
                 await link.line.listen("+/pub/0")
                 for _ in range(1000):
                     await eve.publish("p2pfl/v1/s/peer/eve/pub/0", b"nonsense")
@@ -154,4 +154,4 @@ def test_a_flood_of_one_neighbour_is_cut_short_unread_and_the_round_goes_on():
 
     link, delivery = asyncio.run(flooded())
     assert torch.equal(delivery.row, ROW + 1)
-    assert link.refused == {"eve: not a message": 100, "eve: too much": 900}
+    assert link.desk.refused == {"eve: not a message": 100, "eve: too much": 900}

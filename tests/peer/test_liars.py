@@ -117,10 +117,10 @@ WORDS = [junk, under_a_key_of_its_own, in_the_clear, goodbyes, introductions]
 def assert_bounded(ended, before):
     for name, end in ended.items():
         link = end.peer.link
-        assert sum(link.refused.values())
-        assert len(link.refused) <= 3 * 10  # sentences of ours, about two neighbours and strangers
-        assert link.most_held <= before[name].peer.link.most_held
-        assert set(link.inboxes) == set(before[name].peer.link.inboxes)
+        assert sum(link.desk.refused.values())
+        assert len(link.desk.refused) <= 3 * 10  # sentences of ours, about two neighbours and strangers
+        assert link.streams.most_held <= before[name].peer.link.streams.most_held
+        assert set(link.streams.inboxes) == set(before[name].peer.link.streams.inboxes)
         assert set(link.line.envelope._keys) == set(link.line.envelope._secrets) == link.membership.neighbours
 
 
@@ -261,9 +261,9 @@ def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept():
         assert proof.exchange == (1, 0)
         assert proof.holds(PUBLIC["peer1"])
         assert proof.one.context == "test/peer1/65/"
-        assert end.peer.link.refused["peer1: equivocation"] == 1
+        assert end.peer.link.desk.refused["peer1: equivocation"] == 1
         assert "peer1" not in end.peer.membership.present
-        assert not any(sender == "peer1" for sender, _ in end.peer.link.inboxes)
+        assert not any(sender == "peer1" for sender, _ in end.peer.link.streams.inboxes)
         assert end.records[-1].round == 3
         assert end.records[-1].missed == ["peer1"] * 3
         assert torch.isfinite(end.state.rows).all()

@@ -209,8 +209,13 @@ def test_large_rows_come_one_at_a_time():
         link = end.peer.link
         assert end.peer.mailbox.large
         assert not end.records[-1].missed
-        windows = len(link.inboxes) * link.window * 1024
-        assert link.row_bytes / 2 < link.most_held <= link.row_bytes + windows < 2 * link.row_bytes
+        windows = len(link.streams.inboxes) * link.streams.window * 1024
+        assert (
+            link.streams.row_bytes / 2
+            < link.streams.most_held
+            <= link.streams.row_bytes + windows
+            < 2 * link.streams.row_bytes
+        )
 
 
 def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():

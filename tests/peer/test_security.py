@@ -156,7 +156,7 @@ def test_a_row_that_a_neighbour_seals_in_anothers_name_is_refused_by_its_signatu
     ended = run(experiment, Middle(meddle), prepare=lambda peer: peers.setdefault(peer.name, peer))
     assert forged
     for name in ("peer0", "peer2"):
-        assert ended[name].peer.link.refused["peer1: not a row"] == 1
+        assert ended[name].peer.link.desk.refused["peer1: not a row"] == 1
     for end in ended.values():
         assert end.records[-1].round == 2
         assert end.state.rows.abs().max() < 100
@@ -176,7 +176,7 @@ def test_every_message_of_this_run_may_come_again_at_any_time(experiment, undist
     transport.meddle = again
     ended = run(experiment, transport)
     assert_no_effect(ended, undisturbed)
-    assert sum(end.peer.link.refused["peer1: not a message"] for end in ended.values())
+    assert sum(end.peer.link.desk.refused["peer1: not a message"] for end in ended.values())
 
 
 EARLIER = {

@@ -83,7 +83,7 @@ def assert_same_bits(ended, models):
     for name, end in ended.items():
         assert torch.equal(end.state.rows[0], models[name]["row"])
         assert not any(record.missed for record in end.records)
-        assert not [why for why in end.peer.link.refused if not why.endswith("unexpected Key")]  # before the hello
+        assert not [why for why in end.peer.link.desk.refused if not why.endswith("unexpected Key")]  # before the hello
 
 
 # Agreement
@@ -306,9 +306,9 @@ def test_nobody_but_its_receiver_can_read_a_term_nor_speak_for_its_sender():
     models = simulated(SUMS)
     for name, end in ended.items():
         assert torch.equal(end.state.rows[0], models[name]["row"])
-    refused = ended["peer1"].peer.link.refused
+    refused = ended["peer1"].peer.link.desk.refused
     assert refused == {"peer2: not a message": moved["all"], "peer0: not a message": 2 * moved["all"]}
-    assert ended["peer4"].peer.link.refused == {"peer0: not a message": moved["all"]}
+    assert ended["peer4"].peer.link.desk.refused == {"peer0: not a message": moved["all"]}
 
 
 # Refused

@@ -1,0 +1,130 @@
+"""What hides the rows of one live peer: masks with whoever is there, noise, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from p2pfl.experiment import Plan
+from p2pfl.identity import ExchangeKey, Source
+from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.link import Link
+from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.settling import Cover
+from p2pfl.peer.threads import Unhurried
+from p2pfl.privacy import Masks, neighbour_secrets, private
+from p2pfl.privacy.ledger import Journal
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.spending import Cost
+from p2pfl.report.budget import Meter
+
+
+class Hiding:
+    """Masks, noise and sums in secret, as far as the experiment asks for them.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved for this peer.
+    link
+        Knows who is there.
+    key, agreed
+        Its private key; what the keys of all edges depend on.
+    meter
+        Is charged.
+    source
+        Of private noise.
+
+    Attributes
+    ----------
+    cover
+        The masks of its releases; ``None`` without masks.
+    released
+        The last round of which something hidden may have left; -1 before.
+    """
+
+    def __init__(self, plan: Plan, link: Link, *, key: ExchangeKey, agreed: str, meter: Meter, source: Source) -> None:
+        self.graph, self.settings = plan.protection.graph, plan.protection.settings
+        self.masked = plan.masked
+        self.link, self.key, self.agreed, self.meter, self.source = link, key, agreed, meter, source
+        self.name, self.membership = link.me.peer, link.membership
+        self.cover: Cover | None = None
+        self.released = -1
+
+    @property
+    def notes(self) -> Journal:
+        """What the mask ledger must not forget."""
+        return self.link.books.masks.journal()
+
+    @property
+    def spent(self) -> Mapping[Cost, int]:
+        """What releases have cost so far."""
+        return self.meter.costs
+
+    def begin(self) -> None:
+        """Share secrets with whoever is there before the first round."""
+        if self.masked:
+            self.cover = Cover(self.masks(), self.link.books.masks)
+        self._share()
+
+    def masks(self) -> Masks:
+        """Masks with every neighbour that came."""
+        settings = self.settings
+        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=self.graph)
+
+    def among(self) -> Masks | None:
+        """The masks shared with those that are there; ``None`` without masks."""
+        if not self.masked:
+            return None
+        masks = self.masks()
+        if not self.membership.neighbours:
+            return masks
+        partners = {peer for edge in masks.secrets for peer in edge}
+        return masks.among({self.name, *self.membership.present & partners})
+
+    def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+        """Hide rows behind masks shared with the neighbours that are there when they leave."""
+        cover, summed = self.cover, self.link.adding is not None
+
+        def charge() -> None:
+            if self.settings.hidden or self.settings.participation < 1:
+                self.released = round
+            self.uncovered()
+            self.meter.charge(round, whole=cover is None or cover.whole)
+
+        def prepare() -> None:
+            if cover is not None:
+                cover.masks = self.masks()  # somebody may have come back
+                cover.decide(round, present=self._here(round))
+            if summed:
+                self._share()
+                charge()  # here, where rolls are heard that change what it costs
+
+        hidden = private(
+            net,
+            settings=self.settings,
+            masks=cover,
+            source=self.source,
+            round=round,
+            charge=None if summed else charge,
+        )
+        return net if hidden is net else Unhurried(hidden, prepare=prepare)
+
+    def uncovered(self) -> None:
+        """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
+        if self.cover is not None:
+            for slot in self.cover.uncovered(self.link.books.halves):
+                self.meter.charge(slot.round, whole=False)
+
+    def _secrets(self) -> dict[Edge, bytes]:
+        """Shared with every neighbour that came."""
+        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
+        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
+
+    def _share(self) -> None:
+        """Tell what adds up in secret with whom there are secrets."""
+        if self.link.adding is not None:
+            self.link.adding.giving.secrets = self._secrets()
+
+    def _here(self, round: int) -> frozenset[str]:
+        """The neighbours that take part in a round."""
+        return frozenset(peer for peer in self.membership.present if self.link.expects(peer, round))

@@ -1,0 +1,103 @@
+"""Keeps on disk what a later life of a peer goes on from, before anything is said that it must not forget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from p2pfl.identity import KEY_BYTES, Source
+from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store
+from p2pfl.privacy.ledger import Journal as Masks
+from p2pfl.privacy.spending import Cost
+from p2pfl.rows import Rows
+
+
+class Spending(Protocol):
+    """What hides a peer's rows, as far as a later life must know it."""
+
+    released: int
+    """The last round of which something hidden may have left; -1 before."""
+
+    @property
+    def notes(self) -> Masks:
+        """What the mask ledger must not forget."""
+
+    @property
+    def spent(self) -> Mapping[Cost, int]:
+        """What releases have cost so far."""
+
+
+class Keeper:
+    """The shell around one peer's store.
+
+    Parameters
+    ----------
+    store
+        Where to; nowhere if there is none.
+    former
+        What an earlier life left.
+    life
+        The number of this one, unless the one before was as great.
+    peer, source
+        Whose key to draw if there was no life before.
+
+    Attributes
+    ----------
+    journal
+        What must never go back, as it is on disk.
+    """
+
+    def __init__(self, store: Store | None, former: Former | None, *, life: int, peer: str, source: Source) -> None:
+        self.store = store
+        self.former = former or Former()
+        old = self.former.journal
+        self.journal = (
+            Journal(life, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
+            if old is None
+            else replace(old, incarnation=max(life, old.incarnation + 1))
+        )
+        self._saving: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Note that there is this life."""
+        if self.store is not None:
+            await asyncio.to_thread(self.store.note, self.journal)
+
+    async def back(self, round: int) -> None:
+        """Go on from a round: newer checkpoints are of a course that is not taken."""
+        if self.store is not None:
+            await asyncio.to_thread(self.store.back, round)
+
+    def save(self, checkpoint: Checkpoint, state_dict: Callable[[Rows], Mapping[str, Rows]]) -> None:
+        """Begin to write a checkpoint, and the model in it as others read it."""
+        store = self.store
+        if store is None:
+            return
+
+        def write() -> None:
+            store.save(checkpoint, state_dict(checkpoint.state.rows[0]))
+
+        self._saving = asyncio.create_task(asyncio.to_thread(write))
+
+    async def durable(self, spending: Spending) -> None:
+        """Wait until a later life could go on from here: nothing is said before."""
+        if self.store is None:
+            return
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
+            self._saving = None
+        masks = spending.notes
+        now = self.journal.after(round=spending.released, masks=masks, spent=spending.spent)
+        if now != self.journal and (spending.released >= 0 or masks.notes):
+            self.journal = now
+            self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
+            await asyncio.shield(self._noting)
+
+    async def end(self) -> None:
+        """Wait for what is being written: a next life is to find it ended."""
+        writing = [task for task in (self._saving, self._noting) if task is not None]
+        await asyncio.gather(*writing, return_exceptions=True)
