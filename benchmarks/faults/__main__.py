@@ -35,6 +35,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     one.add_argument("--kills", type=int, default=200)
     one.add_argument("--every", type=float, default=1.5, metavar="SECONDS", help="on average")
     one.add_argument("--takes", type=float, default=0.3, metavar="SECONDS", help="that training takes at least")
+    one.add_argument("--down", type=float, default=0.0, metavar="SECONDS", help="before it is started again")
     one.add_argument("--privacy", default="none", choices=["none", "pairwise"])
     one.add_argument("--seed", type=int, default=0)
 

@@ -4,11 +4,12 @@ import argparse
 from pathlib import Path
 
 from benchmarks.faults.mortal import Mortal
-from benchmarks.faults.nursery import Nursery, apart
+from benchmarks.faults.nursery import Nursery, apart, told
 from benchmarks.faults.page import Shown
 from p2pfl.experiment import Experiment, read
 from p2pfl.rows import draw
 from p2pfl.simulation import simulate
+from p2pfl.topology import ring
 
 LONGEST = 3600.0
 """Seconds within which any run must end."""
@@ -25,18 +26,18 @@ def experiment(options: argparse.Namespace, url: str, *, mode: str = "none") -> 
             "learning": {"dtype": "float64", "device": "cpu"},
             "gossip": {"steps": 3},
             "privacy": {"mode": mode},
-            "transport": {"broker": url, "patience": 60.0},
+            "transport": {"broker": url, "gather": 300.0, "patience": 60.0},
         }
     )
 
 
 def kills(options: argparse.Namespace, folder: Path) -> Shown:
-    """``kill -9`` of random peers, at moments of a Poisson process; each is started again at once."""
+    """``kill -9`` of random peers, at moments of a Poisson process; each is started again."""
     dice = draw(options.seed, "kills")
     broker = Mortal()
     url = broker.start()
     wanted = experiment(options, url, mode=options.privacy)
-    names = [f"peer{number}" for number in range(options.peers)]
+    names = ring(options.peers).peers
     nursery = Nursery(
         wanted,
         folder / "run",
@@ -48,20 +49,20 @@ def kills(options: argparse.Namespace, folder: Path) -> Shown:
         while nursery.began is None:
             nursery.listen(0.1)
         while killed < options.kills and nursery.listen(dice.exponential(options.every)):
-            alive = [name for name in names if name not in nursery.done]
+            alive = [name for name in names if name not in nursery.done and nursery.phases[name] != "killed"]
             if not alive:
-                break
+                continue
             name = alive[int(dice.integers(len(alive)))]
-            learning += nursery.phases.get(name) == "learning"
+            learning += nursery.phases[name] == "learning"
             nursery.kill(name)
             killed += 1
-            nursery.phases[name] = "killed"
-            nursery.start(name)
+            nursery.start(name, after=options.down)
         seconds = nursery.end(within=LONGEST)
     broker.stop(in_order=True)
     return Shown(
         options.command,
-        f"{killed} times `kill -9` of a random peer ({learning} while it learned, the others while it came back)",
+        f"{killed} times `kill -9` of a random peer ({learning} while it learned, the others while it came back), "
+        f"started again {f'after {options.down:g} s' if options.down else 'at once'}",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
         found(nursery, wanted),
     )
@@ -73,7 +74,7 @@ def brokers(options: argparse.Namespace, folder: Path) -> Shown:
     broker = Mortal(None if options.forgetful else folder / "kept")
     url = broker.start()
     wanted = experiment(options, url)
-    names = [f"peer{number}" for number in range(options.peers)]
+    names = ring(options.peers).peers
     nursery = Nursery(wanted, folder / "run", urls=dict.fromkeys(names, url))
     made = 0
     with nursery:
@@ -98,13 +99,11 @@ def found(nursery: Nursery, wanted: Experiment) -> str:
     """What became of a run, beside the simulation."""
     oracle = simulate(wanted, baselines=False)
     score = {name: done.scores["accuracy"] for name, done in nursery.done.items()}
-    mean, told = sum(score.values()) / len(score), oracle.summary["together"]
+    mean, wanted_mean = sum(score.values()) / len(score), oracle.summary["together"]
     sentences = [
         f"all {len(nursery.done)} ended",
         f"{nursery.missed} rows missed, {nursery.left_out} rounds left out",
         f"largest difference to `simulate` {apart(nursery.models(), oracle.models):.1g}",
-        f"accuracy {mean:.3f} ({told:.3f})",
+        f"accuracy {mean:.3f} ({wanted_mean:.3f})",
     ]
-    open_ = [notice for notice in nursery.said if "may " in notice.sentence]
-    sentences.append(f"{len(open_)} sentences on what stays open" if open_ else "nothing stays open")
-    return "; ".join(sentences)
+    return "; ".join([*sentences, *told(nursery)])

@@ -8,6 +8,7 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from benchmarks.faults.relay import Relays
 from p2pfl.experiment import Experiment, read
+from p2pfl.topology import ring
 from p2pfl.world.forecast import forecast, network
 
 
@@ -23,7 +24,7 @@ def experiment(options: argparse.Namespace, url: str) -> Experiment:
             "learning": {"device": "cpu"},
             "gossip": {"steps": 3},
             "privacy": {"mode": "pairwise"},
-            "transport": {"broker": url, "patience": 120.0},
+            "transport": {"broker": url, "gather": 300.0, "patience": 120.0},
         }
     )
 
@@ -31,7 +32,7 @@ def experiment(options: argparse.Namespace, url: str) -> Experiment:
 def foretold(options: argparse.Namespace, folder: Path) -> Shown:
     """A run in virtual time beside the same in real time, over relays that delay and limit as the network file says."""
     over = network(options.network)
-    names = [f"peer{number}" for number in range(options.peers)]
+    names = ring(options.peers).peers
     broker = Mortal()
     url = broker.start()
     wanted = experiment(options, url)

@@ -14,6 +14,7 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from p2pfl.experiment import Experiment, read
 from p2pfl.report import Record
+from p2pfl.topology import ring
 from p2pfl.world.forecast import forecast, network
 
 WARM = 0.2
@@ -34,7 +35,7 @@ def experiment(options: argparse.Namespace, *, rounds: int, url: str = "embedded
             "learning": {"device": "cpu"},
             "gossip": {"steps": 2},
             "privacy": {"mode": "pairwise"},
-            "transport": {"broker": url, "patience": 120.0},
+            "transport": {"broker": url, "gather": 300.0, "patience": 120.0},
         }
     )
 
@@ -43,7 +44,7 @@ def endurance(options: argparse.Namespace, folder: Path) -> Shown:
     """Many peers for minutes in real time: the slope of the memory of each."""
     broker = Mortal()
     url = broker.start()
-    names = [f"peer{number}" for number in range(options.peers)]
+    names = ring(options.peers).peers
     rounds = math.ceil(60 * options.minutes / options.takes)  # it takes no less than that
     samples: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     with Nursery(

@@ -22,6 +22,9 @@ from p2pfl.peer.child import Done, Event, Failed
 from p2pfl.peer.peer import Notice, Progress
 from p2pfl.report import Record
 
+LOOK = 0.05
+"""Seconds between two looks whether somebody is to be started."""
+
 Models = Mapping[str, Mapping[str, torch.Tensor]]
 """By peer, its tensors by name."""
 
@@ -74,6 +77,7 @@ class Nursery:
     observe: Callable[[Event], None] = lambda _event: None
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     _pipes: dict[Connection, str] = field(default_factory=dict)
+    _due: dict[str, float] = field(default_factory=dict)
     _roster: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,8 +103,12 @@ class Nursery:
                 process.kill()
             process.join()
 
-    def start(self, name: str) -> None:
-        """Begin a life; it goes on from what the one before kept, if there was one."""
+    def start(self, name: str, *, after: float = 0.0) -> None:
+        """Begin a life, some seconds from now; it goes on from what the one before kept, if there was one."""
+        if after:
+            self._due[name] = time.perf_counter() + after
+            return
+        self.phases[name] = "starting"
         ours, theirs = server.start().Pipe()
         life = Life(
             name,
@@ -126,6 +134,7 @@ class Nursery:
         process.join()
         for pipe in [pipe for pipe, owner in self._pipes.items() if owner == name]:
             self._drain(pipe)
+        self.phases[name] = "killed"
 
     def listen(self, seconds: float) -> bool:
         """Hear what they say for some time; return whether anybody still lives.
@@ -136,11 +145,14 @@ class Nursery:
             One ended that should not have.
         """
         until = time.perf_counter() + seconds
-        while self._pipes and (left := until - time.perf_counter()) > 0:
-            for pipe in wait(list(self._pipes), timeout=left):
+        while (self._pipes or self._due) and (left := until - time.perf_counter()) > 0:
+            for pipe in wait(list(self._pipes), timeout=min(left, LOOK if self._due else left)):
                 if isinstance(pipe, Connection) and not self._hear(pipe):
                     self._ended(pipe)
-        return bool(self._pipes)
+            for name in [name for name, due in self._due.items() if due <= time.perf_counter()]:
+                del self._due[name]
+                self.start(name)
+        return bool(self._pipes or self._due)
 
     def end(self, *, within: float) -> float:
         """Wait for all to end; return the seconds since the first round.
@@ -222,3 +234,12 @@ class Nursery:
 def apart(one: Models, other: Models) -> float:
     """The largest difference of two numbers of the same name."""
     return max(float((one[name][key] - other[name][key]).abs().max()) for name in one for key in one[name])
+
+
+def told(nursery: Nursery) -> list[str]:
+    """What the peers said aloud, counted."""
+    late = sum("the others are ahead" in notice.sentence for notice in nursery.said)
+    open_ = [notice.sentence for notice in nursery.said if "may have" in notice.sentence]
+    exchanges = sum(int(sentence.split()[0]) for sentence in open_)
+    found = [f"{late} lives came back in a later round"] if late else []
+    return [*found, f"{exchanges} exchanges told to be open at one end" if open_ else "nothing stays open"]

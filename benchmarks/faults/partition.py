@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 
 from benchmarks.faults.mortal import Mortal
-from benchmarks.faults.nursery import Nursery
+from benchmarks.faults.nursery import Nursery, told
 from benchmarks.faults.page import Shown
 from benchmarks.faults.wires import Wires, possible
 from benchmarks.faults.worker import inside
 from p2pfl.experiment import Experiment, plan, read
+from p2pfl.topology import ring
 
 BRIDGE = "connection to-far\naddress {}\ntopic p2pfl/v1/# both 1\nkeepalive_interval 10\nrestart_timeout 1 5\n"
 """Of the near broker, which peers of both sides take for one with the far one's."""
@@ -40,7 +41,7 @@ def experiment(options: argparse.Namespace, url: str) -> Experiment:
             },
             "gossip": {"steps": 2},
             "privacy": {"mode": "none"},
-            "transport": {"broker": url, "outage": 600.0},
+            "transport": {"broker": url, "gather": 300.0, "outage": 600.0},
         }
     )
 
@@ -49,7 +50,7 @@ def partition(options: argparse.Namespace, folder: Path) -> Shown:
     """Half of the peers are cut off from the others, with one broker on one side or two bridged ones."""
     if not possible():
         raise SystemExit("expected to be let make network namespaces, but this takes root and iproute2")
-    names = [f"peer{number}" for number in range(options.peers)]
+    names = ring(options.peers).peers
     half = len(names) // 2
     near, far = names[:half], names[half:]
     with ExitStack() as stack:
@@ -81,7 +82,9 @@ def partition(options: argparse.Namespace, folder: Path) -> Shown:
     )
 
 
-def _brokers(wires: Wires, near: list[str], far: list[str], *, stack: ExitStack, bridged: bool) -> dict[str, str]:
+def _brokers(
+    wires: Wires, near: tuple[str, ...], far: tuple[str, ...], *, stack: ExitStack, bridged: bool
+) -> dict[str, str]:
     """Start them; by peer, the address of its own."""
     urls = {}
     more = ""
@@ -109,7 +112,5 @@ def conserved(nursery: Nursery) -> str:
     means = {key: torch.stack([models[name][key] for name in names]).mean(0) for key in wanted}
     off = max(float((means[key] - value).abs().max()) for key, value in wanted.items())
     wide = max(float((models[name][key] - means[key]).abs().max()) for name, key in itertools.product(names, wanted))
-    open_ = [notice.sentence for notice in nursery.said if "may have" in notice.sentence]
-    return f"the mean of the rows is that of what was learned to {off:.1g} (rows differ by {wide:.1g}); " + (
-        f"{len(open_)} sentences on what stays open" if open_ else "nothing stays open"
-    )
+    mean = f"the mean of the rows is that of what was learned to {off:.1g} (rows differ by {wide:.1g})"
+    return "; ".join([mean, *told(nursery)])
