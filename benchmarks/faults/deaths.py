@@ -70,7 +70,7 @@ def kills(options: argparse.Namespace, folder: Path) -> Shown:
 
 def brokers(options: argparse.Namespace, folder: Path) -> Shown:
     """The broker is killed, or ends in order, which publishes all wills; with and without what it had kept on disk."""
-    (folder / "kept").mkdir()
+    (folder / "kept").mkdir(parents=True)
     broker = Mortal(None if options.forgetful else folder / "kept")
     url = broker.start()
     wanted = experiment(options, url)

@@ -5,6 +5,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +56,11 @@ def endurance(options: argparse.Namespace, folder: Path) -> Shown:
     ) as nursery:
         while nursery.began is None:
             nursery.listen(0.1)
-        while nursery.listen(options.every) and not nursery.done:
-            for name, process in nursery.processes.items():
-                samples[name].append((time.perf_counter() / 60, *held(process.pid)))
-            samples["broker"].append((time.perf_counter() / 60, *held(broker.broker.pid)))
+        pids = {name: process.pid for name, process in nursery.processes.items()} | {"broker": broker.broker.pid}
+        while nursery.listen(options.every) and nursery.round() < rounds - 1:
+            for name, pid in pids.items():
+                with suppress(OSError):  # it has just ended
+                    samples[name].append((time.perf_counter() / 60, *held(pid)))
         seconds = nursery.end(within=600.0)
     broker.stop(in_order=True)
     columns = {name: np.array(each)[int(WARM * len(each)) :].T for name, each in samples.items()}  # [3, T]
