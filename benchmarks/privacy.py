@@ -25,7 +25,7 @@ from p2pfl.privacy import Masks, Settings, private, swarm_secrets
 from p2pfl.report.plots import blank, keep
 from p2pfl.rows import Layout
 from p2pfl.simulation import StackedNeighbourhood, simulate
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 
 PEERS, SIZE, STEPS, RATE = 16, 10, 3500, 1.668e-3
 PUBLISHED = {

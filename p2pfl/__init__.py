@@ -48,36 +48,37 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
-    import importlib
+    from p2pfl.lazily import lazily
 
-    _HOMES = {
-        "DPSGD": "algorithms",
-        "Experiment": "experiment",
-        "ExternalLearner": "learning",
-        "FedAvg": "algorithms",
-        "Gossip": "algorithms",
-        "MemoryTransport": "transport",
-        "MqttTransport": "transport.mqtt",
-        "Peer": "peer",
-        "Run": "report",
-        "TorchLearner": "learning",
-        "plan": "experiment",
-        "read": "experiment",
-        "simulate": "simulation",
-    }
+    _find = lazily(
+        __name__,
+        {
+            "DPSGD": "algorithms",
+            "Experiment": "experiment",
+            "ExternalLearner": "learning",
+            "FedAvg": "algorithms",
+            "Gossip": "algorithms",
+            "MemoryTransport": "transport",
+            "MqttTransport": "transport.mqtt",
+            "Peer": "peer",
+            "Run": "report",
+            "TorchLearner": "learning",
+            "data": "",
+            "errors": "",
+            "plan": "experiment",
+            "read": "experiment",
+            "simulate": "simulation",
+            "topology": "",
+        },
+    )
 
     def __getattr__(name: str) -> object:
         """Import a name where it lives (PEP 562); the next use finds it here."""
-        if name in _HOMES:
-            found = getattr(importlib.import_module(f"p2pfl.{_HOMES[name]}"), name)
-        elif name == "__version__":
-            found = importlib.import_module("importlib.metadata").version("p2pfl-mqtt")
-        elif name in __all__:
-            found = importlib.import_module(f"p2pfl.{name}")
-        else:
-            raise AttributeError(f"module 'p2pfl' has no attribute {name!r}")
-        globals()[name] = found
-        return found
+        if name != "__version__":
+            return _find(name)
+        from importlib.metadata import version  # noqa: PLC0415 (nobody waits for what he does not ask for)
+
+        return version("p2pfl-mqtt")
 
     def __dir__() -> list[str]:
         """List what is meant to be used, imported or not yet."""

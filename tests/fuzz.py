@@ -74,7 +74,13 @@ def seeds(folder: Path) -> None:
         Claim(1, bytes(32)),
         Pulse(1, 0, 2, 9, 1, 0, waiting=True),
         Ack(1, 0, 2, 9, [4, 5]),
-        Account(1, 1, [(statement, ["bob"])], {"bob": Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))}),
+        Account(
+            1,
+            1,
+            [(statement, ["bob"])],
+            {"bob": Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))},
+            lives={"bob": 1},
+        ),
         Chunk(1, 0, 5, 4, 0, len(row), memoryview(row)),
     ]
     inputs = [bytes([0]) + encode(message) for message in honest]

@@ -8,6 +8,7 @@ import sys
 
 import torch
 
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Mailbox
@@ -29,7 +30,7 @@ def link(channel, name, life):
         Line(channel, swarm="burst", me=me),
         membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
-        topology=GRAPH,
+        edges=Edges(name, GRAPH),
         row_bytes=row_bytes(LENGTH, dtype=torch.float32),
         chunk=256 * 1024,
         patience=60.0,
@@ -62,7 +63,7 @@ async def reliable(url, count):
                 await end.news.wait()
             seen += int(delivery.row[0] == round)
             end.mailbox.close()
-            end.grant()
+            end.streams.grant()
         await end.leave()
         end.close()
     print(seen, flush=True)

@@ -16,10 +16,9 @@ import torch
 
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Choco, Compressed, Gossip, State
-from p2pfl.algorithms.algorithm import AsyncLearner
+from p2pfl.algorithms import Choco, Compressed, Gossip, Idle, State
 from p2pfl.compression import QSGD, Codec, RandomK, TopK
-from p2pfl.learning import Fitted, Report
+from p2pfl.learning import ExternalLearner
 from p2pfl.neighbourhood import settled
 from p2pfl.rows import draw
 from p2pfl.simulation import StackedNeighbourhood
@@ -27,19 +26,11 @@ from p2pfl.simulation import StackedNeighbourhood
 PEERS, LENGTH = 25, 2000
 GRAPH = graphs.ring(PEERS)
 WEIGHTS = [graphs.metropolis(GRAPH)]
-SPARSE = {
+SPARSE: dict[str, tuple[Codec, float, tuple[int, int], tuple[float, float]]] = {
     "largest 1 %": (TopK(0.01), 0.046, (4000, 10_000), (3.6e-5, 2.8e-10)),
     "random 1 %": (RandomK(0.01, seed=0), 0.011, (16_000, 40_000), (4.7e-5, 5.7e-10)),
 }
 """Codec, gamma, exchanges, and the relative squared errors of the independent implementation after them."""
-
-
-class Idle:
-    """A learner that leaves the rows as they are: gossip alone."""
-
-    async def fit(self, rows, **_):
-        nothing = torch.zeros(len(rows))
-        return Fitted(rows, {}, Report(nothing.double(), nothing.long()))
 
 
 def start() -> torch.Tensor:
@@ -55,7 +46,7 @@ def errors(codec: Codec | None, *, gamma: float, exchanges: tuple[int, ...]) -> 
     first = float((rows - mean).square().sum())
     algorithm = Choco(Gossip(1)) if codec is None else Compressed(Choco(Gossip(1)), codec, gamma)
     state = State(rows, torch.zeros_like(rows))  # nothing of the rows is known to others
-    learner: AsyncLearner = Idle()  # type: ignore[assignment]
+    learner = Idle(ExternalLearner(lambda row, *, peer, round: row, start=rows[0], samples={}))  # noqa: ARG005
     found = []
     for round in range(max(exchanges)):
         net = StackedNeighbourhood(WEIGHTS, round=round, seed=0)

@@ -26,7 +26,7 @@ from p2pfl.experiment.resolving import data_folder
 from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import settled
 from p2pfl.simulation import StackedNeighbourhood
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 
 CHANGE, MOST = 1e-7, 100_000
 """Stop when the mean moves by less; or after so many steps."""

@@ -25,7 +25,7 @@ from p2pfl.data.heart import HOSPITALS
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.rows import Rows
 
-PUBLISHED = {
+PUBLISHED: dict[int, tuple[float, ...]] = {
     42: (0.7520, 0.7596, 0.6966, 0.6875, 0.6222),
     43: (0.7638, 0.7212, 0.7416, 0.7500, 0.6667),
     44: (0.7638, 0.7404, 0.7528, 0.5000, 0.5778),
@@ -35,7 +35,7 @@ PUBLISHED = {
 """FedAvg: pooled test and each hospital, by seed."""
 
 SEEDS = tuple(PUBLISHED)
-ADAPTIVE = {
+ADAPTIVE: dict[int, tuple[float, ...]] = {
     42: (0.7835, 0.7596, 0.7640, 0.7500, 0.6222),
     43: (0.7677, 0.7308, 0.7303, 0.7500, 0.6667),
     44: (0.7835, 0.7692, 0.7528, 0.7500, 0.7333),

@@ -23,7 +23,7 @@ from p2pfl.algorithms import State
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.report.plots import blank, keep
-from p2pfl.simulation import Faults, StackedNeighbourhood
+from p2pfl.simulation import Faults
 from p2pfl.simulation.engine import play
 
 ROUNDS, EVERY, LATE = 200, 2, 50
@@ -64,7 +64,7 @@ def curve(name: str, share: float, arm: str) -> list[tuple[int, float, float]]:
     held = {part: [len(getattr(resolved.federation, part)[peer]) for peer in peers] for part in ("train", "test")}
     points: list[tuple[int, float, float]] = []
 
-    def observe(round: int, state: State, _: StackedNeighbourhood) -> None:
+    def observe(round: int, state: State, _: object, __: object) -> None:
         if (round + 1) % EVERY:
             return
         loss = learner.evaluate(state.rows, peers=peers, part="train")["loss"].tolist()

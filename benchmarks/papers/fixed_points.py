@@ -16,7 +16,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import settled
 from p2pfl.simulation import StackedNeighbourhood
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 
 A, B, RATE, STEPS = np.array([2.0, 0.5, 1.0, 3.0]), np.array([4.0, -3.0, 1.0, -6.0]), 0.05, 10
 OPTIMUM, BIASED = 0.6153846154, 0.5984317101
@@ -29,8 +29,9 @@ def quadratics(steps: int) -> TorchLearner:
     z = np.sqrt(A / 2)
     data = Dataset(torch.from_numpy(z).unsqueeze(-1), torch.from_numpy(-B / (2 * z)), None)
     own = {peer: np.array([index]) for index, peer in enumerate(RING.peers)}
-    model = nn.Sequential(nn.Linear(1, 1, bias=False))
-    nn.init.zeros_(model[0].weight)
+    line = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(line.weight)
+    model = nn.Sequential(line)
     federation = Federation(data, own, own, own)
     return TorchLearner(model, federation, seed=0, rate=RATE, steps=steps, dtype=torch.float64, device="cpu")
 

@@ -23,7 +23,7 @@ from p2pfl.experiment import Plan, plan, read
 from p2pfl.neighbourhood import settled
 from p2pfl.rows import Rows
 from p2pfl.simulation import StackedNeighbourhood
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 
 TABLE: dict[str, Any] = {
     "name": "mcmahan2017",

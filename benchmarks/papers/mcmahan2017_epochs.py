@@ -9,11 +9,9 @@ from benchmarks.papers.mcmahan2017 import SHARDS, bounded, rounds
 
 
 def lines() -> list[Line]:
-    """Rounds of the 2NN to 97 % where peers differ: ten epochs of batches of ten, and FedSGD."""
+    """Rounds of the 2NN to 97 % where peers differ: ten epochs of batches of ten."""
     parted = rounds(*SHARDS, "learning.rate=0.05", "learning.epochs=10", target=0.97, most=497)
-    whole = rounds(*SHARDS, "learning.batch=all", "learning.rate=0.3", target=0.97, most=1817)
     return [
         bounded("2NN, non-IID, E = 10, B = 10, rate .05: rounds to 97 %", 497, parted, most=497),
-        bounded("2NN, non-IID, FedSGD (E = 1, B = all), rate .3: rounds to 97 %", 1817, whole, most=1817),
         Line("2NN, non-IID, E = 20, B = 10: rounds to 97 %", "738", "not run", None, "an hour and more"),
     ]

@@ -24,7 +24,7 @@ from p2pfl.learning import ExternalLearner
 from p2pfl.neighbourhood import settled
 from p2pfl.rows import draw
 from p2pfl.simulation import StackedNeighbourhood, simulate
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 
 OWN = {"kind": "complete", "peers": 20}
 

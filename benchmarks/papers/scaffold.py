@@ -14,7 +14,7 @@ from benchmarks.papers import Line
 from p2pfl.algorithms import State
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.simulation import Faults, StackedNeighbourhood
+from p2pfl.simulation import Faults
 from p2pfl.simulation.engine import play
 
 TARGET, MOST, LATE = 0.8, 100, 20
@@ -44,7 +44,7 @@ def accuracies(algorithm: str, epochs: int, rate: float) -> list[float]:
     one = resolved.topology.peers[:1]
     found: list[float] = []
 
-    def observe(_round: int, state: State, _net: StackedNeighbourhood) -> None:
+    def observe(_round: int, state: State, _net: object, _learner: object) -> None:
         found.append(float(resolved.learner.evaluate(state.rows[:1], peers=one)["accuracy"]))
 
     play(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe)

@@ -16,7 +16,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import StackedNeighbourhood
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 
 A, B, RATE = np.array([2.0, 0.5, 1.0, 3.0]), np.array([4.0, -3.0, 1.0, -6.0]), 0.05
 OPTIMUM = 0.6153846154
@@ -76,20 +76,21 @@ def fixed_points() -> list[Line]:
     ring, path = topology.ring(4), topology.path(4)
     one = learner([np.array([[a, b]]) for a, b in zip(A, B, strict=True)], rate=RATE, batch=None)
     found = []
-    for name, algorithm, graph in [
+    unbiased: list[tuple[str, Algorithm, topology.Topology]] = [
         ("gradient tracking on a ring", GradientTracking(), ring),
         ("D2 on a path", D2(), path),
         ("exact diffusion on a ring", ExactDiffusion(), ring),
         ("RelaySGD on a path", RelaySGD(path), path),
-    ]:
+    ]
+    for name, algorithm, graph in unbiased:
         rows = ends(algorithm, one, graph, rounds=600)
         worst = float(rows[(rows - OPTIMUM).abs().argmax()])
         found.append(Line(f"{name} ends at", f"{OPTIMUM:.10f}", f"{worst:.10f}", abs(worst - OPTIMUM) < 1e-10))
     mixing = topology.metropolis(ring).matrix.toarray()
     atc = np.linalg.solve(np.eye(4) - mixing + RATE * np.diag(A), -RATE * B)
-    rows = ends(DPSGD(), one, ring, rounds=600).numpy()
-    words = ["(" + ", ".join(f"{number:.8f}" for number in numbers) + ")" for numbers in (atc, rows)]
-    return [*found, Line("D-PSGD on a ring ends at", *words, bool(abs(atc - rows).max() < 1e-10))]
+    ours = ends(DPSGD(), one, ring, rounds=600).numpy()
+    wanted, got = ("(" + ", ".join(f"{number:.8f}" for number in numbers) + ")" for numbers in (atc, ours))
+    return [*found, Line("D-PSGD on a ring ends at", wanted, got, bool(abs(atc - ours).max() < 1e-10))]
 
 
 def relay_sum() -> Line:

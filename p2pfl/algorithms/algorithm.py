@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import torch
 
-from p2pfl.learning import Correction, Fitted, Learner, Memory, Report
+from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import Rows, norms
 
@@ -73,29 +73,11 @@ class AsyncLearner(Protocol):
         """The learner itself."""
         ...
 
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        """Train ``[R, P]`` rows, each on its own data."""
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Train ``[R, P]`` rows, each on its own data, as :meth:`p2pfl.learning.Learner.fit` says."""
         ...
 
-    async def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Gradients ``[R, P]`` as :meth:`p2pfl.learning.Learner.gradient` says."""
         ...
 
@@ -104,7 +86,8 @@ class Algorithm(Protocol):
     """How peers learn from each other, written once for one row and for all.
 
     One whose messages are longer than a row says so by an attribute ``beside``: how many numbers of
-    the rows' type it sends beside them, at most. One whose peers should not wait for each other has an
+    the rows' type it sends beside them, at most; one that releases only a part of a row, by ``shared``: of
+    how many numbers. One whose peers should not wait for each other has an
     attribute ``asynchronous`` that is true, and only hears.
     """
 

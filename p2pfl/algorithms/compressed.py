@@ -27,10 +27,11 @@ class Compressed:
     neighbours it has. What Q loses now is in the next difference: that is the feedback of errors. The mean of
     the rows is kept. Any other codec acts on the row itself, whose loss stays with its owner:
     :math:`y_i \leftarrow y_i - Q(y_i) + \sum_j W_{ij} Q(y_j)`. What an algorithm only hears (the flooding of
-    sample sizes) travels whole.
+    sample sizes), or mixes before it releases anything (FedNova's numbers of steps), travels whole.
 
-    The copies and sums are tensors of the state, saved and restored with it. They begin at the common start, which
-    nobody need send. A difference that is missed stays missing in the listener's sum, until ``refresh``.
+    The copies and sums are tensors of the state, saved and restored with it. They begin at what all have seen when the
+    first row is released, the common start or the part of it that is shared (FedPer), which nobody need send. A
+    difference that is missed stays missing in the listener's sum, until ``refresh``.
 
     Parameters
     ----------
@@ -44,6 +45,9 @@ class Compressed:
     refresh
         Every so many rounds the first exchange sends whole rows, mixes them plainly, and starts copies and sums anew;
         1 is the plain algorithm where it makes one exchange. ``None`` never does.
+    even
+        Whether everybody's weights of what it hears sum to one. Where only those of what is said do (push), sums of the
+        common start differ, and copies begin at zero.
 
     References
     ----------
@@ -55,16 +59,19 @@ class Compressed:
     codec: Codec
     gamma: float | None = None
     refresh: int | None = None
+    even: bool = True
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of the algorithm."""
         extra = dict(state.extra)
-        copies, sums = extra.pop(COPIES, state.public), extra.pop(SUMS, state.public)
+        copies, sums = extra.pop(COPIES, None), extra.pop(SUMS, None)
         whole = self.refresh is not None and round % self.refresh == 0
         gamma = self.codec.gamma(state.rows.shape[-1]) if self.gamma is None else self.gamma
-        few = _Few(net, codec=self.codec, gamma=gamma, round=round, copies=copies, sums=sums, whole=whole)
+        few = _Few(
+            net, codec=self.codec, gamma=gamma, round=round, copies=copies, sums=sums, whole=whole, even=self.even
+        )
         after = await self.algorithm.round(replace(state, extra=extra), learner, few, round)
-        if not self.codec.tracked:
+        if few.copies is None or few.sums is None:
             return after
         return replace(after, extra={**after.extra, COPIES: few.copies, SUMS: few.sums})
 
@@ -77,15 +84,26 @@ class _Few:
     """One round's neighbourhood that mixes by few bytes."""
 
     def __init__(
-        self, net: Neighbourhood, *, codec: Codec, gamma: float, round: int, copies: Rows, sums: Rows, whole: bool
+        self,
+        net: Neighbourhood,
+        *,
+        codec: Codec,
+        gamma: float,
+        round: int,
+        copies: Rows | None,
+        sums: Rows | None,
+        whole: bool,
+        even: bool,
     ) -> None:
         self.copies = copies
         self.sums = sums
+        self._released = False
         self._net = net
         self._codec = codec
         self._gamma = gamma
         self._round = round
         self._whole = whole
+        self._even = even
         self._step = 0
 
     @property
@@ -95,6 +113,9 @@ class _Few:
 
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """As the wrapped neighbourhood releases."""
+        self._released = True
+        if self._codec.tracked and (self.copies is None or self.sums is None):
+            self.copies = self.sums = since * self._even  # of what all have nobody need send anything
         return await self._net.release(rows, since=since, masses=masses)
 
     async def hear(self, released: Released) -> Heard:
@@ -109,6 +130,8 @@ class _Few:
         RunError
             They are not those that have been tracked.
         """
+        if not self._released:  # numbers of steps, and what else is public by itself
+            return await self._net.mix(released)
         at = At(self.peers, self._round, self._step)
         self._step += 1
         own, masses = released.values, released.masses
@@ -116,10 +139,11 @@ class _Few:
             left, short = coded(self._codec, own, at=at)  # [R, P]
             mixed = await self._net.mix(Released(left, masses, coded=short))
             return Released(mixed.values + (own - left), mixed.masses)
+        assert self.copies is not None and self.sums is not None  # noqa: S101, PT018 (since the first release)
         if own.shape != self.copies.shape:
             raise RunError(
-                f"expected an algorithm that mixes rows of {self.copies.shape[-1]} numbers, got {own.shape[-1]}: only "
-                'whole rows can be compressed so, set compression.name = "none"'
+                f"expected an algorithm that mixes what it releases, rows of {self.copies.shape[-1]} numbers, got "
+                f'{own.shape[-1]}: set compression.name = "none"'
             )
         if self._whole and not at.step:
             mixed = await self._net.mix(released)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import Gossip
@@ -13,7 +16,54 @@ from p2pfl.topology import Weights, lowest
 
 
 @dataclass(frozen=True)
-class D2:
+class _Diffusion:
+    """What D2 and exact diffusion ask of the weights, where they are given."""
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    weights: tuple[Weights, ...] = ()
+    name: ClassVar[str]
+    lazy: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            return
+        if len(self.weights) > 1 or not self.weights[0].symmetric:
+            kind = f"{len(self.weights)} graphs in turn" if len(self.weights) > 1 else "others"
+            raise TopologyError(
+                f"expected one graph whose edges weigh alike at both ends for {self.name}, which takes back what the "
+                f"same weights did a round ago, got {kind}: take gradient_tracking, or another topology"
+            )
+        low = lowest(self.weights[0])
+        least = _least(self.gossip, (1 + low) / 2 if self.lazy else low)
+        if least <= -1 / 3 + 1e-9:
+            raise TopologyError(
+                f"expected a round's exchanges to have eigenvalues above -1/3 for {self.name}, got {least:.4g}: take "
+                f"{'' if self.lazy else 'exact_diffusion, or '}gossip.steps = 2 without gossip.acceleration"
+            )
+
+    async def _round(
+        self, state: State, learner: AsyncLearner, net: Neighbourhood, *, mixing: Neighbourhood, round: int
+    ) -> State:
+        """A step, what combining did the last time, and combining; ``mixing`` is the net or a lazy one."""
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+        shift = state.extra.get("shift")  # [R, P]
+        rows = fitted.rows if shift is None else fitted.rows + shift  # [R, P]
+        released = await net.release(rows, since=state.public)
+        mixed = (await self.gossip(mixing, released)).values  # [R, P]
+        return State(mixed, mixed, fitted.memory, {"shift": mixed - fitted.rows}, fitted.report)
+
+
+def _least(gossip: Gossip, low: float) -> float:
+    """The least that a round's exchanges make of an eigenvalue from ``low`` to 1."""
+    values = np.linspace(low, 1.0, 4097)
+    before = now = np.ones_like(values)
+    for omega in gossip.omegas:
+        before, now = now, omega * values * now + (1 - omega) * before
+    return float(now.min())
+
+
+@dataclass(frozen=True)
+class D2(_Diffusion):
     r"""Adapt, then combine, then remember what combining did.
 
     .. math:: \psi_i^t = x_i^t - \gamma \nabla F_i(x_i^t; \xi_i), \qquad
@@ -34,7 +84,7 @@ class D2:
     ------
     TopologyError
         Weights with an eigenvalue of -1/3 or less, such as Metropolis' on rings of even length, with
-        which the rows would swing for ever.
+        which the rows would swing for ever; a schedule or a directed graph, on which they fly apart.
 
     References
     ----------
@@ -42,26 +92,16 @@ class D2:
     Algorithm 1 and Assumption 1.
     """
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
-    weights: tuple[Weights, ...] = ()
-
-    def __post_init__(self) -> None:
-        if len(self.weights) != 1 or self.gossip.rho is not None or self.gossip.steps % 2 == 0:
-            return
-        least = lowest(self.weights[0]) ** self.gossip.steps
-        if least <= -1 / 3 + 1e-9:
-            raise TopologyError(
-                f"expected weights whose eigenvalues lie above -1/3 for d2, got {least:.4g}: take exact_diffusion, "
-                "or gossip.steps = 2"
-            )
+    name: ClassVar[str] = "d2"
+    lazy: ClassVar[bool] = False
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One step of every peer."""
-        return await _round(self.gossip, state, learner, net, mixing=net, round=round)
+        return await self._round(state, learner, net, mixing=net, round=round)
 
 
 @dataclass(frozen=True)
-class ExactDiffusion:
+class ExactDiffusion(_Diffusion):
     r"""D2 with the lazy weights :math:`\bar W = (I + W) / 2`, which suit every symmetric graph.
 
     .. math:: \psi_i^t = x_i^t - \gamma \nabla F_i(x_i^t; \xi_i), \qquad
@@ -74,6 +114,13 @@ class ExactDiffusion:
     ----------
     gossip
         One exchange a round in the paper; each is lazy.
+    weights
+        Checked, where they are given.
+
+    Raises
+    ------
+    TopologyError
+        A schedule or a directed graph, or acceleration under which rows would swing.
 
     References
     ----------
@@ -81,23 +128,12 @@ class ExactDiffusion:
     Transactions on Signal Processing 2019, Algorithm 1.
     """
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    name: ClassVar[str] = "exact_diffusion"
+    lazy: ClassVar[bool] = True
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One step of every peer."""
-        return await _round(self.gossip, state, learner, net, mixing=_Lazy(net), round=round)
-
-
-async def _round(
-    gossip: Gossip, state: State, learner: AsyncLearner, net: Neighbourhood, *, mixing: Neighbourhood, round: int
-) -> State:
-    """A step, what combining did the last time, and combining; ``mixing`` is the net or a lazy one."""
-    fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
-    shift = state.extra.get("shift")  # [R, P]
-    rows = fitted.rows if shift is None else fitted.rows + shift  # [R, P]
-    released = await net.release(rows, since=state.public)
-    mixed = (await gossip(mixing, released)).values  # [R, P]
-    return State(mixed, mixed, fitted.memory, {"shift": mixed - fitted.rows}, fitted.report)
+        return await self._round(state, learner, net, mixing=_Lazy(net), round=round)
 
 
 class _Lazy:

@@ -101,6 +101,11 @@ class FedPer:
         """Which numbers of a row are shared, ``[P]`` bool."""
         return common(self.layout, personal=self.personal)
 
+    @property
+    def shared(self) -> int:
+        """How many numbers of a row leave a peer."""
+        return int(self.common.sum())
+
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training of all tensors and averaging of the shared ones."""
         active = self.average.participants(net.peers, round=round)  # [R]

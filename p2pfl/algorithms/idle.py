@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 
-from p2pfl.learning import Correction, Fitted, Learner, Memory, Report
+from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
 from p2pfl.rows import Rows
 
 
@@ -20,31 +22,12 @@ class Idle:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
 
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Return the rows."""
-        del peers, round, active, correction
         none = torch.zeros(len(rows))
-        return Fitted(rows, dict(memory or {}), Report(none.double(), none.long()))
+        return Fitted(rows, dict(how.get("memory") or {}), Report(none.double(), none.long()))
 
-    async def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Return no slope."""
-        del peers, round, step, whole, active
+        del how
         return torch.zeros_like(rows)

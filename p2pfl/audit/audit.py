@@ -86,6 +86,8 @@ class Audit:
         What hides the rows.
     promises, claims, games, canaries, inferences, inversions
         By attack.
+    smaller
+        What is to be said where a smaller swarm was attacked than that of the experiment.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Audit:
     canaries: tuple[Canaries, ...]
     inferences: tuple[Inference, ...]
     inversions: Inversions
+    smaller: str | None = None
 
     @property
     def promised(self) -> bool:

@@ -46,6 +46,7 @@ def page(audit: Audit) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
         f"<h1>{title}</h1>",
         f'<p class="small">{html.escape(hidden)}{number(audit.mask)}</p>',
+        *([] if audit.smaller is None else [f"<p>{html.escape(audit.smaller)}</p>"]),
         *_verdict(audit),
         "<h2>What each observer could learn</h2>",
         *_lessons(audit),

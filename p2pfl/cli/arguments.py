@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="spawn every peer as its own process on this machine")
     _experiment(run, optional=True)
     run.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
+    _recording(run)
     run.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     run.add_argument(
         "--broker",
@@ -55,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
         "--broker", action="append", metavar="URL", help="instead of transport.broker; again to fail over"
     )
     peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
+    _recording(peer)
     _output(peer)
 
     _identity(commands)
@@ -114,6 +116,9 @@ def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:
     identity.add_argument("--roster", metavar="FILE", help="list it there, as trust.roster; made if it is missing")
     change = identity.add_mutually_exclusive_group()
     change.add_argument("--rotate", action="store_true", help="a new key, for which the present one vouches")
+    change.add_argument(
+        "--accept", metavar="FILE", help="list the key that --rotate, which printed FILE elsewhere, has vouched for"
+    )
     change.add_argument("--revoke", metavar="REASON", help="have the roster refuse the present key from now on")
     identity.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
@@ -131,10 +136,18 @@ def _audit(commands: Any) -> None:
     audit = commands.add_parser("audit", help="attack what peers release and hold it against the guarantee")
     _experiment(audit)
     audit.add_argument(
+        "--peers", type=_count, metavar="N", help="instead of topology.peers (default: as many, but at most 128)"
+    )
+    audit.add_argument(
         "--trials", type=_trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
     )
     audit.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")
     _output(audit)
+
+
+def _recording(command: argparse.ArgumentParser) -> None:
+    about = "write down what peers hear and draw, secrets included, to play it again with python -m p2pfl.world"
+    command.add_argument("--record", action="store_true", help=about)
 
 
 def _experiment(command: argparse.ArgumentParser, *, optional: bool = False) -> None:

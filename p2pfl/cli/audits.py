@@ -14,6 +14,32 @@ from p2pfl.audit.page import page
 from p2pfl.audit.words import lessons, number, verdict
 from p2pfl.cli.tables import grid
 from p2pfl.errors import StorageError
+from p2pfl.experiment import Experiment, check, plain
+
+MOST = 128
+"""Peers that are attacked where nothing else is said: all of a swarm run the same code."""
+
+
+def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
+    """An experiment small enough to be attacked in minutes, and what to say where that is not the whole.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> smaller, said = attackable(read({"name": "crowd", "topology": {"peers": 2000}}))
+    >>> smaller.topology.peers, said
+    (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
+    """
+    topology = experiment.topology
+    if topology.file is not None or topology.peers <= MOST:
+        return experiment, None
+    table = plain(experiment)
+    table["topology"]["peers"] = MOST
+    said = (
+        f'attacked is a swarm like "{experiment.name}" of {MOST} peers instead of {topology.peers}; '
+        f"--peers {topology.peers} attacks it whole"
+    )
+    return check(table), said
 
 
 def prepare(folder: Path) -> None:

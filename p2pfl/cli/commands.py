@@ -9,38 +9,45 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from p2pfl.cli import tables, view
+import p2pfl
+from p2pfl.cli import tables
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import BrokerError, InputError, RunError
-from p2pfl.experiment import Experiment, plan
+from p2pfl.experiment import Experiment
 from p2pfl.experiment import read as read_experiment
 from p2pfl.experiment.reading import flat
 
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    from p2pfl.experiment.sums import check_live  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.cli import view  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.experiment.sums import check_live  # noqa: PLC0415
     from p2pfl.peer import swarm  # noqa: PLC0415
 
+    _check_recording(options)
     folder = None if options.resume is None else _interrupted(options)
     if options.experiment is None and folder is None:
         raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
     experiment = _experiment(options, broker=options.broker)
-    resolved = plan(experiment)
+    resolved = p2pfl.plan(experiment)
     if resolved.protection.sums is not None:
         check_live(experiment, resolved.algorithm)
     again = folder is not None
     folder = folder or _folder(options, experiment)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:
-        result = swarm.run(experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again)
+        result = swarm.run(
+            experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again, record=options.record
+        )
     return _finish(result.summary, folder, options)
 
 
 def simulate(options: argparse.Namespace) -> int:
     """``p2pfl simulate``."""
+    from p2pfl.cli import view  # noqa: PLC0415
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
 
     experiment = _experiment(options)
@@ -54,7 +61,8 @@ def simulate(options: argparse.Namespace) -> int:
 
 def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     """``p2pfl simulate --network``."""
-    from p2pfl.world.forecast import forecast, network  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.cli import view  # noqa: PLC0415
+    from p2pfl.world.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
     folder = _folder(options, experiment)
@@ -65,10 +73,12 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
+    from p2pfl.cli import view  # noqa: PLC0415
     from p2pfl.peer.child import Done, brokers, earlier, live  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.report import Record, Run  # noqa: PLC0415
 
+    _check_recording(options)
     experiment = _experiment(options, broker=options.broker)
     urls = brokers(experiment)
     if "embedded" in urls:
@@ -76,7 +86,7 @@ def peer(options: argparse.Namespace) -> int:
             'expected the address of a broker, got transport.broker = "embedded": start one with "p2pfl broker" and '
             "give its address with --broker mqtt://host:1883"
         )
-    resolved = plan(experiment, only=[options.name])
+    resolved = p2pfl.plan(experiment, only=[options.name])
     suffix = f"-{options.name}"
     last = _last(options, experiment, suffix=suffix) if options.resume else None
     folder = last or _folder(options, experiment, suffix=suffix)
@@ -96,8 +106,8 @@ def peer(options: argparse.Namespace) -> int:
             lines.observe(event)
 
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
-        errand = live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, former=former)
-        until_interrupted(errand)
+        given: dict[str, Any] = {"former": former, "record": options.record}
+        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
         own.finish(summary)
     return _finish(own.summary, folder, options)
 
@@ -107,10 +117,13 @@ def identity(options: argparse.Namespace) -> int:
     from p2pfl.cli import identities  # noqa: PLC0415
 
     roster = Path(options.roster) if options.roster else None
-    if options.revoke is not None:
+    if options.revoke is not None or options.accept is not None:
         if roster is None:
-            raise InputError("expected the roster that is to refuse the key, got none: name it with --roster")
-        done = identities.revoked(options.name, roster=roster, reason=options.revoke)
+            raise InputError("expected the roster that is to be changed, got none: name it with --roster")
+        if options.accept is not None:
+            done = identities.accepted(options.name, roster=roster, said=Path(options.accept))
+        else:
+            done = identities.revoked(options.name, roster=roster, reason=options.revoke)
     elif not options.keys:
         raise InputError("expected the folder of the peer's key, got none: name it with --keys")
     else:
@@ -120,7 +133,7 @@ def identity(options: argparse.Namespace) -> int:
         print(json.dumps(done.results()))
         return 0
     print(done.line)
-    if done.statement is not None and roster is None:
+    if done.statement is not None:  # for the rosters of others
         print(f'rotation = "{done.results()["statement"]}"')
     print(done.told, file=sys.stderr)
     return 0
@@ -154,7 +167,7 @@ def _configure(options: argparse.Namespace) -> int:
     port = options.port or 8883
     swarm, peers = "+", tuple[str, ...]()
     if options.experiment is not None:
-        resolved = plan(read_experiment(options.experiment))
+        resolved = p2pfl.plan(read_experiment(options.experiment))
         swarm, peers = resolved.experiment.name, resolved.topology.peers
     folder = Path(options.config)
     configure(folder, rights=rights(swarm), peers=peers, host=options.host, port=port)
@@ -188,7 +201,7 @@ def explain(options: argparse.Namespace) -> int:
     """``p2pfl explain``."""
     from p2pfl.cli import explain as explaining  # noqa: PLC0415
 
-    found = explaining.explained(plan(_experiment(options)))
+    found = explaining.explained(p2pfl.plan(_experiment(options)))
     if options.json:
         print(json.dumps(found, allow_nan=False))
     else:
@@ -200,16 +213,17 @@ def privacy(options: argparse.Namespace) -> int:
     """``p2pfl privacy``."""
     from p2pfl.cli import privacy as guarantees  # noqa: PLC0415
 
-    resolved = guarantees.resolve(_experiment(options), only=options.name)
-    found = guarantees.facts(resolved)
+    experiment = _experiment(options)
+    outlined = guarantees.outlined(experiment, only=options.name)
+    found = guarantees.facts(outlined)
     if options.plot:
         guarantees.check_drawable(found)
     if not options.json:
         guarantees.show(found)
-        sys.stdout.flush()  # the table stands while the comparison trains
+        sys.stdout.flush()  # the table stands while data are read and the comparison trains
     if options.plot:
         guarantees.draw(found, options.plot)
-    comparison = None if options.no_baselines else guarantees.compared(resolved, only=options.name)
+    comparison = None if options.no_baselines else guarantees.compared(outlined, only=options.name)
     if options.json:
         print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
     elif comparison is not None:
@@ -237,11 +251,15 @@ def audit(options: argparse.Namespace) -> int:
     from p2pfl.audit import audit as attacked  # noqa: PLC0415
     from p2pfl.cli import audits  # noqa: PLC0415
 
-    experiment = _experiment(options)
-    resolved = plan(experiment)
+    experiment, smaller = _experiment(options), None
+    if options.peers is None:
+        experiment, smaller = audits.attackable(experiment)
+    if smaller is not None:
+        print(smaller, file=sys.stderr)
+    resolved = p2pfl.plan(experiment)
     folder = Path(options.out) if options.out else _folder(options, experiment, suffix="-audit")
     audits.prepare(folder)
-    found = attacked(resolved, effort=Effort(trials=options.trials))
+    found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
     audits.keep(found, folder)
     if options.json:
         print(json.dumps(found.results() | {"folder": str(folder)}))
@@ -264,6 +282,11 @@ def _experiment(options: argparse.Namespace, *, broker: list[str] | None = None)
             "says how many there are: leave it out"
         )
     return experiment
+
+
+def _check_recording(options: argparse.Namespace) -> None:
+    if options.record and options.resume:
+        raise InputError("expected --record from the beginning of a run, got --resume: leave out one of the two")
 
 
 def _interrupted(options: argparse.Namespace) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import binascii
+import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,6 +125,42 @@ def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
         raise
     told = f"{name} has the new key {new.fingerprint} in {path}; the old one, {old.fingerprint}, is in {kept}"
     return Done(name, new.public, path, told, statement)
+
+
+def accepted(name: str, *, roster: Path, said: Path) -> Done:
+    """Take the key that a peer has rotated to into a roster, on the word of its present one.
+
+    Parameters
+    ----------
+    name, roster
+        Whose key, and where.
+    said
+        A file with the two lines that ``--rotate`` printed on that peer's device.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read, or does not say that.
+    PeerError
+        The key that the roster has for that name has not signed it.
+    StorageError
+        The roster cannot be written.
+    """
+    _check_name(name)
+    before = Roster.read(roster)
+    try:
+        table = tomllib.loads(said.read_text("utf-8"))
+        public = base64.b64decode(table[name].removeprefix("ed25519:"), validate=True)
+        statement = base64.b64decode(table["rotation"], validate=True)
+    except OSError as error:
+        raise InputError(f"{said}: expected a rotation that can be read, got: {error.strerror}: name one") from None
+    except (ValueError, KeyError, AttributeError, TypeError, binascii.Error):
+        raise InputError(
+            f"{said}: expected the lines '{name} = \"ed25519:...\"' and 'rotation = \"...\"' that --rotate printed, "
+            "got others: copy both"
+        ) from None
+    before.rotated(name, public, statement).write(roster)
+    return Done(name, public, None, f"{roster} lists the key {fingerprint(public)}, to which {name} has rotated")
 
 
 def revoked(name: str, *, roster: Path, reason: str) -> Done:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+import p2pfl
 from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
-from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy import divergence
 from p2pfl.privacy.accountant import Guarantee
 from p2pfl.privacy.spending import Cost
 from p2pfl.report.budget import Budget
-from p2pfl.report.plots import spending
-from p2pfl.report.summary import describe
-from p2pfl.simulation.curator import Comparison, compare, needed
+from p2pfl.report.promises import promise
+
+if TYPE_CHECKING:
+    from p2pfl.experiment import Plan
+    from p2pfl.simulation.curator import Comparison
 
 POINTS = 32
 """Rounds at which epsilon is computed for the plot;"""
@@ -35,8 +39,10 @@ ADJACENCY = {
 }
 
 
-def resolve(experiment: Experiment, *, only: str | None = None) -> Plan:
-    """The plan of an experiment, after what was spent on its data before.
+def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
+    """What the guarantee of an experiment follows from, after what was spent on its data before.
+
+    Data are read and a model is made only where the guarantee depends on more than they are known by.
 
     Parameters
     ----------
@@ -45,29 +51,34 @@ def resolve(experiment: Experiment, *, only: str | None = None) -> Plan:
     only
         The one peer whose data are here; all by default.
     """
-    resolved = plan(experiment, only=None if only is None else [only])
-    budget = Budget.of(experiment) if resolved.protection.claimed else None
+    found = outline(experiment)
+    if found is None:
+        whole = p2pfl.plan(experiment, only=None if only is None else [only])
+        found = Outline(experiment, whole.topology, whole.protection, whole.gossip.steps, whole)
+    check_peers(experiment, found.topology.peers, [] if only is None else [only])
+    budget = Budget.of(experiment) if found.protection.claimed else None
     if budget is None:
-        return resolved
-    peers = resolved.topology.peers if only is None else (only,)
+        return found
+    peers = found.topology.peers if only is None else (only,)
     before = budget.before(peers, delta=experiment.privacy.delta)
-    return replace(resolved, protection=resolved.protection.after(before))
+    return replace(found, protection=found.protection.after(before))
 
 
-def facts(resolved: Plan) -> dict[str, Any]:
+def facts(outlined: Outline) -> dict[str, Any]:
     """The guarantee by observer, epsilon over rounds, and what they follow from; infinite numbers are ``None``."""
-    protection, wanted = resolved.protection, resolved.experiment.privacy
+    protection, wanted = outlined.protection, outlined.experiment.privacy
     graph, settings = protection.graph, protection.settings
     degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
     rounds = protection.affordable if protection.claimed else protection.rounds
-    budget, against = Budget.of(resolved.experiment), protection.observers()
+    examples = None if outlined.whole is None else outlined.whole.examples(rounds)
+    budget, against = Budget.of(outlined.experiment), protection.observers()
     return {
-        "name": resolved.experiment.name,
+        "name": outlined.experiment.name,
         "peers": len(graph.peers),
         "mode": wanted.mode,
         "claimed": protection.claimed,
         "missing": _missing(protection),
-        "statement": describe(resolved, spent=None)["statement"],
+        "statement": promise(protection, spent=None, examples=examples)["statement"],
         "adjacency": wanted.adjacency,
         "colluders": wanted.colluders,
         "delta": wanted.delta,
@@ -83,7 +94,7 @@ def facts(resolved: Plan) -> dict[str, Any]:
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
-        "exchanges": resolved.gossip.steps,
+        "exchanges": outlined.exchanges,
         "size": protection.size,
         "observers": [_observer(protection, each) for each in against],
         "curve": _curve(protection, against) if protection.claimed else None,
@@ -167,6 +178,8 @@ def draw(found: Mapping[str, Any], path: str) -> None:
     InputError
         No epsilon is claimed, or nothing to draw with or nowhere to put it.
     """
+    from p2pfl.report.plots import spending  # noqa: PLC0415 (the table need not wait for it)
+
     check_drawable(found)
     curves = dict(zip((each["observer"] for each in found["observers"]), found["curve"]["epsilon"], strict=True))
     title = f"{found['name']}: {found['peers']} peers"
@@ -179,15 +192,18 @@ def check_drawable(found: Mapping[str, Any]) -> None:
         raise InputError("expected an epsilon to draw, got an experiment that claims none: set privacy.epsilon")
 
 
-def compared(resolved: Plan, *, only: str | None = None) -> dict[str, Any] | None:
+def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | None:
     """What a trusted curator would reach and what peers reach alone, and a sentence; ``None`` without a claim."""
-    if not resolved.protection.claimed:
+    if not outlined.protection.claimed:
         return None
     if only is not None:
         return {"pays": None, "sentence": f"not compared with learning alone, for only the data of {only} are here"}
     with Console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
+        from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
+
+        resolved = replace(outlined.whole or p2pfl.plan(outlined.experiment), protection=outlined.protection)
         found = compare(resolved)
-    peers, epsilon = needed(resolved, found) if found.share else (None, None)
+        peers, epsilon = needed(resolved, found) if found.share else (None, None)
     return {
         "metric": found.metric,
         "alone": found.alone,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.report import Record, Run
+if TYPE_CHECKING:
+    from p2pfl.report import Record, Run  # what it prints need not be imported twice
 
 MOST = 16
 """Peers that a summary lists."""

@@ -1,8 +1,24 @@
-"""The experiment file: one validated schema that builds what learns."""
+"""The experiment file: one validated schema that builds what learns.
 
-from p2pfl.experiment.plan import Plan
-from p2pfl.experiment.reading import check, find, flat, plain, read, write
-from p2pfl.experiment.resolving import plan
-from p2pfl.experiment.schema import Experiment
+Names are imported when they are first used: reading an experiment does not need torch.
+"""
 
-__all__ = ["Experiment", "Plan", "check", "find", "flat", "plain", "plan", "read", "write"]
+from typing import TYPE_CHECKING
+
+from p2pfl.lazily import lazily
+
+if TYPE_CHECKING:
+    from p2pfl.experiment.outline import Outline
+    from p2pfl.experiment.reading import check, find, flat, plain, read, write
+    from p2pfl.experiment.resolved import Plan
+    from p2pfl.experiment.resolving import plan
+    from p2pfl.experiment.schema import Experiment
+
+__all__ = ["Experiment", "Outline", "Plan", "check", "find", "flat", "plain", "plan", "read", "write"]
+
+if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
+    __getattr__ = lazily(
+        __name__,
+        dict.fromkeys(["check", "find", "flat", "plain", "read", "write"], "reading")
+        | {"Experiment": "schema", "Outline": "outline", "Plan": "resolved", "plan": "resolving"},
+    )

@@ -11,7 +11,7 @@ from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statisti
 from p2pfl.data import scaling
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment.algorithms import known
-from p2pfl.experiment.plan import Plan
+from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner
@@ -193,6 +193,11 @@ def check_agreeing(experiment: Experiment) -> None:
         raise ExperimentError(
             f'learning.consensus: expected an algorithm that ends in one model, got "{learning.algorithm}", in which '
             "each peer has its own: leave one of them out"
+        )
+    if learning.stop is not None and known(learning.algorithm).quiet:
+        raise ExperimentError(
+            f'learning.stop: expected none with "{learning.algorithm}", which has rounds that show nobody anything new '
+            f"and would end in the first of them, got {learning.stop:g}: leave it out"
         )
     for key, asked in {"data.scale": experiment.data.scale, "learning.consensus": learning.consensus}.items():
         if asked and privacy.mode == "secagg":

@@ -22,10 +22,18 @@ class Known:
         Whether all peers take part in each round and count alike.
     plain
         Whether its formula takes local steps to be those of plain gradient descent.
+    own
+        Whether it takes gradient steps of its own, however the optimiser is set.
+    once
+        Whether it makes one exchange a round, however gossip is set.
+    quiet
+        Whether there are rounds in which nobody lets others see anything new.
+    steady
+        Why all must make as many steps where masks are on, empty where they need not.
     bare
         Why its rows cannot be hidden, empty where they can.
     whole
-        Why its rows cannot be compressed although they can be hidden, empty where they can.
+        Why its rows cannot be compressed, empty where they can.
     personal
         Whether each peer has a model of its own in the end.
     """
@@ -34,45 +42,80 @@ class Known:
     steps: int | None = None
     everybody: bool = False
     plain: bool = False
+    own: bool = False
+    once: bool = False
+    quiet: bool = False
+    steady: str = ""
     bare: str = ""
     whole: str = ""
     personal: bool = False
 
+
+VARIATE, SEVERAL = "releases a second row a round, its control variate", "releases a row for each of its models"
 
 ALGORITHMS = {
     "fedavg": Known(".fedavg:FedAvg"),
     "fedsgd": Known(".fedavg:FedAvg"),
     "dpsgd": Known(".dpsgd:DPSGD", steps=1, everybody=True),
     "fedprox": Known(".fedprox:FedProx"),
-    "scaffold": Known(".scaffold:SCAFFOLD", plain=True, bare="releases a second row a round, its control variate"),
+    "scaffold": Known(".scaffold:SCAFFOLD", plain=True, bare=VARIATE, whole=VARIATE),
     "fednova": Known(".fednova:FedNova", plain=True),
     "fedavgm": Known(".fedopt:FedAvgM"),
     "fedadam": Known(".fedopt:FedAdam"),
     "fedyogi": Known(".fedopt:FedYogi"),
     "fedadagrad": Known(".fedopt:FedAdagrad"),
-    "fine_tuning": Known(".fine_tuning:FineTuning", personal=True),
+    "fine_tuning": Known(".fine_tuning:FineTuning", quiet=True, personal=True),
     "ditto": Known(".ditto:Ditto", personal=True),
-    "pfedme": Known(".pfedme:PFedMe", personal=True),
-    "per_fedavg": Known(".per_fedavg:PerFedAvg", personal=True),
+    "pfedme": Known(".pfedme:PFedMe", own=True, personal=True),
+    "per_fedavg": Known(".per_fedavg:PerFedAvg", own=True, personal=True),
     "fedper": Known(".fedper:FedPer", personal=True),
-    "fedrep": Known(".fedrep:FedRep", personal=True),
+    "fedrep": Known(".fedrep:FedRep", own=True, personal=True),
     "multitask": Known(
-        ".multitask:MultiTask", everybody=True, bare="compares the rows that it hears one by one", personal=True
+        ".multitask:MultiTask",
+        everybody=True,
+        once=True,
+        quiet=True,
+        bare="compares the rows that it hears one by one",
+        whole="compares the rows that it hears one by one",
+        personal=True,
     ),
     "propagation": Known(
-        ".propagation:Propagation", everybody=True, bare="keeps models apart, so that masks stay", personal=True
+        ".propagation:Propagation",
+        everybody=True,
+        once=True,
+        quiet=True,
+        bare="keeps models apart, so that masks stay",
+        whole="keeps models apart, so that differences stay as large as rows",
+        personal=True,
     ),
-    "ifca": Known(".ifca:IFCA", bare="releases a row for each of its models", personal=True),
-    "gradient_tracking": Known(".tracking:GradientTracking", steps=1, everybody=True),
+    "ifca": Known(".ifca:IFCA", bare=SEVERAL, whole=SEVERAL, personal=True),
+    "gradient_tracking": Known(
+        ".tracking:GradientTracking",
+        steps=1,
+        everybody=True,
+        plain=True,
+        steady="divides masks by the steps that a peer made",
+        whole="sends trackers and rows in turn, which have no past in common",
+    ),
     "d2": Known(".diffusion:D2", steps=1, everybody=True),
     "exact_diffusion": Known(".diffusion:ExactDiffusion", steps=1, everybody=True),
-    "qg_dsgdm": Known(".quasi_global:QGDSGDm", steps=1, everybody=True),
+    "qg_dsgdm": Known(".quasi_global:QGDSGDm", steps=1, everybody=True, plain=True),
     "sgp": Known(".push:SGP", steps=1, everybody=True, bare="divides by masses that the graph alone makes unequal"),
     "robust_sgp": Known(
-        ".running_sums:RobustSGP", steps=1, everybody=True, bare="sends running totals, in which masks do not cancel"
+        ".running_sums:RobustSGP",
+        steps=1,
+        everybody=True,
+        once=True,
+        bare="sends running totals, in which masks do not cancel",
+        whole="sends running totals, of which only the difference from the last is of use",
     ),
     "relay_sgd": Known(
-        ".relay:RelaySGD", steps=1, everybody=True, bare="sums rows of different rounds, whose masks do not cancel"
+        ".relay:RelaySGD",
+        steps=1,
+        everybody=True,
+        once=True,
+        bare="sums rows of different rounds, whose masks do not cancel",
+        whole="takes back from what it hears what it had told, to the last digit",
     ),
     "choco": Known(".choco:Choco", steps=1, everybody=True),
     "gossip_learning": Known(
@@ -85,6 +128,7 @@ ALGORITHMS = {
         steps=1,
         everybody=True,
         bare="sends products of rows, in which masks do not cancel",
+        whole="sends products of rows, which are few already",
     ),
     "partial": Known(".partial:PartialSharing", whole="shares another part of the row each round"),
 }

@@ -70,7 +70,7 @@ def _misfit(experiment: Experiment, made: Codec, *, period: int) -> str:
     hidden = "masks and noise are exact whole numbers, and what is lost of them does not cancel"
     if mode != "none":
         return f'with privacy.mode = "{mode}", as {hidden} (zstd and the algorithm "partial" do)'
-    if why := known(name).whole or known(name).bare:
+    if why := known(name).whole:
         return f"with {name}, which {why}"
     if not made.tracked:
         return ""

@@ -37,6 +37,8 @@ LINEAR = {
     "sgp": "divides sums by masses",
     "robust_sgp": "sends running totals that are divided by masses",
     "relay_sgd": "sends sums of rows",
+    "power_gossip": "mixes differences of rows along directions of its own",
+    "gossip_learning": "weighs the rows that it hears by the ages that come with them",
 }
 """Why exchanges of an algorithm must be plain averages of true rows; one of the user's own is taken at its word."""
 

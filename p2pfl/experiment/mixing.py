@@ -6,6 +6,7 @@ import numpy as np
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
+from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.schema import Experiment
 
 RULES = {
@@ -15,19 +16,26 @@ RULES = {
 }
 """``gossip.weights`` by name; by default those that come with the graph's edges, else Metropolis-Hastings'."""
 
-DIVIDING = {"fedavg", "fedsgd", "sgp", "robust_sgp"}
-"""Algorithms that divide rows by masses that are mixed alike; one of the user's own is taken at its word."""
+
+PUSHING = {"sgp", "robust_sgp", "gossip_learning", "multitask"}
+"""Algorithms of which all peers take part and that divide rows by masses all the same, or weigh what they hear."""
 
 
-def mixing(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> tuple[graphs.Weights, ...]:
-    """Return the weights of every exchange of a period.
+def mixing(
+    experiment: Experiment, topology: graphs.Topology | graphs.Schedule, healer: graphs.Healing | None = None
+) -> tuple[graphs.Weights, ...]:
+    """Return the weights of every exchange of a period; a graph that heals has its own.
 
     Raises
     ------
     ExperimentError
         No file of weights where one is named, masks that would not cancel, or sums that nobody divides.
     """
-    weights = tuple(_weights(experiment.gossip.weights, topology.at(phase)) for phase in range(topology.period))
+    if healer is None:
+        kind = experiment.gossip.weights
+        weights = tuple(_weights(kind, topology.at(phase)) for phase in range(topology.period))
+    else:
+        weights = healer.weights(topology)
     _check_masks(experiment, weights)
     _check_masses(experiment, weights)
     return weights
@@ -62,12 +70,14 @@ def _check_masses(experiment: Experiment, weights: tuple[graphs.Weights, ...]) -
     if all(each.keeps_consensus for each in weights):
         return
     learning = experiment.learning
-    if learning.algorithm not in DIVIDING and ":" not in learning.algorithm:
+    if ":" in learning.algorithm:  # one of the user's own is taken at its word
+        return
+    if known(learning.algorithm).everybody and learning.algorithm not in PUSHING:
         raise ExperimentError(
-            f'gossip.weights: expected "push" only with an algorithm that divides by masses '
-            f"({', '.join(sorted(DIVIDING))}), got it with {learning.algorithm}: take another algorithm or weights"
+            f'gossip.weights: expected "push" only with an algorithm that divides by masses, got it with '
+            f"{learning.algorithm}, whose peers count alike: take sgp or fedavg, or other weights"
         )
-    if learning.algorithm in DIVIDING and not learning.weighted and learning.fraction == 1:
+    if learning.algorithm not in PUSHING and not learning.weighted and learning.fraction == 1:
         raise ExperimentError(
             'gossip.weights: expected masses to divide by with "push", got none with learning.weighted = false: '
             "set it to true, or take other weights"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
@@ -16,7 +16,9 @@ from p2pfl.privacy import Settings, divergence
 from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.calibration import calibrate
 from p2pfl.privacy.spending import Cost, affordable, per_round, spent
-from p2pfl.privacy.sums import Sums
+
+if TYPE_CHECKING:
+    from p2pfl.privacy.sums import Sums  # it needs torch, and most experiments have none
 
 CLIP = 1.0
 """The bound of an update's norm where an epsilon is asked for and none is given."""

@@ -10,17 +10,16 @@ from pathlib import Path
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
 from p2pfl.data import Federation, federate
-from p2pfl.errors import ExperimentError
 from p2pfl.experiment.agreement import check_agreeing
-from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.asynchrony import asynchronous, check_waiting
 from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.exchanges import exchanges, flood
+from p2pfl.experiment.healing import healer
 from p2pfl.experiment.learners import algorithm, learner
 from p2pfl.experiment.mixing import mixing
-from p2pfl.experiment.plan import Plan
-from p2pfl.experiment.protection import protection
+from p2pfl.experiment.outline import built, check_hiding, check_peers, hidden, loaded
+from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import check_live, masses, sized, summed
 from p2pfl.learning import Learner
@@ -41,12 +40,10 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     InputError
         If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
     """
-    gossip, stepwise = experiment.gossip, known(experiment.learning.algorithm).everybody
-    loaded = _loaded(experiment)
-    names = graphs.ring(experiment.topology.peers).peers if loaded is None else loaded.peers  # as all kinds call them
-    if only is not None and (unknown := sorted(set(only) - set(names))):
-        some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {some}')
+    gossip = experiment.gossip
+    given = loaded(experiment)
+    names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
+    check_peers(experiment, names, only or ())
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     federation = _federation(experiment, names, only)  # before the graph: too many peers are noticed sooner
     lies = attack(experiment, names, live=only is not None)
@@ -55,12 +52,13 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     if not private:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
         mean_samples = float(everybody.samples(names).double().mean())
-    topology = _topology(experiment) if loaded is None else loaded
+    heals = healer(experiment)
+    topology = heals.whole if heals is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
-    weights = mixing(experiment, topology)
+    weights = mixing(experiment, topology, heals)
     bears = rule(experiment, topology)
     trained = learner(experiment, federation)
-    _check_hiding(experiment)
+    check_hiding(experiment)
     check_agreeing(experiment)
     diameter = flood(topology)
     averaging = partial(
@@ -76,18 +74,8 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
             counted = sized({} if private else dict(zip(names, everybody.samples(names).tolist(), strict=True)))
         sums = summed(experiment, weights, added, counted, exchanges=steps)
         weighed = masses(added, counted, names)
-    hidden = protection(
-        experiment.privacy,
-        topology,
-        weights,
-        size=trained.layout.size,
-        layers=trained.layout.sizes,
-        rounds=experiment.rounds,
-        seed=experiment.seed,
-        steps=1 if stepwise and gossip.steps is None else gossip.steps,
-        sums=sums,
-    )
-    rounds = Gossip(*exchanges(experiment, topology, weights, hidden), heavy_ball=heavy)
+    protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, sums=sums)
+    rounds = Gossip(*exchanges(experiment, topology, weights, protection), heavy_ball=heavy)
     chosen = averaging(gossip=rounds)
     check_waiting(experiment, asynchronous=asynchronous(chosen))
     return Plan(
@@ -97,7 +85,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         federation,
         trained,
         chosen,
-        hidden,
+        protection,
         rounds,
         diameter,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
@@ -105,6 +93,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         masses=weighed,
         rule=bears,
         attack=lies,
+        healing=heals,
     )
 
 
@@ -112,34 +101,6 @@ def data_folder() -> Path | None:
     """Where the user keeps his data sets: the environment's ``P2PFL_DATA``."""
     folder = os.environ.get("P2PFL_DATA")
     return Path(folder) if folder else None
-
-
-def _loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
-    """The graph of a file, or of several in turn, one for each exchange."""
-    settings = experiment.topology
-    if settings.file is None:
-        return None
-    if isinstance(settings.file, str):
-        return graphs.load(settings.file)
-    return graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
-
-
-def _topology(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
-    settings = experiment.topology
-    return graphs.build(
-        settings.kind,
-        peers=settings.peers,
-        seed=experiment.seed,
-        degree=settings.degree,
-        rewire=settings.rewire,
-        probability=settings.probability,
-        rows=settings.rows,
-        branching=settings.branching,
-        clusters=settings.clusters,
-        inside=settings.inside,
-        every=settings.every,
-        period=settings.period,
-    )
 
 
 def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None) -> Federation:
@@ -193,12 +154,3 @@ def _algorithm(
         "rounds": experiment.rounds,
     }
     return algorithm(learning.algorithm, options=learning.algorithm_options, given=given)
-
-
-def _check_hiding(experiment: Experiment) -> None:
-    name = experiment.learning.algorithm
-    why, mode = known(name).bare, experiment.privacy.mode
-    if why and mode != "none":
-        raise ExperimentError(
-            f'privacy.mode: expected "none" with {name}, which {why}, got "{mode}": change the mode or the algorithm'
-        )

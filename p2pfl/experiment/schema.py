@@ -49,6 +49,9 @@ class Topology(Section, frozen=True):
         between them are used.
     period
         Exchanges after which the draws of an epidemic schedule repeat.
+    heal
+        Whether neighbours of a peer that went become each other's: rings, circulants, random regular graphs
+        (as sums of cycles) and exponential ones.
     """
 
     kind: str = "ring"
@@ -63,6 +66,7 @@ class Topology(Section, frozen=True):
     inside: Literal["complete", "ring"] = "complete"
     every: Number = 4
     period: Number = 64
+    heal: bool = False
 
 
 class Data(Section, frozen=True):

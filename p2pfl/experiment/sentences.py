@@ -18,6 +18,7 @@ from p2pfl.experiment.schema import (
     Compression,
     Data,
     Experiment,
+    Gossip,
     Learning,
     Model,
     Privacy,
@@ -76,29 +77,19 @@ def idle(experiment: Experiment) -> dict[str, str]:
         found["model.hidden"] = "a model of your own takes its widths from model.options"
     if not experiment.simulation.slow and _set(experiment.simulation, Simulation(), "pace"):
         found["simulation.pace"] = "there are no simulation.slow peers"
-    return found | _uncompressed(experiment.compression) | _unhidden(experiment) | _uncontested(experiment)
+    found |= _unmixed(experiment) | _uncompressed(experiment.compression)
+    return found | _unhidden(experiment) | _uncontested(experiment)
 
 
 def _unlearned(experiment: Experiment) -> dict[str, str]:
     """The keys of ``[learning]`` that change nothing."""
     learning = experiment.learning
-    why: dict[str, str] = {}
-    name, found_by = learning.algorithm, known(learning.algorithm)
-    if found_by.everybody:
-        everybody = f"all peers take part in each round of {name} and count alike"
+    why = _undone(experiment)
+    if known(learning.algorithm).everybody:
+        everybody = f"all peers take part in each round of {learning.algorithm} and count alike"
         why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
-    if found_by.steps is not None:
-        why["epochs"] = f"{name} makes learning.steps steps a round, {found_by.steps} by default"
-    elif learning.algorithm == "fedsgd":
-        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
-    elif learning.steps is not None:
-        why["epochs"] = "learning.steps takes its place"
     if not learning.stragglers:
         why["drop_stragglers"] = "there are no learning.stragglers"
-    if learning.example_noise:
-        why["stragglers"] = "with learning.example_noise each peer makes all its steps"
-    elif _most(experiment) == 1 and not learning.drop_stragglers:
-        why["stragglers"] = "nobody can do less than one epoch or step a round"
     if learning.schedule is None:
         why["schedule_options"] = "there is no learning.schedule"
     if not learning.example_noise:
@@ -106,11 +97,47 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
     return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
 
 
+def _undone(experiment: Experiment) -> dict[str, str]:
+    """The keys that say how peers train and that change nothing."""
+    learning, found = experiment.learning, known(experiment.learning.algorithm)
+    name, kept = learning.algorithm, not learning.drop_stragglers
+    why: dict[str, str] = {}
+    if found.own:
+        alone = f"{name} takes gradient steps of its own, as learning.algorithm_options says"
+        return dict.fromkeys(["optimizer", "options", "epochs", "steps", *["stragglers"] * kept], alone)
+    if found.steps is not None:
+        why["epochs"] = f"{name} makes learning.steps steps a round, {found.steps} by default"
+    elif name == "fedsgd":
+        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
+    elif learning.steps is not None:
+        why["epochs"] = "learning.steps takes its place"
+    if learning.example_noise:
+        why["stragglers"] = "with learning.example_noise each peer makes all its steps"
+    elif _most(experiment) == 1 and kept:
+        why["stragglers"] = "nobody can do less than one epoch or step a round"
+    return why
+
+
 def _most(experiment: Experiment) -> int:
     """Epochs, or steps, that a peer is asked to make a round."""
     learning = experiment.learning
     steps = learning.steps or known(learning.algorithm).steps
     return 1 if learning.algorithm == "fedsgd" else steps or learning.epochs
+
+
+def _unmixed(experiment: Experiment) -> dict[str, str]:
+    """The keys of ``[gossip]`` that change nothing."""
+    name, gossip = experiment.learning.algorithm, experiment.gossip
+    why: dict[str, str] = {}
+    if known(name).once:
+        why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one exchange a round, of rows as they are")
+    if experiment.learning.consensus:
+        return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
+    if known(name).everybody:
+        why["tolerance"] = f"{name} makes gossip.steps exchanges a round, 1 by default"
+    elif gossip.steps is not None:
+        why["tolerance"] = "gossip.steps takes its place"
+    return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
 
 
 def _unhidden(experiment: Experiment) -> dict[str, str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.algorithms import Algorithm, Idle, State
+from p2pfl.algorithms import Algorithm, FedPer, Idle, State
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
@@ -23,10 +24,24 @@ from p2pfl.privacy.secagg import enough, fewest
 from p2pfl.privacy.secagg_net import senders
 from p2pfl.privacy.stream import REACH, Ints
 from p2pfl.privacy.sums import Sums, Watched, watch
+from p2pfl.rows import Layout
 from p2pfl.topology import Weights
 
-LINEAR = ("fedavg", "fedsgd", "dpsgd")
-"""Algorithms that release one row a round and mix it."""
+ROOT = "takes steps that are no linear function of sums"
+UNLIKE = {
+    "fednova": "mixes numbers of steps beside rows",
+    "fedadam": ROOT,
+    "fedyogi": ROOT,
+    "fedadagrad": ROOT,
+    "partial": "releases other numbers each round, so that what sums show differs from one to the next",
+    "gradient_tracking": "sends what it tracks beside rows",
+    "gossip_learning": "hears rows one by one",
+}
+"""Why what sums show of an algorithm's rows is not known; all others release one row a round, and only mix it."""
+
+CONVEX = {"fedavg", "fedsgd", "dpsgd", "fedprox", "choco", "d2", "qg_dsgdm", "fine_tuning", "ditto", "per_fedavg"}
+CONVEX |= {"fedper", "fedrep", "exact_diffusion"}
+"""Algorithms of which what all have seen is a mean of released rows, and so never larger than they."""
 
 LARGEST = 2**24
 """Numbers of a view; a larger one is not looked at, and the local floor takes its place."""
@@ -42,7 +57,7 @@ def summed(
     experiment
         With ``privacy.mode = "secagg"``.
     weights, algorithm, learner, exchanges
-        As in :class:`p2pfl.experiment.plan.Plan`, with the sizes of all peers' data.
+        As in :class:`p2pfl.experiment.resolved.Plan`, with the sizes of all peers' data.
 
     Raises
     ------
@@ -145,7 +160,7 @@ def ring_width(
     masses
         The smallest and the largest.
     """
-    convex = experiment.gossip.acceleration == "none"
+    convex = experiment.gossip.acceleration == "none" and experiment.learning.algorithm in CONVEX
     convex &= all(each.matrix.data.min() >= 0 and each.matrix.sum(axis=1).max() < 1 + 1e-9 for each in weights)
     heaviest = max((each.matrix - scipy.sparse.diags_array(each.matrix.diagonal())).max() for each in weights)
     terms = max(int(senders(each).max()) for each in weights)
@@ -158,10 +173,11 @@ def ring_width(
 def _check(experiment: Experiment) -> None:
     learning, privacy = experiment.learning, experiment.privacy
     why = ""
-    if learning.algorithm not in LINEAR:
-        known = ", ".join(LINEAR)
+    own = "is your own" if ":" in learning.algorithm else ""
+    if unlike := UNLIKE.get(learning.algorithm, own):
         why = (
-            f'learning.algorithm: expected one of {known}, whose exchanges are one sum each, got "{learning.algorithm}"'
+            "learning.algorithm: expected one whose exchanges are one sum of rows each, got "
+            f'"{learning.algorithm}", which {unlike}'
         )
     elif learning.stop is not None:
         why = f"learning.stop: expected none, for it tells others how far each row moved, got {learning.stop:g}"
@@ -209,6 +225,8 @@ def _watched(weights: Sequence[Weights], algorithm: Algorithm, learner: Learner,
     """What everybody sees of an algorithm."""
     rows = torch.zeros(len(weights[0].peers), rounds * len(weights[0].peers), dtype=torch.float64)  # [N, T * N]
     state = State(rows, rows)
+    if isinstance(algorithm, FedPer):  # every number that is shared is shown alike
+        algorithm = replace(algorithm, layout=Layout(("factors",), (rows.shape[1:],)), personal=())
 
     async def act(net: Watched, round: int) -> None:
         nonlocal state

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Required, TypedDict
 
 import torch
 
@@ -48,6 +48,26 @@ class Fitted:
     rows: Rows
     memory: Memory
     report: Report
+
+
+class Fitting(TypedDict, total=False):
+    """What :meth:`Learner.fit` takes beside rows, for those that hand it on."""
+
+    peers: Required[Sequence[str]]
+    round: Required[int]
+    memory: Memory | None
+    active: torch.Tensor | None
+    correction: Correction | None
+
+
+class Sloping(TypedDict, total=False):
+    """What :meth:`Learner.gradient` takes beside rows, for those that hand it on."""
+
+    peers: Required[Sequence[str]]
+    round: Required[int]
+    step: int
+    whole: bool
+    active: torch.Tensor | None
 
 
 class Learner(Protocol):

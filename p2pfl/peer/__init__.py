@@ -2,7 +2,7 @@
 
 ===============  =======================================================================================
 saying, hearing  ``line`` to the broker; ``desk``, ``streams`` and ``presence`` are the parts of a ``link``
-deciding         ``membership``, ``mailbox``, ``allowance``, ``detector``, ``pace``: without a clock or a loop
+deciding         ``membership``, ``edges``, ``mailbox``, ``allowance``, ``detector``, ``pace``: no clock or loop
 conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
 hiding           ``hiding`` of rows; ``terms`` of secret sums, and ``sums`` of them
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
@@ -16,16 +16,12 @@ before torch is loaded.
 
 from typing import TYPE_CHECKING
 
+from p2pfl.lazily import lazily
+
 if TYPE_CHECKING:
     from p2pfl.peer.peer import Notice, Peer, Progress
 
 __all__ = ["Notice", "Peer", "Progress"]
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
-
-    def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module 'p2pfl.peer' has no attribute {name!r}")
-        import p2pfl.peer.peer  # noqa: PLC0415 (see above)
-
-        return getattr(p2pfl.peer.peer, name)
+    __getattr__ = lazily(__name__, dict.fromkeys(__all__, "peer"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 
 from p2pfl.algorithms import AsyncLearner, Idle
-from p2pfl.learning import Correction, Fitted, Learner, Memory
+from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.rows import Rows
@@ -32,33 +34,16 @@ class Resting:
         """The learner itself."""
         return self._learner.learner
 
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train the rows, or return them."""
-        one: AsyncLearner | Idle = self._idle if round == self._round else self._learner
-        return await one.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
+        return await self._one(how["round"]).fit(rows, **how)
 
-    async def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Gradients of the rows, or none."""
-        one: AsyncLearner | Idle = self._idle if round == self._round else self._learner
-        return await one.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
+        return await self._one(how["round"]).gradient(rows, **how)
+
+    def _one(self, round: int) -> AsyncLearner:
+        return self._idle if round == self._round else self._learner
 
 
 class Arriving:

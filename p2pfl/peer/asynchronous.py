@@ -20,7 +20,7 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
 
     async def hear(self, released: Released) -> Heard:
         """Send the own row, and take the newest of each neighbour that came since; all that one hears weigh alike."""
-        await self._publish(released)
+        await self._publish(released, self._row_weights())
         rows, peers = [released.values], [self.name]
         for sender, delivery in self._mailbox.collect().items():
             checked = self._checked(sender, delivery, like=released, weighted=False)

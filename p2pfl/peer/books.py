@@ -152,6 +152,8 @@ class Books:
         large that none should be held.
     heaviest
         No row of a larger mass is applied.
+    healing
+        Whether there may be other partners for gossip later on: then statements are for somebody by name, each.
     """
 
     def __init__(
@@ -161,7 +163,9 @@ class Books:
         gossip: Iterable[str] | None = None,
         masks: Iterable[str] = (),
         heaviest: float = 0.0,
+        healing: bool = False,
     ) -> None:
+        self.healing = healing
         self.heaviest = heaviest
         self.peer = peer
         self.conserving = gossip is not None
@@ -173,6 +177,8 @@ class Books:
         self._chain_of: dict[Exchange, int] = {}
         self._current: Exchange = (0,)
         self._last: dict[str, int] = {}  # number of a partner's last account
+        self._lives: dict[str, int] = {}  # of which life of a partner the flows are
+        self._next: dict[str, int] = {}  # which life of it has begun, and has not said yet where it goes on
         self.mass: float | None = None
         """Of the rows of the first release, as last mixed."""
         self._number = 0
@@ -233,6 +239,7 @@ class Books:
         journal
             The newest of the masks.
         """
+        partners = self.flows.partners | (page.flows.keys() if self.healing and self.conserving else set())
         notes = {
             name: flows.Notes(
                 frozenset(each.applied),
@@ -241,10 +248,9 @@ class Books:
                 each.known,
             )
             for name, each in page.flows.items()
-            if name in self.flows.partners
+            if name in partners
         }
         closed = flows.Journal((round, 0), {}, 0)
-        partners = self.flows.partners
         self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.Checkpoint(notes))
         for number, bond in page.chains.items():
             shares = {exchange: (now, before) for exchange, now, before in bond.shares}
@@ -255,14 +261,19 @@ class Books:
         self.masks = MaskLedger(self.peer, partners=self.masks.partners, journal=journal, carried=carried)
         self._last.clear()  # what was told before is to be told again
 
-    def begin(self, partner: str, *, anew: bool) -> None:
-        """Begin to listen to a partner's next life; ``anew`` where its masks are under other keys than before."""
+    def begin(self, partner: str, *, life: int, anew: bool) -> None:
+        """Begin to listen to a partner's life; ``anew`` where its masks are under other keys than before."""
         self._last.pop(partner, None)  # it counts its accounts from the start
+        self._next[partner] = life
+        self._lives.setdefault(partner, life)
+        if self.healing and self.conserving:
+            self.flows.meet(partner)
         if anew and partner in self.masks.partners:
             self.masks.renew(partner)
 
     def revive(self, partner: str, first: int) -> None:
         """Hear that a partner's next life goes on with this round."""
+        self._lives[partner] = self._next.get(partner, 0)
         if partner in self.flows.partners:
             self._due_back(self.flows.revive(partner, (first, 0)))
 
@@ -335,14 +346,15 @@ class Books:
         for partner in sorted(self.flows.partners):
             moved.setdefault(_moved(self.flows.statement(partner)), []).append(partner)
         told = sorted(moved.items(), key=lambda each: len(each[1]))
-        if told:
+        if told and not self.healing:
             told[-1] = told[-1][0], []  # everybody else
         journal = self.masks.journal()
         masked = {name: _masked(journal.statement(name)) for name in journal.notes}
-        return Account(incarnation, self._number, told, masked)
+        lives = {name: life for name, life in sorted(self._lives.items()) if name in self.flows.partners}
+        return Account(incarnation, self._number, told, masked, lives=lives)
 
-    def hear(self, partner: str, account: Account) -> None:
-        """Learn from a partner's account.
+    def hear(self, partner: str, account: Account, *, life: int) -> None:
+        """Learn from a partner's account, in this life of ours.
 
         Raises
         ------
@@ -353,13 +365,13 @@ class Books:
             return
         self._last[partner] = account.number
         try:
-            self._hear(partner, account)
+            self._hear(partner, account, life)
         except (P2PFLError, ValueError) as error:
             raise DecodeError(f'expected an account of "{partner}", got one that cannot be: {error}') from None
 
-    def _hear(self, partner: str, account: Account) -> None:
+    def _hear(self, partner: str, account: Account, life: int) -> None:
         me = self.peer
-        if partner in self.flows.partners:
+        if partner in self.flows.partners and account.lives.get(me) == life:
             statement = next((said for said, names in account.flows if me in names or not names), None)
             if statement is not None:
                 self._due_back(self.flows.hear(partner, _flows(statement)))

@@ -20,10 +20,11 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.errors import InputError, P2PFLError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
-from p2pfl.identity import Identity, Roster
+from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
 from p2pfl.peer.peer import Notice, Peer, Progress
+from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
 from p2pfl.report import Record
 from p2pfl.transport import Transport
 from p2pfl.transport.backoff import Backoff
@@ -105,6 +106,7 @@ async def live(
     owned: Credentials,
     tell: Callable[[Event], None],
     former: Former | None = None,
+    record: bool = False,
 ) -> None:
     """Run one peer to its end and keep its checkpoints.
 
@@ -124,6 +126,8 @@ async def live(
         Called with its records, with whatever it does next, and with its last word.
     former
         What an earlier life left in the run directory, to go on from.
+    record
+        Whether to write down in ``recordings/`` of the run directory what it hears and draws.
 
     Raises
     ------
@@ -132,17 +136,22 @@ async def live(
     """
     last = former.kept[0].round - 1 if former is not None and former.kept else 0
 
-    def observe(record: Record, state: State) -> None:
+    def observe(done: Record, state: State) -> None:
         nonlocal last
         del state
-        last = record.round
-        tell(record)
+        last = done.round
+        if recording is not None:
+            recording.record(done)
+        tell(done)
 
-    store = Store(folder / "peers", name)
+    store, source = Store(folder / "peers", name), SecretSource()
+    recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
+    transport = connect(resolved.experiment, urls=urls, peer=name)
     peer = Peer(
         name,
         resolved,
-        transport=connect(resolved.experiment, urls=urls, peer=name),
+        transport=transport if recording is None else RecordedTransport(transport, recording),
+        source=source if recording is None else RecordedSource(source, recording),
         identity=owned.identity,
         trust=owned.trust,
         observe=observe,
@@ -150,9 +159,14 @@ async def live(
         store=store,
         former=former,
     )
+    if recording is not None:
+        recording.about(peer, trust=owned.trust)
+        tell(Notice(name, f"{recording.path} holds all that it hears and its secrets: keep it as you keep its key"))
     watching = asyncio.create_task(_watch(peer, tell))
     try:
         state = await _rounds(peer)
+        if recording is not None:
+            recording.end(state.rows)
         await asyncio.to_thread(owned.keep)
         line, (page, rows) = peer.link.line, peer.link.books.page()
         checkpoint = Checkpoint(
@@ -201,6 +215,7 @@ def main(
     threads: int,
     roster: Mapping[str, bytes] | None,
     resume: tuple[int | None] | None,
+    record: bool,
     pipe: Connection,
 ) -> None:
     """Entry of a spawned process: everything it has to say goes through ``pipe``.
@@ -222,7 +237,8 @@ def main(
         else:
             owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
         left = None if resume is None else earlier(Path(folder), name, tell=tell).at(*resume)
-        asyncio.run(live(resolved, name, urls=urls, folder=Path(folder), owned=owned, tell=tell, former=left))
+        to = Path(folder)
+        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, tell=tell, former=left, record=record))
     except P2PFLError as error:
         tell(Failed(name, str(error), error.status))
         raise SystemExit(error.status) from None

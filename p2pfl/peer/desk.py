@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Collection
 
 from p2pfl.peer.allowance import Allowance
 from p2pfl.peer.line import Line
@@ -77,6 +78,16 @@ class Desk:
             self._posts.add(task)
             task.add_done_callback(self._posts.discard)
 
+    def listen(self, places: Collection[str]) -> None:
+        """Subscribe without waiting for it."""
+        if places and self.tasks is not None:
+            self.tasks.create_task(self.line.listen(*sorted(places)))
+
+    def ignore(self, places: Collection[str]) -> None:
+        """Unsubscribe without waiting for it."""
+        if places and self.tasks is not None:
+            self.tasks.create_task(self.line.ignore(*sorted(places)))
+
     async def posted(self) -> None:
         """Until all that was posted is published."""
         if self._posts:
@@ -95,4 +106,4 @@ class Desk:
 
     def _known(self, sender: str) -> str:
         """A name that no stranger can multiply."""
-        return sender if sender in {self.me.peer, *self.membership.neighbours} else "stranger"
+        return sender if sender in {self.me.peer, *self.membership.known} else "stranger"

@@ -278,8 +278,8 @@ class FlowLedger:
             return None
         moved = flow(own.row, row, weight=own.weights[partner])  # [P]
         ends.applied.add(exchange)
-        if ends.news is None or exchange not in ends.news.applied:
-            ends.held[exchange] = moved if self.room else None
+        confirmed = ends.news is not None and exchange in ends.news.applied
+        (ends.spare if confirmed else ends.held)[exchange] = moved if self.room else None
         return moved
 
     def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
@@ -347,6 +347,10 @@ class FlowLedger:
     def journal(self) -> Journal:
         """What to make durable."""
         return Journal(self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number)
+
+    def meet(self, partner: str) -> None:
+        """Have another end, of whose edges nothing has been applied yet."""
+        self._ends.setdefault(partner, _Ends())
 
     @property
     def partners(self) -> frozenset[str]:

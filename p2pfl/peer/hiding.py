@@ -123,7 +123,7 @@ class Hiding:
     def _share(self) -> None:
         """Tell what adds up in secret with whom there are secrets."""
         if self.link.adding is not None:
-            self.link.adding.giving.secrets = self._secrets()
+            self.link.adding.giving.acquaint(self._secrets())
 
     def _here(self, round: int) -> frozenset[str]:
         """The neighbours that take part in a round."""

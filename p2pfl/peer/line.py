@@ -94,6 +94,10 @@ class Line:
         """Subscribe to places below the swarm's root."""
         await self.channel.subscribe(*(f"{self.root}/{place}" for place in places))
 
+    async def ignore(self, *places: str) -> None:
+        """Unsubscribe from places below the swarm's root."""
+        await self.channel.unsubscribe(*(f"{self.root}/{place}" for place in places))
+
     async def publish(self, place: str, message: Message, *, retain: bool = False) -> None:
         """Publish under our own name, or into a neighbour's inbox (``in/{neighbour}``)."""
         me = self.me.peer
@@ -113,14 +117,14 @@ class Line:
         payload = encode(Claim(self.me.incarnation, self.me.key)).ljust(size, b"\0")
         await self.channel.publish(f"{self.root}/{self.me.peer}/in/{self.me.peer}", payload)
 
-    async def say(self, status: Status, *, answers: bytes = b"") -> None:
-        """Publish one's state, retained; a goodbye is said and then cleared."""
+    async def say(self, status: Status, *, answers: bytes = b"", kept: bool = False) -> None:
+        """Publish one's state, retained; a goodbye is said and then cleared, or kept for those who have missed it."""
         await self.publish(
             "state",
             spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers, turn=self.turn),
             retain=True,
         )
-        if status == "left":
+        if status == "left" and not kept:
             await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
 
     async def come_back(self) -> None:

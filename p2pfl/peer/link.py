@@ -11,13 +11,13 @@ from p2pfl.errors import DecodeError, PeerError
 from p2pfl.peer.books import Books
 from p2pfl.peer.desk import Desk
 from p2pfl.peer.detector import Detector
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
-from p2pfl.peer.presence import Presence
+from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
-from p2pfl.topology import Schedule, Topology
 from p2pfl.wire.messages import (
     Account,
     Ack,
@@ -59,8 +59,8 @@ class Link:
         To the broker.
     membership, mailbox
         Decide.
-    topology
-        Who hears whom in which exchange.
+    edges
+        Whom we hear, and who hears us, in which exchange.
     row_bytes
         Upper bound of a row's message.
     chunk
@@ -96,19 +96,17 @@ class Link:
         *,
         membership: Membership,
         mailbox: Mailbox,
-        topology: Topology | Schedule,
+        edges: Edges,
         row_bytes: int,
         chunk: int,
         patience: float,
     ) -> None:
         self.line, self.membership, self.mailbox, self.patience = line, membership, mailbox, patience
         self.me = membership.me
-        self.peers = len(topology.peers)
+        self.edges = edges
         self.desk = Desk(line, membership)
         self.news, self.clock, self.changed = self.desk.news, self.desk.clock, self.desk.changed
-        self.streams = Streams(
-            self.desk, mailbox, topology=topology, row_bytes=row_bytes, chunk=chunk, deliver=self._deliver
-        )
+        self.streams = Streams(self.desk, mailbox, edges=edges, row_bytes=row_bytes, chunk=chunk, deliver=self._deliver)
         self.presence = Presence(self.desk, self)
         self.books = Books(self.me.peer)
         self.adding: Adding | None = None
@@ -124,6 +122,9 @@ class Link:
         self._patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         self._keys: dict[str, bytes] = {}  # by neighbour: of its last life
         self._again: set[str] = set()  # who has come back, and has not said yet where it goes on
+        self._fresh: set[str] = set()  # neighbours by edges that are new in this run
+        self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for
+        self._heeded: set[str] = set()  # whose accounts come
         self._loops: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------ entering and leaving
@@ -132,8 +133,9 @@ class Link:
         """Subscribe, make sure the name is free, and only then say hello."""
         self.desk.tasks = tasks
         me, around = self.me.peer, sorted(self.membership.neighbours)
-        accounts = [f"{peer}/account" for peer in around] if self.books.kept else []
-        states = [f"{peer}/state" for peer in (me, *around)]
+        self._heeded.update(around if self.books.kept else [])
+        accounts = [f"{peer}/account" for peer in sorted(self._heeded)]
+        states = [BOARD] if self.membership.names else [f"{peer}/state" for peer in (me, *around)]
         self._loops.append(tasks.create_task(self._read(), name="reader"))
         await self.line.listen(f"{me}/in/+", *states, *accounts, *self.streams.places)
         size = min(self.streams.row_bytes, self.streams.chunk + HEAD, self.line.channel.limit)  # of what is to pass
@@ -169,28 +171,29 @@ class Link:
     def _gathered(self) -> bool:
         """Whether all have come whom there is reason to wait for."""
         membership = self.membership
-        if not self.presence.acquainted or membership.greeted > membership.present:
+        if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
         told = self.streams.senders & membership.present <= self.places.keys()
         if self.running:  # who is not there now comes late, too
             return told
         resumed = any(membership.up[peer].rounds for peer in membership.present)
-        return not membership.absent and (told or bool(self.me.rounds) or not resumed)
+        return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
 
     def begin(self, first: int) -> None:
         """Take part from this round on."""
         self.membership.begun = True
         self.first = first
         self.mailbox.open((first, 0), ())
+        self.heal()
         self._pulse()
 
     async def leave(self) -> None:
-        """Wait until what was sent has arrived, say goodbye, clear what was retained."""
+        """Wait until what was sent has arrived, say goodbye, clear what was retained unless others need to read it."""
         deadline = self.clock() + self.patience
         while not self._idle() and self.clock() < deadline:
             await self.changed(by=deadline)  # the heartbeat asks again
         await self.desk.posted()  # a goodbye is the last word
-        await self.line.say("left")
+        await self.line.say("left", kept=bool(self.membership.names))
 
     def _idle(self) -> bool:
         """Whether nobody waits for anything of ours any more."""
@@ -210,23 +213,57 @@ class Link:
         self.mailbox.know(peer)
         anew = self._keys.get(peer, hello.key) != hello.key
         self._keys[peer] = hello.key
-        self.books.begin(peer, anew=anew)
+        self.books.begin(peer, life=hello.incarnation, anew=anew)
         self.streams.open(hello)
         if not self.membership.begun or peer not in self.streams.senders:
             self.entered[peer] = 0  # as far as is known; or no pulse of it will tell
         self.streams.grant()
-        if self.membership.begun:  # it comes late
+        self._heed(peer)
+        if self.membership.begun and peer in self.edges.neighbours:  # it comes late
             self.streams.again()
             self._pulse()
+
+    def heal(self) -> None:
+        """Take part in the graph of those who are there, by the last signed word of each."""
+        before, places = self.edges.neighbours, set(self.streams.places)
+        if not self.edges.see(self.membership.view):
+            return
+        now = self.edges.neighbours
+        self.membership.neighbours |= now
+        self.streams.narrow()
+        for peer in sorted(before ^ now):
+            self._forget(peer)
+        self._fresh = self._fresh & now | (now - before)
+        for peer in sorted((before - now) & self.membership.present):
+            self.entered[peer] = 0  # no pulse of it will tell
+        for peer in sorted(now & self.membership.present):
+            self.streams.open(self.membership.up[peer])
+        self.desk.listen(set(self.streams.places) - places)
+        self.desk.ignore(places - set(self.streams.places))
+        self.presence.approach()
+        self.streams.grant()
+        self._pulse()
+        self.news.tell()
+
+    def _heed(self, peer: str) -> None:
+        """Hear the accounts of somebody with whom rows may be exchanged, now that we can read each other."""
+        if self.books.healing and peer not in self._heeded:
+            self._heeded.add(peer)
+            self.desk.listen({f"{peer}/account"})
 
     def renew(self, peer: str) -> None:
         """Make room for a neighbour's next life."""
         self.streams.forget(peer)
         self.mailbox.forget(peer)
         self._again.add(peer)
+        self._forget(peer)
+
+    def _forget(self, peer: str) -> None:
+        """Know nothing any more of where a neighbour is."""
         self.entered.pop(peer, None)
         self.places.pop(peer, None)
         self._patient.pop(peer, None)
+        self._since.pop(peer, None)
         self.detector.forget(peer)
         self.suspected -= {peer}
 
@@ -307,11 +344,15 @@ class Link:
             self.pace.came(sender, head.round, now=self.clock())
         if verdict != "kept" and not late:
             self.desk.refuse(sender, verdict)
-        if verdict == "equivocation":  # have nothing to do with it any more
-            self.membership.exclude(sender)
-            self.streams.close(sender)
-            self.streams.drop(sender)
+        if verdict == "equivocation":
+            self._exclude(sender)
         self.news.tell()
+
+    def _exclude(self, sender: str) -> None:
+        """Have nothing to do any more with who has said two different things."""
+        self.membership.exclude(sender)
+        self.streams.close(sender)
+        self.streams.drop(sender)
 
     async def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
         if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
@@ -321,7 +362,10 @@ class Link:
             if sender in self._again:
                 self._again.discard(sender)
                 self.books.revive(sender, pulse.first)
-            self.entered[sender] = pulse.first
+            if sender in self._fresh:  # where the run goes on, both ends know of the edge from its next round on
+                self._fresh.discard(sender)
+                self._since[sender] = pulse.round + ((pulse.round, pulse.step) > (pulse.first, 0))
+            self.entered[sender] = max(pulse.first, self._since.get(sender, 0))
             self.places[sender] = max((pulse.round, pulse.step), self.places.get(sender, (0, 0)))
             self.membership.returning.discard(sender)
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
@@ -332,7 +376,7 @@ class Link:
     def _told(self, sender: str, account: Account) -> None:
         if not self.line.told(self.membership.up[sender], account):
             raise DecodeError("expected an account in the sender's own words, got another")
-        self.books.hear(sender, account)
+        self.books.hear(sender, account, life=self.me.incarnation)
         self.news.tell()
 
     async def _add(self, sender: str, message: ForOne, adding: Adding) -> None:
@@ -341,6 +385,9 @@ class Link:
             answers = await adding.hear(sender, message)
         except DecodeError:
             self.desk.refuse(sender, f"unexpected {type(message).__name__}")
+            if sender in adding.giving.proofs:
+                self._exclude(sender)
+                self.news.tell()
             return
         for peer, answer in answers:
             self.desk.post(f"in/{peer}", answer)
@@ -380,7 +427,7 @@ class Link:
         """
         if sender in self.suspected:
             return since
-        patient = min(since + self.patience * self.peers, self._patient.get(sender, since))
+        patient = min(since + self.patience * self.edges.peers, self._patient.get(sender, since))
         return max(since, patient, self.streams.progress.get(sender, since)) + self.patience
 
     def left_behind(self, peer: str) -> bool:
@@ -426,6 +473,7 @@ class Link:
                 away = self.line.channel.away
                 await self.line.come_back()
             await self.presence.introduce()
+            await self.presence.look()
             self.streams.sweep(patience=self.patience, suspected=self.suspected)
 
     def _suspect(self, before: float, now: float) -> None:

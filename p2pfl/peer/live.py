@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,6 @@ from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.rows import Rows, scaled
-from p2pfl.topology import Weights
 from p2pfl.wire.rows import encode_row
 
 
@@ -26,10 +25,6 @@ class LiveNeighbourhood:
     ----------
     link
         Its connection.
-    weights
-        One matrix for each exchange of the schedule's period.
-    turns
-        For each of them, the order in which neighbours send large rows.
     round
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     patience
@@ -48,8 +43,6 @@ class LiveNeighbourhood:
         self,
         link: Link,
         *,
-        weights: Sequence[Weights],
-        turns: Sequence[dict[str, int]],
         round: int,
         patience: float,
         omegas: Sequence[float] = (),
@@ -61,8 +54,6 @@ class LiveNeighbourhood:
         self.omegas = omegas
         self._positions: list[int] = []  # by chain: exchanges so far
         self.name = link.me.peer
-        self.weights = weights
-        self.turns = turns
         self.round = round
         self.patience = patience
         self.zstd = zstd
@@ -87,8 +78,9 @@ class LiveNeighbourhood:
 
     async def mix(self, released: Released) -> Released:
         """Add up the rows one by one as they come in turn, so that few are held at a time."""
-        total = self._sum(released)
-        weights, order = await self._publish(released)
+        weights = self._row_weights()
+        total = self._sum(released, dict(weights))
+        order = await self._publish(released, weights)
         for sender in order:
             delivery = await self._row(sender, like=released, weighted=released.masses is not None)
             total.add(sender, weights[sender], delivery)
@@ -99,9 +91,16 @@ class LiveNeighbourhood:
         self.distance = moved(Released(released.level, released.masses), mixed)  # [1]
         return mixed
 
-    def _sum(self, released: Released) -> Weighted | Conserved:
+    def _row_weights(self) -> dict[str, float]:
+        """The weights of this exchange, our own among them; they stay though the edges become others meanwhile."""
+        return self.link.edges.row(self._phase)
+
+    @property
+    def _phase(self) -> int:
+        return (self.round + self.step) % self.link.edges.period
+
+    def _sum(self, released: Released, weights: dict[str, float]) -> Weighted | Conserved:
         """What adds the rows of this exchange up."""
-        weights = self.weights[(self.round + self.step) % len(self.weights)].row(self.name)
         share = weights.pop(self.name, 0.0)
         books = self.link.books
         if not self.conserving:
@@ -119,7 +118,8 @@ class LiveNeighbourhood:
 
     async def hear(self, released: Released) -> Heard:
         """The rows of those heard; what did not come has no edge, its weight is one's own."""
-        weights, order = await self._publish(released)
+        weights = self._row_weights()
+        order = await self._publish(released, weights)
         rows, peers = [released.values], [self.name]
         used = [weights.pop(self.name, 0.0)]
         for sender in order:
@@ -150,8 +150,7 @@ class LiveNeighbourhood:
 
         Only of those that were here before: two that come late do not wait for each other.
         """
-        link, phase = self.link, (self.round + self.step) % len(self.weights)
-        weights = self.weights[phase].row(self.name)
+        link, weights = self.link, self._row_weights()
         link.open((self.round, self.step), [peer for peer in weights if peer != self.name])
         heard = {peer for peer in weights if link.expects(peer, self.round - 1)}
         self._expected = heard
@@ -165,12 +164,11 @@ class LiveNeighbourhood:
                 total, share = total + weights[sender] * row, share + weights[sender]
         return (total / share).to(like) if share > 0 else None
 
-    async def _publish(self, released: Released) -> tuple[dict[str, float], list[str]]:
-        """Send the own row; return the weights of this exchange and whom to wait for, in turn."""
-        phase = (self.round + self.step) % len(self.weights)
-        weights = self.weights[phase].row(self.name)
-        order = sorted((self.turns[phase][peer], peer) for peer in weights if peer != self.name)
-        senders = [peer for _, peer in order]
+    async def _publish(self, released: Released, weights: Collection[str]) -> list[str]:
+        """Send the own row; return whom to wait for, in turn."""
+        phase = self._phase
+        turns = self.link.edges.turns[phase]
+        senders = sorted((peer for peer in weights if peer != self.name), key=lambda peer: (turns[peer], peer))
         self.link.open((self.round, self.step), senders)
         self._expected = {peer for peer in senders if self.link.expects(peer, self.round)}
         mass = None if released.masses is None else float(released.masses[0, 0])
@@ -188,7 +186,7 @@ class LiveNeighbourhood:
         self.link.pace.ready(now=self.link.clock())
         await self._send(parts, phase=phase)
         self._opened = self.link.clock()
-        return weights, senders
+        return senders
 
     async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
         """Let a row go, once the one before is on its way."""
@@ -236,6 +234,7 @@ class LiveNeighbourhood:
                     return delivery
                 deadline = self._deadline(sender, since=start)
                 gone = sender not in self._expected or not link.expects(sender, self.round)
+                gone |= sender not in link.edges.hears(self._phase)
                 if gone or mailbox.overtaken(sender):
                     return None
                 if link.clock() >= deadline:
@@ -265,7 +264,7 @@ class LiveNeighbourhood:
             return "shape"
         if delivery.head.codec != codec or (delivery.row.dtype == torch.uint8) != (coded is not None):
             return "codec"
-        return "mass" if mass is not None and abs(mass) > heaviest(len(self.weights[0].peers)) else ""
+        return "mass" if mass is not None and abs(mass) > heaviest(self.link.edges.peers) else ""
 
 
 class Weighted:

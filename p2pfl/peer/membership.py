@@ -23,6 +23,8 @@ class Membership:
         Which hellos are signed for.
     trust
         Whose key is whose; without it, hellos count as they are.
+    names
+        Where the topology heals, all peers: their words count, too, as they say who is there. Nobody where it stays.
     up, proven, gone
         The last hello of each neighbour; who of them has shown that it lives, as anybody can repeat
         the signed hello of an earlier life; who of them went, or was excluded.
@@ -40,6 +42,7 @@ class Membership:
     neighbours: frozenset[str]
     swarm: str = ""
     trust: Trust | None = None
+    names: frozenset[str] = frozenset()
     refused: dict[str, str] = field(default_factory=dict)
     up: dict[str, Hello] = field(default_factory=dict)
     proven: set[str] = field(default_factory=set)
@@ -62,7 +65,7 @@ class Membership:
             return False
         if hello.peer == self.me.peer:
             return self._namesake(hello)
-        if hello.peer not in self.neighbours:
+        if hello.peer not in self.known:
             return False
         if hello.status == "up":
             return self._came(hello)
@@ -76,8 +79,7 @@ class Membership:
         return True
 
     def exclude(self, peer: str) -> None:
-        """Have a neighbour gone for good."""
-        self.gone.add(peer)
+        """Have nothing to do with a neighbour any more; others may not know why, so it stays in the view."""
         self.excluded.add(peer)
 
     def _namesake(self, hello: Hello) -> bool:
@@ -109,7 +111,8 @@ class Membership:
 
     def _returned(self, known: Hello, hello: Hello) -> bool:
         """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
-        if (hello.incarnation, hello.key) != (known.incarnation, known.key) or hello.turn <= known.turn:
+        turn = hello.turn + bool(self.names)  # what the board says counts: not all who live are heard to live
+        if (hello.incarnation, hello.key) != (known.incarnation, known.key) or turn <= known.turn:
             return False
         self.up[hello.peer] = hello
         return self.lives(hello.peer)
@@ -140,7 +143,7 @@ class Membership:
 
     def trusts(self, hello: Hello) -> bool:
         """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
-        if self.trust is None or hello.peer not in {self.me.peer, *self.neighbours}:
+        if self.trust is None or hello.peer not in {self.me.peer, *self.known}:
             return True
         if hello == self._sure.get(hello.peer):
             return True  # said again
@@ -167,12 +170,27 @@ class Membership:
     @property
     def greeted(self) -> frozenset[str]:
         """Neighbours that said hello and have not gone."""
-        return frozenset(self.up) - self.gone
+        return frozenset(self.up) - self.gone - self.excluded
 
     @property
     def present(self) -> frozenset[str]:
         """Neighbours that came, have shown that they live, and have not gone."""
-        return frozenset(self.proven) - self.gone
+        return frozenset(self.proven) - self.gone - self.excluded
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Whose words count."""
+        return self.names or self.neighbours
+
+    @property
+    def view(self) -> frozenset[str]:
+        """Who is there, by the last signed word of each: all before learning begins, then those that are up."""
+        return frozenset({self.me.peer, *(self.up.keys() - self.gone if self.begun else self.names)})
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Of whom no word has come that counts."""
+        return self.known - self.up.keys() - {self.me.peer}
 
     @property
     def absent(self) -> list[str]:

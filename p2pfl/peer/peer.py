@@ -33,6 +33,7 @@ from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.books import Page
 from p2pfl.peer.checkpoint import Checkpoint, Former, Store, common, entrance
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.hiding import Hiding
 from p2pfl.peer.keeper import Keeper
 from p2pfl.peer.line import Line, spoken
@@ -49,7 +50,6 @@ from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import assess
-from p2pfl.topology import turns
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Hello, encode
@@ -157,10 +157,10 @@ class Peer:
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
-        self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust)
+        names = () if plan.healing is None else {*plan.topology.peers} - {name}
+        self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=keeper.journal.spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
-        self.turns = [turns(plan.topology.at(phase)) for phase in range(plan.topology.period)]
         self.phase = "joining"
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
@@ -215,7 +215,7 @@ class Peer:
                 Line(channel, swarm=self.swarm, me=self.me, identity=self.identity, envelope=envelope),
                 membership=self.membership,
                 mailbox=self.mailbox,
-                topology=self.plan.topology,
+                edges=Edges(self.name, self.plan.topology, self.plan.weights, healing=self.plan.healing),
                 row_bytes=largest,
                 chunk=settings.chunk,
                 patience=settings.patience,
@@ -279,12 +279,14 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     def _accuse(self) -> None:
-        """Say aloud who was excluded; the proofs are the mailbox's."""
-        for peer, proof in sorted(self.mailbox.proofs.items()):
-            round, step = proof.exchange
+        """Say aloud who was excluded; the proofs are the mailbox's and those of the sums."""
+        found = {peer: ("rows", *proof.exchange) for peer, proof in self.mailbox.proofs.items()}
+        rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
+        found |= {peer: ("rolls of senders", one.round, one.step) for peer, (one, _) in rolls.items()}
+        for peer, (what, round, step) in sorted(found.items()):
             key = fingerprint(self.membership.up[peer].identity)
             sentence = (
-                f'EXCLUDED: "{peer}" with the key {key} signed two different rows for step {step} of round {round}; '
+                f'EXCLUDED: "{peer}" with the key {key} signed two different {what} for step {step} of round {round}; '
                 "ask its owner why, and revoke the key if he cannot tell."
             )
             if self.notice is not None:
@@ -350,7 +352,7 @@ class Peer:
             self._state = await self._settle(self._state, hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
-        for sentence in left(self.link.books, deviation=plan.protection.settings.mask, peers=len(plan.topology.peers)):
+        for sentence in self._left():
             self._say(sentence)
         return self._state
 
@@ -365,6 +367,12 @@ class Peer:
             yield round
             if not plan.asynchronous:
                 due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])
+
+    def _left(self) -> list[str]:
+        """What stays open at the end."""
+        missed = {} if self.link.adding is None else self.link.adding.missed
+        deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
+        return left(self.link.books, deviation=deviation, peers=peers, missed=missed)
 
     def _say(self, sentence: str) -> None:
         if self.notice is not None:
@@ -408,8 +416,6 @@ class Peer:
     def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
         given: dict[str, Any] = {
-            "weights": self.plan.weights,
-            "turns": self.turns,
             "round": round,
             "patience": self.plan.experiment.transport.patience,
             "omegas": self.plan.gossip.omegas,

@@ -13,6 +13,15 @@ from p2pfl.wire.messages import Claim, Hello, Key
 ECHO = 30.0
 """Seconds within which the broker must return our own message: more than the keepalive, by which a connection ends."""
 
+BOARD = "+/state"
+"""Where everybody's last word is kept."""
+
+LOOK = 5.0
+"""Seconds between two looks at the board, or more, so that names come no faster than ``RATE``."""
+
+RATE = 10.0
+"""Names a second, of 300 bytes each."""
+
 PROOF = 2.0
 """Seconds within which a peer of the same name must answer a claim."""
 
@@ -31,6 +40,9 @@ class Host(Protocol):
 
     def back(self, peer: str) -> None:
         """Go on with a neighbour that was lost in its present life."""
+
+    def heal(self) -> None:
+        """Somebody came or went, so that others may be neighbours."""
 
 
 class Presence:
@@ -58,6 +70,7 @@ class Presence:
         self._namesake: Hello | None = None
         self._said = False
         self._quarrel: PeerError | None = None
+        self._looked = 0.0
 
     # ------------------------------------------------------------------ our own name
 
@@ -79,19 +92,20 @@ class Presence:
 
     async def _claim(self, size: int, *, again: float) -> None:
         """Ask whoever bears our name to speak up; the echo tells that retained messages have come."""
-        clock, deadline = self.desk.clock, None
+        clock, waited = self.desk.clock, 0.0
         while not self._echo.is_set():
-            if deadline is not None and clock() >= deadline:
+            if waited >= ECHO:
                 raise TransportError(
                     f"expected the broker to return our own message of {size} bytes within {ECHO:g} s, got nothing:"
                     " lower transport.chunk, or raise what it takes (message_size_limit of mosquitto)"
                 )
             began = clock()
             await self.line.claim(size=size)
-            deadline = deadline or clock() + ECHO
+            pause = min(again + 2 * (clock() - began), ECHO / 4)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(again + 2 * (clock() - began), ECHO / 4)):
+                async with asyncio.timeout(pause):
                     await self._echo.wait()
+            waited += pause  # whatever the clock says: we may have stood still
         if self._namesake is not None and self._namesake.status == "up":
             await asyncio.sleep(PROOF)  # the reader raises if it answers
 
@@ -137,6 +151,8 @@ class Presence:
     def met(self, sender: str, key: Key) -> None:
         """Take the key of a neighbour's life, which no earlier life could have wrapped for us."""
         envelope = self.line.envelope
+        if envelope is not None and not (envelope.meets(sender) or envelope.settled([sender])):
+            envelope.meet(self.membership.up[sender])  # it believes in an edge of which we have not heard yet
         if envelope is not None and envelope.hear(sender, key):
             self.desk.post(f"in/{sender}", envelope.handover(sender))
         if sender not in self.membership.proven:
@@ -169,10 +185,25 @@ class Presence:
         if envelope is None:
             return
         waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
-        if (waiting or self.membership.absent) and not self.membership.begun:
-            await self.line.say("up")  # somebody may have overwritten what the broker keeps
+        absent = self.membership.absent or self.membership.silent
+        if waiting or (absent and not self.membership.begun):
+            await self.line.say("up")  # somebody may have missed, or overwritten, what the broker keeps
         for peer in waiting:
             self.desk.post(f"in/{peer}", envelope.handover(peer))
+
+    async def look(self) -> None:
+        """Read the board again, where it says who is there: a word may have been lost."""
+        names, now = len(self.membership.names), self.desk.clock()
+        if names and now >= self._looked + max(LOOK, names / RATE):
+            self._looked = now
+            await self.line.listen(BOARD)  # to what one listens to already, too, the broker says again what it keeps
+
+    def approach(self) -> None:
+        """Meet who has become a neighbour."""
+        envelope, membership = self.line.envelope, self.membership
+        for peer in sorted((membership.neighbours & membership.greeted) - self.joined):
+            if envelope is None or not envelope.meets(peer):
+                self._greet(membership.up[peer])
 
     @property
     def acquainted(self) -> bool:
@@ -188,7 +219,7 @@ class Presence:
             return False
         if hello.status == "left" or known is None:
             return False
-        present = hello.peer in self.membership.present
+        present = hello.peer in self.membership.present or hello.peer not in self.membership.neighbours
         if not self.line.channel.grace or not present or hello.incarnation != known.incarnation:
             return False
         self._doubts.setdefault(hello.peer, (self.desk.clock(), hello))
@@ -200,8 +231,9 @@ class Presence:
             self.host.part(hello.peer)
         elif again and hello.peer in self.joined:
             self.host.back(hello.peer)
-        else:
+        elif hello.peer in self.membership.neighbours | self.joined:
             self._greet(hello)
+        self.host.heal()
         self.desk.news.tell()
 
     def _greet(self, hello: Hello) -> None:

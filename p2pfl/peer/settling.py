@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +42,7 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
         gossip=plan.topology.neighbours(peer) if fair else None,
         masks=plan.protection.graph.neighbours(peer) if plan.masked else (),
         heaviest=heaviest(len(plan.topology.peers)),
+        healing=plan.healing is not None,
     )
 
 
@@ -208,8 +209,18 @@ def shifted(state: State, row: Row | None, *, mass: float | None) -> State:
     return replace(state, rows=state.rows + moved, public=state.public + moved)
 
 
-def left(books: Books, *, deviation: float, peers: int) -> list[str]:
-    """What stays open at the end, in sentences."""
+def left(books: Books, *, deviation: float, peers: int, missed: Mapping[str, int]) -> list[str]:
+    """What stays open at the end, in sentences.
+
+    Parameters
+    ----------
+    books
+        What was moved along edges.
+    deviation, peers
+        Of a mask, and how many rows there are.
+    missed
+        By neighbour, how many sums lacked its term.
+    """
     sentences = []
     if masks := books.masks.uncancelled():
         spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers
@@ -218,9 +229,11 @@ def left(books: Books, *, deviation: float, peers: int) -> list[str]:
             f"{len(masks)} masks shared with {', '.join(ends)} may not have cancelled: they move a number of the mean "
             f"by a deviation of at most {spread:.2g}"
         )
-    if open_ := Counter(partner for partner, _ in {*books.flows.unsettled(), *books.flows.lost}):
-        sentences.append(
-            f"{open_.total()} exchanges with {', '.join(sorted(open_))} may have moved only one of two rows: "
-            "the mean of the rows is not what it was"
-        )
+    open_ = Counter(partner for partner, _ in {*books.flows.unsettled(), *books.flows.lost})
+    sentences += [
+        f"{sum(each.values())} {what} {', '.join(sorted(each))} may have moved only one of two rows: "
+        "the mean of the rows is not what it was"
+        for what, each in (("exchanges with", open_), ("sums without", missed))
+        if each
+    ]
     return sentences

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from p2pfl.errors import DecodeError
 from p2pfl.peer.checkpoint import REACH
 from p2pfl.peer.desk import Desk
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.mailbox import AHEAD, Mailbox
-from p2pfl.topology import Schedule, Topology
 from p2pfl.wire.messages import Ack, Chunk, Hello, Pulse
 from p2pfl.wire.rows import HEAD
 from p2pfl.wire.stream import Inbox, Outbox, largest_window
@@ -26,8 +26,8 @@ class Streams:
         Says and counts.
     mailbox
         Tells who may send; it is told how much may wait.
-    topology
-        Who hears whom.
+    edges
+        Whom we hear, and who hears us.
     row_bytes
         Upper bound of a row's message.
     chunk
@@ -56,43 +56,34 @@ class Streams:
         desk: Desk,
         mailbox: Mailbox,
         *,
-        topology: Topology | Schedule,
+        edges: Edges,
         row_bytes: int,
         chunk: int,
         deliver: Callable[[str, memoryview], Awaitable[None]],
     ) -> None:
-        self.desk, self.mailbox, self.topology, self.row_bytes = desk, mailbox, topology, row_bytes
+        self.desk, self.mailbox, self.edges, self.row_bytes = desk, mailbox, edges, row_bytes
         self.me, self.deliver = desk.me, deliver
         self.chunk = size = max(256, min(chunk, desk.line.channel.limit) - HEAD)
         life, end = self.me.incarnation, desk.line.trailer(self.me)
-        self.outboxes = [Outbox(life, phase=phase, chunk=size, trailer=end) for phase in range(topology.period)]
-        self.window = largest_window(len(topology.hears(self.me.peer)) * topology.period, chunk=size)
+        self.outboxes = [Outbox(life, phase=phase, chunk=size, trailer=end) for phase in range(edges.period)]
+        self.window = largest_window(len(edges.topology.hears(self.me.peer)) * edges.period, chunk=size)
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         self.trailers: dict[str, Trailer] = {}
         self.progress: dict[str, float] = {}
         self.most_held = 0
         mailbox.large = row_bytes > self.window * size
-        mailbox.period = topology.period
-        mailbox.most = AHEAD + topology.period * self.window
+        mailbox.period = edges.period
+        mailbox.most = AHEAD + edges.period * self.window
         self._recent: list[tuple[tuple[int, int], int, Sequence[bytes | memoryview]]] = []  # of the present round
         self._stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
 
     # ------------------------------------------------------------------ who hears whom
 
-    def hears(self, phase: int) -> tuple[str, ...]:
-        """Whose rows come in this phase."""
-        return self.topology.at(phase).hears(self.me.peer)
-
-    def heard_by(self, phase: int) -> tuple[str, ...]:
-        """Who gets ours."""
-        return self.topology.at(phase).heard_by(self.me.peer)
-
     @property
     def places(self) -> list[str]:
         """Where neighbours publish what is for us."""
-        return [
-            f"{sender}/pub/{phase}" for phase in range(self.topology.period) for sender in sorted(self.hears(phase))
-        ]
+        edges = self.edges
+        return [f"{sender}/pub/{phase}" for phase in range(edges.period) for sender in edges.hears(phase)]
 
     @property
     def senders(self) -> set[str]:
@@ -107,15 +98,23 @@ class Streams:
         self.trailers[peer] = self.desk.line.trailer(hello)
         self.resume(peer)
         for outbox in self.outboxes:
-            if peer in self.hears(outbox.phase):
+            if peer in self.edges.hears(outbox.phase):
                 inbox = Inbox(hello.incarnation, self.window, self.row_bytes, phase=outbox.phase, widest=self.chunk)
-                self.inboxes[peer, outbox.phase] = inbox
+                self.inboxes.setdefault((peer, outbox.phase), inbox)
+
+    def narrow(self) -> None:
+        """End the streams of edges that are none any more."""
+        hears = [self.edges.hears(outbox.phase) for outbox in self.outboxes]
+        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] in hears[place[1]]}
+        for outbox in self.outboxes:
+            for listener in sorted(outbox.listeners - {*self.edges.heard_by(outbox.phase)}):
+                self.give_up(outbox.phase, listener)
 
     def resume(self, peer: str) -> None:
         """Go on with a neighbour that was lost: it still knows all that it knew."""
         self.progress[peer] = self.desk.clock()
         for outbox in self.outboxes:
-            if peer in self.heard_by(outbox.phase):
+            if peer in self.edges.heard_by(outbox.phase):
                 outbox.listen(peer)
 
     def drop(self, peer: str) -> None:
@@ -191,7 +190,7 @@ class Streams:
         if ack.incarnation != self.me.incarnation:
             return  # of another's stream, and led here
         self.progress[listener] = self.desk.clock()
-        if present and listener in self.heard_by(ack.phase):
+        if present and listener in self.edges.heard_by(ack.phase):
             outbox.listen(listener)  # again, if it was given up: it lives
         for chunk in outbox.acknowledged(listener, ack):
             self.desk.post(f"in/{listener}", chunk)
@@ -203,7 +202,7 @@ class Streams:
         round, step = self.mailbox.exchange
         current, reached = (round + step) % len(self.outboxes), set[str]()
         for outbox in sorted(self.outboxes, key=lambda each: each.idle and each.phase != current):
-            listeners = self.heard_by(outbox.phase)
+            listeners = self.edges.heard_by(outbox.phase)
             if not outbox.idle or outbox.phase == current or not reached.issuperset(listeners):
                 reached.update(listeners)
                 tail, head = outbox.tail, outbox.head

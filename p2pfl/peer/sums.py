@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -60,6 +61,9 @@ class Adding:
     ----------
     turn
         Of who masks and sends a term: one row at a time is held for that.
+    missed
+        By neighbour, how many sums lacked its term: their receiver kept its own row in its place, and the neighbour
+        may not have done so likewise.
     """
 
     def __init__(self, *, giving: Giving, getting: Getting, lacking: Callable[[], None]) -> None:
@@ -67,6 +71,7 @@ class Adding:
         self.getting = getting
         self.lacking = lacking
         self.turn = asyncio.Lock()
+        self.missed: Counter[str] = Counter()
 
     async def hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
         """Take a neighbour's word; what is to be said to whom.
@@ -121,7 +126,7 @@ def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callab
     lacking
         As in :class:`Adding`.
     """
-    size, colluders = plan.learner.layout.size, plan.experiment.privacy.colluders
+    size, colluders = plan.shared, plan.experiment.privacy.colluders
     sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
     return Adding(
         giving=Giving(peer, sums=sums, seal=seal, source=source),
@@ -156,19 +161,21 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         PrivacyError
             A number leaves the range in which sums are exact.
         """
-        exchange, phase = (self.round, self.step), (self.round + self.step) % len(self.weights)
-        weights = self.weights[phase].row(self.name)
+        exchange, edges = (self.round, self.step), self.link.edges
+        weights = self._row_weights()
         points = self._points(released)  # [P]
         mass = None if released.masses is None else float(released.masses[0, 0])
         senders = [peer for peer in weights if peer != self.name]
+        await self.link.durable()
         self.link.open(exchange, senders)
         self.adding.getting.open(exchange, weighted=mass is not None)
         self.link.news.tell()
         async with asyncio.TaskGroup() as tasks:
-            for receiver in self.link.streams.heard_by(phase):
-                weight = self.weights[phase].row(receiver).get(self.name, 0.0)
-                if weight:
-                    tasks.create_task(self._give(Slot(receiver, *exchange), points, weight=weight, mass=mass))
+            for receiver in edges.heard_by(self._phase):
+                weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
+                slot = Slot(receiver, *exchange)
+                if weight and self.adding.giving.acquainted(slot):
+                    tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
         here = self.adding.getting.here if total is not None else set[str]()
         self._note(here, senders)
@@ -218,6 +225,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         missed = [peer for peer in senders if peer not in here]
         self.heard += len(here)
         self.missed += missed
+        self.adding.missed.update(missed)
         if missed:
             with contextlib.suppress(BudgetError):  # the next release is refused
                 self.adding.lacking()
@@ -230,7 +238,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         async with self.adding.turn:
             if giving.over(slot.receiver, exchange):
                 return  # it went on without us
-            part, share = await asyncio.to_thread(giving.mask, slot, portion(points, weight=weight))
+            part, share = await asyncio.to_thread(lambda: giving.mask(slot, portion(points, weight=weight)))
             for term in giving.give(part, share, mass=mass, piece=link.streams.chunk):
                 await link.line.publish(f"in/{slot.receiver}", term)
 
@@ -269,7 +277,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         done: Callable[[str], bool],
         *,
         each: bool = False,
-        again: Callable[[], ForOne | None] = lambda: None,
+        again: Callable[[], ForOne | None] | None = None,
     ) -> bool:
         """Wait for neighbours; return whether all are done.
 
@@ -280,19 +288,22 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         each
             Whether to wait for every one as long as it is worth it; else to end with the first of whom nothing comes.
         again
-            What is said once more every now and then to those who are not done.
+            What is said once more every now and then to those who are not done. It is to be answered at once, so that
+            patience need not wait for anything before the answer.
         """
         link = self.link
         start = said = link.clock()
         while waiting := [peer for peer in peers if not done(peer)]:
             now = link.clock()
             alive = {peer: link.deadline(peer, since=start) for peer in waiting if peer in link.membership.present}
+            if again is not None:
+                alive = {peer: min(when, start + link.patience) for peer, when in alive.items()}
             hoped = [when for when in alive.values() if when > now]
             if not hoped or (len(hoped) < len(waiting) and not each):
                 return False
             if now >= said + PULSE:
                 said = now
-                if (word := again()) is not None:
+                if again is not None and (word := again()) is not None:
                     self._tell(waiting, word)
             await link.changed(by=min(*hoped, said + PULSE))
         return bool(peers)

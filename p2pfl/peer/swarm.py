@@ -49,6 +49,7 @@ class _Swarm:
         urls: tuple[str, ...],
         folder: Path,
         resume: tuple[int | None] | None,
+        record: bool,
     ) -> None:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
@@ -64,6 +65,7 @@ class _Swarm:
                 "threads": threads,
                 "roster": roster,
                 "resume": resume,
+                "record": record,
                 "pipe": theirs,
             }
             process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
@@ -132,6 +134,7 @@ def run(
     resolved: Plan | None = None,
     observe: Callable[[Event], None] | None = None,
     resume: bool = False,
+    record: bool = False,
 ) -> Run:
     """Spawn every peer of an experiment on this machine and wait for them.
 
@@ -147,6 +150,8 @@ def run(
         Called with everything the peers say.
     resume
         Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint.
+    record
+        Whether each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
 
     Raises
     ------
@@ -172,7 +177,7 @@ def run(
         result = stack.enter_context(opened)
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, names, urls=urls, folder=folder, resume=together)
+        swarm.start(resolved.pinned, names, urls=urls, folder=folder, resume=together, record=record)
         done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()

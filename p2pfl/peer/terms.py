@@ -20,7 +20,7 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.ring import WIDTHS
 from p2pfl.privacy.secagg import Consent, Keys, Receiver, Roll, Sender, Share, Slot, Sum
 from p2pfl.privacy.stream import Ints
-from p2pfl.wire.messages import Agreement, Agreements, RollCall, Term, Unmasking, sum_statement
+from p2pfl.wire.messages import Agreement, Agreements, Hello, RollCall, Term, Unmasking, sum_statement
 
 Exchange = tuple[int, int]
 
@@ -43,11 +43,25 @@ class Seal:
     identity: Identity
     membership: Membership
 
-    def sign(self, slot: Slot, here: tuple[str, ...], *, domain: str) -> bytes:
-        """A statement of ours."""
-        return self.identity.sign(self._statement(self.membership.me.peer, slot, here), domain=domain)
+    @property
+    def keys(self) -> dict[str, bytes]:
+        """Of all whom one knows, and one's own."""
+        return {peer: hello.key for peer, hello in self._lives().items()}
 
-    def check(self, peer: str, slot: Slot, here: tuple[str, ...], signature: bytes, *, domain: str) -> None:
+    def sign(self, slot: Slot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None) -> bytes:
+        """A statement of ours; of a consent, with the keys under which we have masked."""
+        return self.identity.sign(self._statement(self.membership.me.peer, slot, here, keys), domain=domain)
+
+    def check(
+        self,
+        peer: str,
+        slot: Slot,
+        here: tuple[str, ...],
+        signature: bytes,
+        *,
+        domain: str,
+        keys: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Refuse what a peer has not signed.
 
         Raises
@@ -55,14 +69,17 @@ class Seal:
         DecodeError
             It has not, in its present life.
         """
-        known = {**self.membership.up, self.membership.me.peer: self.membership.me}
+        known = self._lives()
         own = peer == self.membership.me.peer
         public = self.identity.public if own else known[peer].identity if peer in known else b""
-        if not public or not verify(public, self._statement(peer, slot, here), signature, domain=domain):
+        if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
             raise DecodeError(f'expected the {domain} of "{peer}" in its own words, got another')
 
-    def _statement(self, peer: str, slot: Slot, here: tuple[str, ...]) -> bytes:
-        lives = {**self.membership.up, self.membership.me.peer: self.membership.me}
+    def _lives(self) -> dict[str, Hello]:
+        return {**self.membership.up, self.membership.me.peer: self.membership.me}
+
+    def _statement(self, peer: str, slot: Slot, here: tuple[str, ...], keys: Mapping[str, bytes] | None) -> bytes:
+        lives = self._lives()
         return sum_statement(
             lives[peer],
             lives[slot.receiver],
@@ -70,6 +87,7 @@ class Seal:
             round=slot.round,
             step=slot.step,
             here=here,
+            keys=() if keys is None else tuple(keys.get(each, b"") for each in here),
         )
 
 
@@ -85,11 +103,17 @@ class _Given:
         Whom the receiver has called; ``None`` before it has.
     open
         Whether the keys may still be asked for.
+    keys
+        Of all, as we know them: under which it is masked.
+    call
+        The receiver's first roll.
     """
 
     part: Sender
+    keys: Mapping[str, bytes]
     here: tuple[str, ...] | None = None
     open: bool = True
+    call: RollCall | None = None
 
 
 class Giving:
@@ -110,8 +134,15 @@ class Giving:
         self.source = source
         self.secrets: Mapping[Edge, bytes] = {}
         """Shared with everybody whose rows are added to ours; known once all are there."""
+        self.proofs: dict[str, tuple[RollCall, RollCall]] = {}
+        """Two different rolls of one sum, both signed by their receiver: nobody else could have made them."""
+        self._keys: Mapping[str, bytes] = {}  # that lead to them
         self._given: dict[str, dict[Exchange, _Given]] = {}  # by receiver, at most two
         self._closed: dict[str, Exchange] = {}
+
+    def acquaint(self, secrets: Mapping[Edge, bytes]) -> None:
+        """Learn the secrets shared with those that are there now."""
+        self.secrets, self._keys = secrets, self.seal.keys
 
     def over(self, receiver: str, exchange: Exchange) -> bool:
         """Whether a receiver has closed its sum of an exchange, or a later one."""
@@ -131,6 +162,12 @@ class Giving:
         given = self._given.get(receiver)
         if given:
             given[max(given)].open = False
+
+    def acquainted(self, slot: Slot) -> bool:
+        """Whether there is a secret with the receiver and all whose terms are added to ours: not all need have come."""
+        known = self.sums(slot)
+        others = {slot.receiver, *(() if known is None else known.senders)} - {self.peer}
+        return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
 
     def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
         """Mask a term, ``[P]`` grid points, once for each slot; nothing else changes by it, so that a thread can.
@@ -153,7 +190,7 @@ class Giving:
         if self.over(slot.receiver, exchange):
             return iter(())
         given = self._given.setdefault(slot.receiver, {})
-        given[exchange] = _Given(part)
+        given[exchange] = _Given(part, self._keys)
         for old in sorted(given)[:-2]:
             del given[old]
         data = memoryview(share.values.astype(f"<u{share.values.itemsize}", copy=False).data).cast("B")
@@ -184,6 +221,10 @@ class Giving:
         given = self._given.get(receiver, {}).get(exchange)
         consent = None
         if given is not None:
+            given.call = given.call or call
+            if given.call.here != call.here:
+                self.proofs.setdefault(receiver, (given.call, call))
+                raise PrivacyError(f"expected one roll of {slot}, got a second that differs; exclude {receiver}.")
             consent = given.part.consent(Roll(slot, call.here))
         elif self.peer in call.here:
             raise PrivacyError(
@@ -195,7 +236,7 @@ class Giving:
                 given.open = False
             return None
         given.here = consent.here
-        return Agreement(*exchange, self.seal.sign(slot, consent.here, domain="consent"))
+        return Agreement(*exchange, self.seal.sign(slot, consent.here, domain="consent", keys=given.keys))
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Open a term, once everybody on the roll has signed it.
@@ -211,7 +252,7 @@ class Giving:
         if given is None or given.here is None or len(given.here) != len(all_.signatures):
             raise PrivacyError(f"expected the consents to a roll that {self.peer} has heard, got others; ignore them.")
         for peer, signature in zip(given.here, all_.signatures, strict=True):
-            self.seal.check(peer, slot, given.here, signature, domain="consent")
+            self.seal.check(peer, slot, given.here, signature, domain="consent", keys=given.keys)
         keys = given.part.keys([Consent(slot, peer, given.here) for peer in given.here])
         given.open = False
         return Unmasking(*exchange, keys.own, dict(keys.pairs))
@@ -363,7 +404,7 @@ class Getting:
             It is none to the roll.
         """
         call, receiver = self._called(word.round, word.step)
-        self.seal.check(sender, self.slot, call.here, word.signature, domain="consent")
+        self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
         receiver.collect(Consent(self.slot, sender, call.here))
         self.consents[sender] = word.signature
         return self.agreements

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Unpack
 
 import torch
 
-from p2pfl.learning import Correction, Fitted, Learner, Memory
+from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
 from p2pfl.rows import Rows, distances
 
@@ -20,42 +21,20 @@ class Threaded:
         self.seconds = 0.0
         self.update: float | None = None  # how far the last training moved the row
 
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train the rows."""
         clock = asyncio.get_running_loop().time
         begun = clock()
-        fitted = await asyncio.to_thread(
-            self.learner.fit, rows, peers=peers, round=round, memory=memory, active=active, correction=correction
-        )
+        fitted = await asyncio.to_thread(self.learner.fit, rows, **how)
         self.update = float(distances(fitted.rows, rows)[0, 0])
         self.seconds += clock() - begun
         return fitted
 
-    async def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Gradients of the rows."""
         clock = asyncio.get_running_loop().time
         begun = clock()
-        found = await asyncio.to_thread(
-            self.learner.gradient, rows, peers=peers, round=round, step=step, whole=whole, active=active
-        )
+        found = await asyncio.to_thread(self.learner.gradient, rows, **how)
         self.seconds += clock() - begun
         return found
 

@@ -1,12 +1,21 @@
-"""What leaves a peer, and under which noise."""
+"""What leaves a peer, and under which noise.
 
-from p2pfl.privacy.accountant import Guarantee, account, table
-from p2pfl.privacy.calibration import Calibration, calibrate
-from p2pfl.privacy.colluders import worst_colluders
-from p2pfl.privacy.leakage import leakage, linear_view
-from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
-from p2pfl.privacy.release import PrivateNeighbourhood, Settings, private
-from p2pfl.privacy.spending import Cost, spent
+Names are imported when they are first used: the accountant does not need torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from p2pfl.lazily import lazily
+
+if TYPE_CHECKING:
+    from p2pfl.privacy.accountant import Guarantee, account, table
+    from p2pfl.privacy.calibration import Calibration, calibrate
+    from p2pfl.privacy.colluders import worst_colluders
+    from p2pfl.privacy.leakage import linear_view
+    from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
+    from p2pfl.privacy.release import PrivateNeighbourhood, private
+    from p2pfl.privacy.settings import Settings
+    from p2pfl.privacy.spending import Cost, spent
 
 __all__ = [
     "Calibration",
@@ -17,7 +26,6 @@ __all__ = [
     "Settings",
     "account",
     "calibrate",
-    "leakage",
     "linear_view",
     "neighbour_secrets",
     "private",
@@ -26,3 +34,25 @@ __all__ = [
     "table",
     "worst_colluders",
 ]
+
+if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
+    __getattr__ = lazily(
+        __name__,
+        {
+            "Calibration": "calibration",
+            "Cost": "spending",
+            "Guarantee": "accountant",
+            "Masks": "masks",
+            "PrivateNeighbourhood": "release",
+            "Settings": "settings",
+            "account": "accountant",
+            "calibrate": "calibration",
+            "linear_view": "leakage",
+            "neighbour_secrets": "masks",
+            "private": "release",
+            "spent": "spending",
+            "swarm_secrets": "masks",
+            "table": "accountant",
+            "worst_colluders": "colluders",
+        },
+    )

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
+from p2pfl.draws import draw
 from p2pfl.errors import InputError
 from p2pfl.privacy.leakage import Cover, Floats, Ints, Mask, Noise
-from p2pfl.rows import draw
 from p2pfl.topology import Topology
 
 Search = Literal["exact", "enumerated", "searched"]

@@ -43,7 +43,7 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.ring import WIDTHS, Ring, mask, signed, unsigned, zeros
 from p2pfl.privacy.stream import LIMIT, Ints
 
-VERSION = "chacha20-ring-v1"
+VERSION = "aes256-ctr-ring-v2"
 """Of masks and messages: peers that differ unmask nothing."""
 
 HONEST = 3
@@ -213,7 +213,10 @@ class Sender:
         self._keys: Keys | None = None
 
     def share(self, points: Ints) -> Share:
-        """Mask a term, ``[P]`` grid points; once. What is lost on the way is sent again as it was, not made anew."""
+        """Mask a term, ``[P]`` grid points, which are used up; once.
+
+        What is lost on the way is sent again as it was, not made anew.
+        """
         if self.missing or self._sent:
             state = "declared missing" if self.missing else "sent already"
             raise PrivacyError(

@@ -115,7 +115,7 @@ def exchanged(
     receiver = Receiver(sum)
     senders = {peer: Sender(sum, peer=peer, secrets=secrets, source=source) for peer in terms}
     for peer, sender in senders.items():
-        receiver.take(sender.share(terms[peer]))
+        receiver.take(sender.share(terms[peer].copy()))
     roll = receiver.close()
     if roll is None:
         return (), None

@@ -56,7 +56,7 @@ def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
     """
     costs = {cost: count for cost, count in costs.items() if count and cost.mu}
     total = math.sqrt(math.fsum(count * cost.mu**2 for cost, count in costs.items()))
-    if total > _HOPELESS or all(cost.probability == 1 for cost in costs):
+    if all(cost.probability == 1 for cost in costs) or (total > _HOPELESS and _hopeless(costs)):
         return divergence.epsilon(total, delta=delta)
     return divergence.mixed({(cost.mu, cost.probability): count for cost, count in costs.items()}, delta=delta)
 
@@ -127,8 +127,17 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
 
 
 _HOPELESS = 30.0
-"""A mu beyond which nothing is hidden (epsilon 500 and more), and the convolution of losses takes minutes: there
-what sitting out in secret would save is not counted, which can only overstate."""
+"""A mu of all rounds beyond which nothing is hidden (epsilon 500 and more),"""
+
+_LARGE = 10.0
+"""and one of a single round beyond which the convolution of losses takes minutes."""
+
+
+def _hopeless(costs: Mapping[Cost, int]) -> bool:
+    """Whether what sitting out in secret saves need not be counted, which can only overstate."""
+    joined = math.fsum(count * cost.probability * cost.mu**2 for cost, count in costs.items())
+    return joined > _HOPELESS**2 or max(cost.mu for cost in costs) > _LARGE
+
 
 _HALVINGS = 14
 """Bisections of mu: to 1 part in 10,000, from below."""

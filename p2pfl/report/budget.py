@@ -8,12 +8,16 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from p2pfl.errors import BudgetError, InputError, StorageError
-from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment import Experiment
 from p2pfl.privacy.spending import Cost, spent
+
+if TYPE_CHECKING:
+    from p2pfl.experiment import Plan
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
-from p2pfl.privacy import Settings
 from p2pfl.report.advice import advice
+from p2pfl.report.promises import promise
 from p2pfl.report.run import Record
 from p2pfl.rows import Rows
 
@@ -154,66 +154,8 @@ def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> d
     rounds
         How many have run; all of them by default.
     """
-    protection, wanted = plan.protection, plan.experiment.privacy
-    settings = protection.settings
-    mode = _hides(wanted.mode, settings)
-    said: dict[str, Any] = {
-        "mode": mode,
-        "clip": settings.clip if settings.clip != float("inf") else None,
-        "noise": settings.noise,
-        "mask": settings.mask,
-        "participation": settings.participation,
-        "statement": _statement(mode),
-        "epsilon": None,
-        "examples": None,
-    }
-    found = plan.examples(protection.affordable if rounds is None else rounds)
-    each = ""
-    if found is not None:
-        each = (
-            f"({found['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a peer "
-            "against everybody else; "
-        )
-        said |= {"examples": found, "statement": f"{each}{_statement(mode, whose=' for a peer as a whole')}"}
-    if not protection.claimed:
-        return said
-    if spent is None:
-        spent = protection.spent({protection.cost: protection.affordable})
-    among = {0: "the broker", 1: "the broker and any colluding peer"}
-    who = among.get(wanted.colluders, f"the broker and any {wanted.colluders} colluding peers")
-    promised = {"epsilon": spent, "delta": wanted.delta, "adjacency": wanted.adjacency}
-    return (
-        said
-        | promised
-        | {
-            "colluders": wanted.colluders,
-            "statement": f"{each}({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against "
-            f"{who}; {_statement(mode, claimed=True)}",
-        }
-    )
-
-
-def _hides(mode: str, settings: Settings) -> str:
-    """What is left of a mode whose noises are zero."""
-    if mode == "pairwise" and not settings.mask:
-        mode = "independent"
-    return "none" if mode == "independent" and not settings.noise else mode
-
-
-def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
-    left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
-    hides = "masks hide each update among its honest neighbours and cancel in the mean"
-    if mode == "secagg":
-        left = "what hardly changes from round to round shows in many sums"
-        hides = "each peer is given the exact sum of its neighbours' rows and none of them"
-    if mode == "none":
-        return "rows are sealed against the broker, and every neighbour can read them"
-    if claimed and mode == "secagg":
-        return f"{hides}; private noise stays in the models"
-    if claimed:
-        return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
-    no = f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"
-    return f"private noise stays in the models; {no}" if mode == "independent" else f"{hides}; {no}; {left}"
+    examples = plan.examples(plan.protection.affordable if rounds is None else rounds)
+    return promise(plan.protection, spent=spent, examples=examples)
 
 
 def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:

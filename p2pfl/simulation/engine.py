@@ -17,76 +17,16 @@ from p2pfl.errors import BudgetError
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
 from p2pfl.identity import SeededSource, Source
-from p2pfl.learning import Correction, Fitted, Learner, Memory
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
-from p2pfl.rows import Rows, distances, norms
+from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
+from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
-
-
-class Inline:
-    """A learner that trains where it stands.
-
-    Attributes
-    ----------
-    seconds
-        Spent training so far.
-    update, diversity
-        ``[N]``, how far the last training moved each row; and how differently it moved them.
-    """
-
-    def __init__(self, learner: Learner, *, present: Callable[[int], torch.Tensor], clock: Callable[[], float]) -> None:
-        self.learner = learner
-        self.present = present
-        self.clock = clock
-        self.seconds = 0.0
-        self.update: torch.Tensor | None = None
-        self.diversity: float | None = None
-
-    async def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        """Train all rows but those of absent peers."""
-        active = self._present(round, active)
-        begun = self.clock()
-        fitted = self.learner.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
-        self.seconds += self.clock() - begun
-        self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
-        self.diversity = _diversity(self.update, mean=fitted.rows.mean(0) - rows.mean(0))
-        return fitted
-
-    async def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: tuple[str, ...],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
-        """Gradients of all rows but those of absent peers."""
-        begun = self.clock()
-        active = self._present(round, active)
-        found = self.learner.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
-        self.seconds += self.clock() - begun
-        return found
-
-    def _present(self, round: int, active: torch.Tensor | None) -> torch.Tensor:
-        present = self.present(round)  # [N]
-        return present if active is None else active & present
 
 
 def simulate(
@@ -209,6 +149,11 @@ def play(
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
+    end = rounds.stop
+    if faults.slow:
+        faults = replace(faults, cycles=rounds.stop)
+        waits = (faults.turns(names, seed=settings.seed, round=0) < 0).any()  # somebody is slow
+        end *= faults.pace if waits else 1
     if resolved.masked:
         adjacency = protection.graph.adjacency
         faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
@@ -217,7 +162,10 @@ def play(
     def present(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
 
-    learner = Inline(resolved.learner, present=present, clock=time.perf_counter)
+    def turns(round: int) -> torch.Tensor:
+        return faults.turns(names, seed=settings.seed, round=round)  # [N]
+
+    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=turns if faults.slow else None)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
@@ -225,7 +173,8 @@ def play(
         among = masks if masks is None or whole else masks.among(here)
         # faults make sums show more than was looked at, also of other rounds
         lossy = protection.sums is not None and faults != Faults()
-        paid = None if charge is None else partial(charge, round, whole=whole and not lossy)
+        # what slow peers release after the others was paid for when those made as many cycles
+        paid = None if charge is None or round not in rounds else partial(charge, round, whole=whole and not lossy)
         hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
         return resolved.contested(hides, round=round, told=net)
 
@@ -241,7 +190,7 @@ def play(
         Attending(resolved.played, present=present),
         learner,
         start(resolved.learner, names),
-        rounds=rounds,
+        rounds=range(rounds.start, end),
         neighbourhood=neighbourhood,
         private=hidden,
         observe=after,
@@ -271,16 +220,6 @@ def _neighbourhoods(resolved: Plan, source: Source, *, faults: Faults) -> Callab
         return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults, zstd=zstd, step=step)
 
     return neighbourhood
-
-
-def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:
-    r"""How differently those who trained were moved: :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`.
-
-    The gradient diversity of Yin et al. (AISTATS 2018), times N.
-    """
-    trained = int((update > 0).sum())
-    common = float(norms(mean)) ** 2 * (len(update) / max(trained, 1)) ** 2  # ``mean`` is over all, idle ones too
-    return float(update.square().sum()) / trained / common if common else None
 
 
 def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, dict[str, Any]]:
@@ -320,9 +259,10 @@ def _recorded(
     def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         sent.add_(net.bytes_out)
         evaluated = assess(resolved, state.rows, names)
-        records = _records(round, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
+        own = [round] * len(names) if learner.turns is None else learner.turns(round).tolist()
+        records = _records(own, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
-        if observe is not None:
+        if observe is not None and records:
             observe(records)
 
     wrong = resolved.experiment.simulation
@@ -337,7 +277,7 @@ def _masks(resolved: Plan, source: Source) -> Masks:
 
 
 def _records(
-    round: int,
+    rounds: list[int],
     state: State,
     net: StackedNeighbourhood,
     learner: Inline,
@@ -346,6 +286,7 @@ def _records(
     sent: torch.Tensor,
     spent: float | None,
 ) -> list[Record]:
+    """Of each peer that ends a round of its own, as of live ones; -1 for none."""
     report = state.report
     received = net.heard.tolist()
     centre = state.public.mean(0, keepdim=True).expand_as(state.public)  # [N, P]
@@ -354,7 +295,7 @@ def _records(
     return [
         Record(
             peer=name,
-            round=round,
+            round=rounds[index],
             scores=scores(evaluated, index),
             training_loss=float(report.loss[index]) if report is not None and report.steps[index] else None,
             distance=float(net.distance[index]),
@@ -369,4 +310,5 @@ def _records(
             diversity=learner.diversity,
         )
         for index, name in enumerate(net.peers)
+        if rounds[index] >= 0
     ]

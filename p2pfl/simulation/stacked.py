@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ class Faults:
         Mean number of cycles that a row takes, geometric; only where nobody waits for anybody.
     slow, pace
         Share of the peers whose cycles take as long as so many of the others'; there, too.
+    cycles
+        How many cycles of its own each peer makes; ``None`` without end.
     """
 
     loss: float = 0.0
@@ -39,12 +42,20 @@ class Faults:
     delay: float = 0.0
     slow: float = 0.0
     pace: int = 10
+    cycles: int | None = None
+
+    def turns(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
+        """Which cycle of its own each peer ends in a round, ``[N]`` int64; -1 where none, or none is left."""
+        own, early = divmod(round + 1, self.pace)
+        late = draw(seed, "slow").random(len(peers)) < self.slow  # [N]
+        turns = np.where(late, -1 if early else own - 1, round)
+        return torch.from_numpy(np.where(turns < (self.cycles or math.inf), turns, -1))
 
     def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Who is there in a round, ``[N]`` bool; a slow peer where a cycle of its own ends."""
         there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence
-        if self.slow and (round + 1) % self.pace:
-            there &= draw(seed, "slow").random(len(peers)) >= self.slow
+        if self.slow:
+            there &= self.turns(peers, seed=seed, round=round).numpy() >= 0
         if self.partners is not None and not there.all():
             there &= self.partners @ there > 0
         return torch.from_numpy(there)

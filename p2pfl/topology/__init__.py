@@ -36,6 +36,7 @@ from p2pfl.topology.builders import (
 from p2pfl.topology.files import load, save
 from p2pfl.topology.finite_time import base
 from p2pfl.topology.graph import Schedule, Topology, check_connected, diameter, turns
+from p2pfl.topology.healing import Healing, healing
 from p2pfl.topology.kinds import BUILDERS, build
 from p2pfl.topology.noise import best_rate, effective_neighbours, rate, remainder
 from p2pfl.topology.schedules import (
@@ -50,6 +51,7 @@ from p2pfl.topology.weights import Weights, edge_weights, given, max_degree, met
 
 __all__ = [
     "BUILDERS",
+    "Healing",
     "Schedule",
     "Topology",
     "Weights",
@@ -72,6 +74,7 @@ __all__ = [
     "gap",
     "given",
     "grid",
+    "healing",
     "heavy_ball_steps",
     "hierarchical",
     "hypercube",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 import networkx as nx
 import numpy as np
 
+from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
-from p2pfl.rows import draw
 from p2pfl.topology.graph import Topology
 
 _DRAWS = 100

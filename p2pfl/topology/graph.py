@@ -224,6 +224,10 @@ class Schedule:
         """Return the topology of one exchange."""
         return self.topologies[exchange % self.period]
 
+    def named(self, peers: Sequence[str]) -> Schedule:
+        """Return the same graphs over as many peers of other names."""
+        return Schedule(tuple(topology.named(peers) for topology in self.topologies))
+
     def among(self, present: Collection[str]) -> Schedule:
         """Return the same peers with only the edges whose two ends are both in ``present``."""
         return Schedule(tuple(topology.among(present) for topology in self.topologies))

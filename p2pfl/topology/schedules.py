@@ -9,8 +9,8 @@ from itertools import combinations, pairwise
 import networkx as nx
 import numpy as np
 
+from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
-from p2pfl.rows import draw
 from p2pfl.topology.builders import at_least_one, bits, check_degree, numbered
 from p2pfl.topology.graph import Schedule, Topology
 

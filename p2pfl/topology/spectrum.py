@@ -19,8 +19,8 @@ import scipy.sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
-from p2pfl.rows import draw
 from p2pfl.topology.weights import Weights
 
 Floats = npt.NDArray[np.float64]

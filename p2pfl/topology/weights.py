@@ -97,20 +97,29 @@ def metropolis(topology: Topology) -> Weights:
     return _filled(topology, 1.0 / (1.0 + np.maximum(heard[hears.row], heard[hears.col])))
 
 
-def max_degree(topology: Topology) -> Weights:
+def max_degree(topology: Topology, *, degree: int | None = None) -> Weights:
     r"""Maximum-degree weights: :math:`W_{ij} = 1 / (1 + \max_k d_k)`, the rest on the own row.
 
     Also for directed graphs in which every peer hears as many as hear it.
 
+    Parameters
+    ----------
+    degree
+        Taken for the maximum, for graphs that are a part of one of this degree.
+
     Raises
     ------
     TopologyError
-        The graph is directed and some peer hears more or fewer peers than it is heard by.
+        The graph is directed and some peer hears more or fewer peers than it is heard by; or some peer hears more than
+        ``degree``.
     """
     heard = np.diff(topology.adjacency.indptr)  # [N]
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     _refuse(topology, abs(heard - sent), "equally many peers")
-    return _filled(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + heard.max())))
+    most = int(heard.max())
+    if degree is not None and most > degree:
+        raise TopologyError(f"expected no peer to hear more than {degree} others, got one that hears {most}: raise it")
+    return _filled(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + (most if degree is None else degree))))
 
 
 def push(topology: Topology) -> Weights:

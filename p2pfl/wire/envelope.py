@@ -1,11 +1,11 @@
 """What a peer says, sealed for its neighbours: the broker and outsiders see names, sizes and times.
 
-    | u8 2 | u32 stream | u64 sequence | ChaCha20-Poly1305(sender key of the peer, message) |
+    | u8 2 | u32 stream | u64 sequence | AES-256-GCM(sender key of the peer, message) |
 
 The sender key of a peer's life is handed to each neighbour over their own edge. What is for one
 neighbour alone is sealed under a key of their edge, this life and direction, its number counted on:
 
-    | u8 3 | u64 number | ChaCha20-Poly1305(key of the edge, message) |
+    | u8 3 | u64 number | AES-256-GCM(key of the edge, message) |
 
 Nothing that is not
 sealed by a neighbour reaches a decoder beyond these first bytes, but for hellos (signed), claims

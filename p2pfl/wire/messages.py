@@ -200,6 +200,8 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
         Statements by partner.
     signature
         Of the sender: neighbours share its sender key, and none should speak for it.
+    lives
+        Of which life of each partner the flows are: another than the present one does not believe them.
     """
 
     incarnation: Count
@@ -207,6 +209,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     flows: Annotated[list[tuple[Moved, list[Name]]], msgspec.Meta(max_length=4096)] = []
     masks: dict[Name, Masked] = {}
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    lives: Annotated[dict[Name, Count], msgspec.Meta(max_length=4096)] = {}
 
     def signed(self, identity: Identity, *, swarm: str) -> Account:
         """The same under a signature."""
@@ -408,10 +411,23 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
     return message
 
 
-def sum_statement(by: Hello, receiver: Hello, *, swarm: str, round: int, step: int, here: tuple[str, ...]) -> bytes:
-    """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone."""
+def sum_statement(
+    by: Hello,
+    receiver: Hello,
+    *,
+    swarm: str,
+    round: int,
+    step: int,
+    here: tuple[str, ...],
+    keys: tuple[bytes, ...] = (),
+) -> bytes:
+    """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone.
+
+    A sender signs under which ``keys`` of those on the roll it has masked, too: where two mean different lives of a
+    third, masks would not cancel.
+    """
     who = by.peer, by.incarnation, receiver.peer, receiver.incarnation
-    return swarm.encode() + b"/" + _encoder.encode((who, round, step, here))
+    return swarm.encode() + b"/" + _encoder.encode((who, round, step, here, keys))
 
 
 def _prefix(head: bytes) -> bytes:

@@ -59,6 +59,11 @@ class Outbox:
         return min(self._next.values(), default=self.head)
 
     @property
+    def listeners(self) -> set[str]:
+        """For whom chunks are held."""
+        return set(self._next)
+
+    @property
     def idle(self) -> bool:
         """Whether everything has been sent and acknowledged by every listener."""
         return not self.unsent and not self._held

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from p2pfl.errors import P2PFLError
 from p2pfl.world.explore import Tally, outcome, searched
 from p2pfl.world.faults import KINDS
+from p2pfl.world.replay import replayed
 from p2pfl.world.settings import Plans
 
 BLOCK = 50
@@ -24,18 +26,20 @@ MARKS = ("<!-- explored -->", "<!-- /explored -->")
 def main() -> int:
     """Explore, or replay one seed; the exit status is 1 if anything failed."""
     options = _options()
+    if options.replay is not None:
+        return _recorded(Path(options.replay))
     if options.seed is not None:
         return _replay(options.seed, log=options.log)
     begun = time.perf_counter()
-    tally = Tally()
+    tally, table = Tally(), ""
     for found in _results(options.seeds, workers=options.workers, logs=Path(options.logs)):
         for seed, failure in found.failures.items():
             _say(f"seed {seed}: {failure} (python -m p2pfl.world --seed {seed} --log)")
         tally.merge(found)
-    table = tally.table(wall=time.perf_counter() - begun)
+        table = tally.table(wall=time.perf_counter() - begun)
+        if options.write:  # whatever ends it later
+            _write(Path(options.write), table)
     sys.stdout.write(table + "\n")
-    if options.write:
-        _write(Path(options.write), table)
     return 1 if tally.failures else 0
 
 
@@ -44,6 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--seed", type=int, metavar="N", help="replay this one")
+    parser.add_argument("--replay", metavar="FILE", help="play a live peer's recording again (p2pfl run --record)")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
     parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
     parser.add_argument("--write", metavar="FILE", help="put the table into this page")
@@ -65,6 +70,19 @@ def _replay(seed: int, *, log: bool) -> int:
     _say(f"{found.events} events in {found.seconds:.3f} virtual seconds, log {found.digest}")
     _say(found.failure or "all is well")
     return 1 if found.failure else 0
+
+
+def _recorded(path: Path) -> int:
+    try:
+        found = replayed(path)
+    except P2PFLError as error:
+        _say(str(error))
+        return error.status
+    for sentence in found.notices:
+        _say(sentence)
+    _say(f"{len(found.records)} rounds in {found.seconds:.3f} virtual seconds, row {found.row}")
+    _say("as it was recorded" if found.same else "NOT the row that was recorded, or that has none")
+    return 0 if found.same else 1
 
 
 def _results(seeds: range, *, workers: int, logs: Path) -> Iterator[Tally]:

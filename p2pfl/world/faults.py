@@ -27,10 +27,12 @@ KINDS = (
     "overtaking",
     "cuts",
     "pauses",
+    "long pauses",
     "clocks",
     "stragglers",
     "deaths",
     "crashes",
+    "lost disks",
     "full disks",
     "torn writes",
     "forgeries",
@@ -69,12 +71,15 @@ class Death:
         was not synced.
     back
         Seconds until it is started again; it is not where there are none.
+    bare
+        Whether that is on another device, with its identity and nothing else.
     """
 
     peer: str
     event: int
     silent: bool
     back: float | None = None
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,10 +158,10 @@ def history(seed: int, *, peers: Sequence[str], patience: float, kinds: Sequence
         {peer: _conditions(seed, peer, peers, chosen, patience=patience) for peer in peers},
         {peer: _clock(seed, peer) for peer in peers} if "clocks" in chosen else {},
         {peer: _takes(seed, peer, chosen, patience=patience) for peer in peers},
-        _pauses(seed, peers, patience=patience) if "pauses" in chosen else (),
+        _pauses(seed, peers, chosen, patience=patience),
         (
             *(_deaths(seed, peers) if "deaths" in chosen else ()),
-            *(_crashes(seed, peers) if "crashes" in chosen else ()),
+            *(_crashes(seed, peers, chosen) if "crashes" in chosen else ()),
         ),
         _forgeries(seed) if "forgeries" in chosen else (),
         restarts,
@@ -213,17 +218,14 @@ def _takes(seed: int, peer: str, kinds: frozenset[str], *, patience: float) -> f
     return float(slow if "stragglers" in kinds and random.random() < 0.3 else usual)
 
 
-def _pauses(seed: int, peers: Sequence[str], *, patience: float) -> tuple[Pause, ...]:
-    random = draw(seed, "world pauses")
-    count = int(random.integers(1, 4))
-    return tuple(
-        Pause(
-            peers[int(random.integers(len(peers)))],
-            float(random.uniform(0.1, 20.0)),
-            float(random.uniform(0.1, 0.8 * patience)),
-        )
-        for _ in range(count)
-    )
+def _pauses(seed: int, peers: Sequence[str], kinds: frozenset[str], *, patience: float) -> tuple[Pause, ...]:
+    """Long ones are longer than anybody waits."""
+    random, found = draw(seed, "world pauses"), list[Pause]()
+    for kind, factor in (("pauses", (0.0, 0.8)), ("long pauses", (1.0, 3.0))):
+        for _ in range(int(random.integers(1, 4)) if kind in kinds else 0):
+            who, at = peers[int(random.integers(len(peers)))], float(random.uniform(0.1, 20.0))
+            found.append(Pause(who, at, max(0.1, float(random.uniform(*factor)) * patience)))
+    return tuple(found)
 
 
 def _deaths(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
@@ -236,15 +238,16 @@ def _deaths(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
     )
 
 
-def _crashes(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
+def _crashes(seed: int, peers: Sequence[str], kinds: frozenset[str]) -> tuple[Death, ...]:
     """Each is started again, soon or late; one peer may crash more than once."""
-    random = draw(seed, "world crashes")
+    random, lost = draw(seed, "world crashes"), 0.3 if "lost disks" in kinds else 0.0
     return tuple(
         Death(
             peers[int(random.integers(len(peers)))],
             int(10 ** random.uniform(1.0, 3.2)),
             bool(random.random() < 0.5),
             float(10 ** random.uniform(-1.0, 1.5)),
+            bool(random.random() < lost),
         )
         for _ in range(int(random.integers(1, 5)))
     )

@@ -29,6 +29,7 @@ from p2pfl.wire.messages import Message
 from p2pfl.wire.rows import Head
 from p2pfl.wire.stream import Outbox
 from p2pfl.wire.trailer import Said
+from p2pfl.world.sums import SumWatch
 
 Life = tuple[str, int]
 """A peer and its incarnation."""
@@ -76,6 +77,7 @@ class Watch:
         """By peer, all that it has been."""
         self.pages: dict[tuple[str, bytes], Entered] = {}
         """By peer and page, what was in the row when the page was written."""
+        self.sums = SumWatch(self.fail)
         self._used: set[tuple[Life, str, Exchange]] = set()
         self._covers: set[tuple[str, bytes, bytes, Slot]] = set()
         self._changed: set[str] = set()
@@ -102,6 +104,8 @@ class Watch:
         if link.line.envelope is not None:
             link.line.envelope = WatchedEnvelope.of(link.line.envelope, self)
         link.books = WatchedBooks.of(link.books, self, peer)
+        if link.adding is not None:
+            self.sums.watched(link.adding)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""
@@ -195,7 +199,13 @@ class Watch:
             theirs = self._books(other)
             if theirs is not None:
                 self._flows(name, other, books.flows, theirs.flows)
-                self._masks(name, other, books.masks, theirs.masks)
+                if self._met(name, other) and self._met(other, name):  # else their masks are of other keys
+                    self._masks(name, other, books.masks, theirs.masks)
+
+    def _met(self, name: str, other: str) -> bool:
+        """Whether a peer has met the present life of another, or one with its keys."""
+        there = self.peers[name].membership
+        return other in there.proven and there.up[other].key == self.peers[other].me.key
 
     def _books(self, name: str) -> Books | None:
         peer = self.peers.get(name)
@@ -319,6 +329,7 @@ class WatchedBooks(Books):
             gossip=books.flows.partners if books.conserving else None,
             masks=books.masks.partners,
             heaviest=books.heaviest,
+            healing=books.healing,
         )
         watched.watch, watched.owner = watch, owner
         watched._watched(Entered())

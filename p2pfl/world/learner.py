@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from p2pfl.learning import Correction, Fitted, Learner, Memory, Report
+from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 from p2pfl.rows import Layout, Rows, draw
 
 Takes = Callable[[str, int], float]
@@ -70,33 +70,15 @@ class Timed:
         """One row under the model's names."""
         return self.learner.state_dict(row)
 
-    def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: Sequence[str],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
+    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train, and say how long that took."""
-        self.spend(max(self.takes(peer, round) for peer in peers))
-        return self.learner.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
+        self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
+        return self.learner.fit(rows, **how)
 
-    def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: Sequence[str],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
+    def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Gradients, and how long they took."""
-        self.spend(max(self.takes(peer, round) for peer in peers))
-        return self.learner.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
+        self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
+        return self.learner.gradient(rows, **how)
 
 
 class Goals:

@@ -27,7 +27,7 @@ from p2pfl.world.disk import Mounted, WorldDisk
 from p2pfl.world.faults import DISKS, Death, History
 from p2pfl.world.invariants import InvariantError, Watch
 from p2pfl.world.learner import Goals, Timed
-from p2pfl.world.network import NOBODY, WorldTransport
+from p2pfl.world.network import KEEPALIVE, NOBODY, WorldTransport
 from p2pfl.world.settings import Setting
 
 FOLDER = Path("peers")
@@ -267,7 +267,8 @@ class World:
             ended.error = error
             self.watch.dead.add(name)
             self._log("failed", name, "", str(error))
-            if self.disks and isinstance(error, StorageError | BrokerError):  # who starts it does so again
+            early = isinstance(error, BrokerError) and not self._lives[name].joined
+            if early or (self.disks and isinstance(error, StorageError | BrokerError)):  # who starts it does so again
                 self.faults["starts that failed"] += isinstance(error, BrokerError)
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
@@ -316,6 +317,9 @@ class World:
         if life.disk is not None:
             life.disk.gone()
             self.disks[name].crash(power=death.silent)
+        if back is not None and death.bare:
+            self.faults["lost disks"] += 1
+            self.disks[name] = self._disk(name)
         if back is not None:
             self._again(name, back)
 
@@ -323,6 +327,10 @@ class World:
         self.faults["pauses"] += 1
         self._log("pause", name, "", f"{seconds:.3f}")
         self.loop.pause(name, seconds)
+        if seconds > 1.5 * KEEPALIVE:  # who stands still says no keepalive either
+            for channel in [each for each in self.transport.broker.channels.values() if each.who == name]:
+                when = self.loop.now + 1.5 * KEEPALIVE
+                self.loop.call_at(when, channel.lose, "nothing came any more", context=NOBODY)
 
     def _overhear(self, who: str, topic: str, data: bytes) -> None:
         """A stranger listens, and speaks when its time has come."""
@@ -374,7 +382,7 @@ class World:
             return failure
         if self._killed or any(ended.state is None or ended.late for ended in self.ended.values()):
             return ""
-        if self.setting.sums:
+        if self.setting.running:
             return self._summed()
         return self._averaged() if self.setting.averages else ""
 
@@ -384,7 +392,9 @@ class World:
 
     def _excused(self, error: BaseException | None) -> bool:
         """Whether what went wrong allows for this: others died, or had ended before it came back."""
+        patience = self.plan.experiment.transport.patience
         gone = bool(self._killed) or any(ended.lives > 1 for ended in self.ended.values())
+        gone |= any(pause.seconds > patience for pause in self.history.pauses)
         return isinstance(error, PeerError) and "did not come" in str(error) and gone
 
     def _states(self) -> list[State]:
@@ -411,6 +421,8 @@ class World:
         off = float((rows.mean(0) - self._goals().mean(0)).abs().max())
         settings = self.plan.protection.settings
         grid = self.plan.experiment.rounds * 2.0**-settings.bits if self.plan.masked else 1e-9  # each release rounds
+        if self.plan.protection.sums is not None:
+            grid = self.plan.experiment.rounds * len(rows) * 2.0**-settings.bits  # and so does each term
         return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
 
     def _accounted(self, goals: Goals) -> str:

@@ -7,16 +7,32 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stacks import RATE, SEED, classifier, play, quadratics, stack, wine
+from stacks import RATE, SEED, circulant, classifier, play, push, quadratics, stack, wine
 from test_dpsgd import gradients
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, Choco, Compressed, FedAvg, Gossip, PartialSharing, State, start
+from p2pfl.algorithms import (
+    DPSGD,
+    SGP,
+    Averaging,
+    Choco,
+    Compressed,
+    FedAvg,
+    FedNova,
+    FedPer,
+    Gossip,
+    Idle,
+    PartialSharing,
+    State,
+    start,
+)
 from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import Faults
-from p2pfl.simulation.engine import Attending, Inline
+from p2pfl.simulation.engine import Attending
+from p2pfl.simulation.inline import Inline
+from p2pfl.topology import Topology
 
 ROUNDS = 6
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
@@ -252,8 +268,54 @@ def test_what_is_heard_travels_whole():
 def test_an_algorithm_that_mixes_something_else_than_its_rows_is_told_so():
     partial = PartialSharing(averaging().average, SEED, share=0.5)
     learner, _ = classifier(wine(GRAPH.peers), batch=8)
-    with pytest.raises(RunError, match="expected an algorithm that mixes rows of 42 numbers, got 21"):
-        play(Compressed(partial, TopK(0.1)), learner, GRAPH, rounds=1)
+    with pytest.raises(RunError, match="expected an algorithm that mixes what it releases, rows of 21 numbers, got 42"):
+        play(Compressed(Twice(partial.average), TopK(0.1)), learner, GRAPH, rounds=1)
+
+
+class Twice:
+    """Releases half a row, and mixes a whole one, too."""
+
+    def __init__(self, average):
+        self.average = average
+
+    async def round(self, state, learner, net, round):
+        del learner, round
+        half = state.rows[:, :21]
+        await self.average(net, half, since=half, masses=None, own=half)
+        return State((await net.mix(Released(state.rows))).values, state.public)
+
+
+def test_the_shared_part_of_rows_is_mixed_by_choco_gossip_as_whole_rows_are():
+    learner, _ = classifier(wine(GRAPH.peers), batch=8)
+    codec, layout = Quantise(4), learner.layout
+    whole = play(Compressed(averaging(2), codec), learner, GRAPH, rounds=ROUNDS)
+    none = FedPer(averaging(2).average, layout, ())
+    assert torch.equal(play(Compressed(none, codec), learner, GRAPH, rounds=ROUNDS)[-1].rows, whole[-1].rows)
+    part = FedPer(averaging(2).average, layout, ("1.bias",))
+    states = play(Compressed(part, codec), learner, GRAPH, rounds=ROUNDS)
+    copies, sums = states[-1].extra["copies"], states[-1].extra["sums"]
+    assert copies.shape == (8, 39)
+    assert (sums - torch.from_numpy(W) @ copies).abs().max() < 1e-12
+    assert not torch.equal(states[-1].rows[0, part.common == 0], states[-1].rows[1, part.common == 0])
+
+
+def test_what_is_mixed_before_anything_is_released_travels_whole():
+    learner, _ = classifier(wine(GRAPH.peers), batch=8)
+    nova = FedNova(Averaging(GRAPH.peers, SEED, Gossip(), weighted=False))
+    rows = play(Compressed(nova, TopK(1.0), 1.0), learner, GRAPH, rounds=ROUNDS)[-1].rows
+    assert torch.allclose(rows, play(nova, learner, GRAPH, rounds=ROUNDS)[-1].rows, atol=1e-12)
+
+
+def test_on_one_way_edges_compressed_pushes_come_to_the_mean_of_all():
+    graph, rows = circulant(8, (1, 3)), torch.randn(8, 30, dtype=torch.float64)
+    graph = Topology(graph.peers, graph.edges[:-1], directed=True)  # some are heard by fewer
+    weights = push(graph).matrix.toarray()
+    assert abs(weights.sum(1) - 1).max() > 0.1
+    start = torch.ones(8, 30, dtype=torch.float64)
+    state, sgp = State(rows, start), Compressed(SGP(), QSGD(16, seed=SEED), 0.2, even=False)
+    for round in range(400):
+        state = settled(sgp.round(state, Idle(Gossiping(rows)), stack(graph, round=round, weigh=push), round))
+    assert (state.rows - rows.mean(0)).abs().max() < 1e-6
 
 
 def test_peers_learn_over_a_tenth_of_the_numbers():

@@ -4,12 +4,13 @@ import torch
 from convex import OPTIMUM, A, B, quadratics
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stacks import SEED, classifier, play, wine
+from stacks import SEED, classifier, play, stack, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import D2, Averaging, ExactDiffusion, FedAvg, Gossip
+from p2pfl.algorithms import D2, Averaging, ExactDiffusion, FedAvg, Gossip, GradientTracking, Idle, State, diffusion
 from p2pfl.errors import TopologyError
 from p2pfl.experiment import plan, read
+from p2pfl.neighbourhood import settled
 from p2pfl.simulation import Faults
 
 RATE = 0.05
@@ -56,6 +57,65 @@ def test_the_first_round_of_d2_is_fedavg_in_which_all_count_alike():
     learner, _ = classifier(wine(PATH.peers), batch=8)
     averaged = play(FedAvg(Averaging(PATH.peers, SEED, Gossip(), weighted=False)), learner, PATH, rounds=1)[-1].rows
     assert torch.equal(play(D2(), learner, PATH, rounds=1)[-1].rows, averaged)
+
+
+TURNS = topology.one_peer_exponential(32)
+WAYS = {"plain": Gossip(3), "Chebyshev": Gossip(4, 0.9), "heavy ball": Gossip(5, 0.9, heavy_ball=True)}
+
+
+@pytest.mark.parametrize("gossip", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("lazy", [False, True], ids=["D2", "exact diffusion"])
+def test_the_least_eigenvalue_of_a_round_is_below_that_of_its_matrix_and_close(gossip, lazy):
+    weights = topology.metropolis(topology.ring(16)).matrix.toarray()
+    weights = (weights + np.eye(16)) / 2 if lazy else weights
+    before = now = np.eye(16)
+    for omega in gossip.omegas:
+        before, now = now, omega * weights @ now + (1 - omega) * before
+    least = np.linalg.eigvalsh(now).min()
+    found = diffusion._least(gossip, float(np.linalg.eigvalsh(weights)[0]))
+    assert least - (0 if gossip.rho is None else 0.3) < found + 1e-9
+    assert found <= least + 1e-9
+
+
+def disagreement(algorithm, *, rounds):
+    """How far rows that start apart lie apart after some rounds without training."""
+    learner = quadratics(rate=0.0)
+    rows = torch.arange(32.0, dtype=torch.float64).unsqueeze(-1)
+    state, idle = State(rows, rows), Idle(learner)
+    for round in range(rounds):
+        state = settled(algorithm.round(state, idle, stack(TURNS, round=round, weigh=topology.natural), round))
+    return float((state.rows - rows.mean()).norm())
+
+
+def test_on_graphs_in_turn_d2_flies_apart_so_that_it_is_refused():
+    assert disagreement(D2(), rounds=60) > 1e6
+    assert disagreement(ExactDiffusion(), rounds=400) > 1e6
+    assert disagreement(GradientTracking(), rounds=40) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["d2", "exact_diffusion"])
+@pytest.mark.parametrize(
+    ("changes", "got"),
+    [
+        (["topology.kind=one_peer_exponential"], "8 graphs in turn|3 graphs in turn"),
+        (["topology.kind=base"], "graphs in turn"),
+        (["topology.kind=exponential"], "got others"),
+    ],
+)
+def test_they_are_refused_where_weights_change_or_differ_at_the_ends_of_an_edge(name, changes, got):
+    table = {"topology": {"peers": 8}, "data": {"name": "wine"}, "learning": {"algorithm": name}}
+    with pytest.raises(TopologyError, match=rf"weigh alike at both ends for {name}, .*({got}): take gradient_tracking"):
+        plan(read(table, changes=changes))
+
+
+def test_acceleration_under_which_rows_would_swing_is_refused():
+    table = {"topology": {"peers": 32}, "data": {"name": "wine"}, "gossip": {"acceleration": "chebyshev", "steps": 2}}
+    for name in "d2", "exact_diffusion":
+        with pytest.raises(
+            TopologyError, match=rf"eigenvalues above -1/3 for {name}, got -0.[79].*without gossip.accel"
+        ):
+            plan(read(table | {"learning": {"algorithm": name}}))
+        plan(read(table | {"learning": {"algorithm": name}}, changes=["topology.kind=complete"]))
 
 
 def test_weights_with_which_d2_would_swing_for_ever_are_refused():

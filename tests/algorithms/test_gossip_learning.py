@@ -15,7 +15,8 @@ from p2pfl.neighbourhood import Released, settled
 from p2pfl.rows import draw
 from p2pfl.simulation import Faults, simulate
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
-from p2pfl.simulation.engine import Attending, Inline
+from p2pfl.simulation.engine import Attending
+from p2pfl.simulation.inline import Inline
 from p2pfl.topology import metropolis
 
 GRAPH = topology.small_world(6, degree=4, rewire=0.5, seed=1)
@@ -224,6 +225,29 @@ def test_slow_peers_act_where_their_cycles_end():
     assert there[3::4].all()
 
 
+def test_everybody_ends_once_it_has_made_its_cycles():
+    faults = Faults(slow=0.5, pace=4, cycles=3)
+    turns = torch.stack([faults.turns(GRAPH.peers, seed=SEED, round=round) for round in range(14)])
+    slow = turns[0] < 0
+    assert turns[:, ~slow].T.tolist() == [[0, 1, 2, *[-1] * 11]] * int((~slow).sum())
+    assert turns[:, slow].T.tolist() == [[-1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1]] * int(slow.sum())
+
+
+def test_slow_peers_train_on_the_batches_and_at_the_rates_of_their_own_cycles_until_they_have_made_all():
+    table = {**DIGITS, "rounds": 4, "data": {"name": "wine"}, "model": {"name": "linear"}}
+    schedule = {"schedule": "LinearLR", "schedule_options": {"start_factor": 1.0, "end_factor": 0.1, "total_iters": 4}}
+    table["learning"] = {"algorithm": "gossip_learning", "dtype": "float64", **schedule}
+    table["simulation"] = {"slow": 1.0, "pace": 3}
+    late = simulate(table, baselines=False)
+    table["simulation"] = {}
+    plain = simulate(table, baselines=False)  # where all are equally slow, nobody is
+    assert late.models.keys() == plain.models.keys()
+    for peer, model in plain.models.items():
+        for name, tensor in model.items():
+            assert torch.equal(late.models[peer][name], tensor)
+    assert [(each.peer, each.round) for each in late.metrics] == [(each.peer, each.round) for each in plain.metrics]
+
+
 def test_the_smaller_the_steps_the_nearer_peers_come_to_the_common_optimum_although_rows_are_late_and_lost():
     ring, faults = topology.ring(4), Faults(0.2, 0.1, delay=1.0)
     apart = []
@@ -252,7 +276,9 @@ def test_only_those_who_are_there_send():
     run = simulate(table, baselines=False)
     sent = {record.peer: record.bytes_out for record in run.metrics if record.round == 4}
     row = 4 * (plan(read(table)).learner.layout.size + 1)
-    assert set(sent.values()) == {row, 5 * row}
+    assert set(sent.values()) == {5 * row}
+    assert sorted({record.round for record in run.metrics}) == list(range(5))
+    assert len(run.metrics) == 5 * 10
 
 
 def test_private_noise_goes_with_it():

@@ -5,6 +5,7 @@ import pytest
 
 import p2pfl.audit
 from p2pfl.audit import Effort
+from p2pfl.cli import audits
 from p2pfl.privacy import PrivateNeighbourhood
 
 PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")]
@@ -62,3 +63,17 @@ def test_a_place_that_cannot_be_written_is_one_sentence(p2pfl, place):
 
 def test_the_command_explains_itself(p2pfl):
     assert "p2pfl audit" in p2pfl("audit", "--help").out
+
+
+def test_of_a_large_swarm_a_smaller_one_is_attacked_and_both_are_named(p2pfl, place, monkeypatch):
+    monkeypatch.setattr(audits, "MOST", 4)
+    said = p2pfl("audit", "small.toml", "--trials", 1000, "--out", "found", "--set", "topology.peers=6")
+    assert said.status == 0
+    sentence = 'attacked is a swarm like "small" of 4 peers instead of 6; --peers 6 attacks it whole'
+    assert sentence in said.err
+    assert sentence.replace('"', "&quot;") in (place / "found" / "audit.html").read_text()
+    whole = p2pfl("audit", "small.toml", "--trials", 1000, "--out", "whole", "--peers", 6)
+    assert "attacked is" not in whole.err
+    assert json.loads((place / "whole" / "audit.json").read_text())["promises"][-1]["colluders"] == [
+        f"peer{number}" for number in range(1, 6)
+    ]

@@ -74,6 +74,31 @@ def test_a_rotation_without_a_roster_prints_what_any_roster_accepts(p2pfl, place
     assert Roster({"ada": old.public}).rotated("ada", new, base64.b64decode(told["rotation"])).peers == {"ada": new}
 
 
+def test_what_a_rotation_prints_is_accepted_into_the_rosters_of_others(p2pfl, place):
+    p2pfl("identity", "ada", *KEYS, *ROSTER)
+    (place / "others.toml").write_text((place / "roster.toml").read_text())
+    (place / "said.toml").write_text(p2pfl("identity", "ada", *KEYS, *ROSTER, "--rotate").out)
+    said = p2pfl("identity", "ada", "--roster", "others.toml", "--accept", "said.toml")
+    assert said.status == 0
+    assert Roster.read(place / "others.toml") == Roster.read(place / "roster.toml")
+    again = p2pfl("identity", "ada", "--roster", "others.toml", "--accept", "said.toml")
+    assert again.status == 1
+    assert "signed by its present key" in again.err
+
+
+@pytest.mark.parametrize(
+    "lines", ["", 'ada = "ed25519:AAAA"', 'ada = 3\nrotation = "AAAA"', 'ada = "x"\nrotation = "!"']
+)
+def test_a_rotation_that_says_nothing_is_refused_and_the_roster_stays(p2pfl, place, lines):
+    p2pfl("identity", "ada", *KEYS, *ROSTER)
+    before = (place / "roster.toml").read_bytes()
+    (place / "said.toml").write_text(lines)
+    said = p2pfl("identity", "ada", *ROSTER, "--accept", "said.toml")
+    assert said.status == 2
+    assert "that --rotate printed" in said.err
+    assert (place / "roster.toml").read_bytes() == before
+
+
 def test_a_rotation_that_the_roster_refuses_changes_nothing(p2pfl, place):
     p2pfl("identity", "ada", *KEYS)
     p2pfl("identity", "ada", "--keys", "elsewhere", *ROSTER)
@@ -126,6 +151,7 @@ def test_json_says_all_of_it(p2pfl):
         (["../ada", *KEYS], "letters"),
         (["ada", *KEYS, "--rotate"], "make it without --rotate"),
         (["ada", *ROSTER, "--revoke", "lost"], "expected a roster"),
+        (["ada", "--accept", "said.toml"], "--roster"),
         (["ada", *KEYS, "--rotate", "--revoke", "lost"], "not allowed with"),
     ],
 )

@@ -22,7 +22,7 @@ TABLE = {
 
 
 def facts(*changes):
-    return privacy.facts(privacy.resolve(read(TABLE, changes=changes)))
+    return privacy.facts(privacy.outlined(read(TABLE, changes=changes)))
 
 
 def test_the_command_explains_itself(p2pfl):
@@ -89,15 +89,15 @@ def test_what_was_spent_before_leaves_fewer_rounds_and_counts_against_the_budget
     experiment = read(
         TABLE, changes=[f"privacy.budget={path}", "privacy.noise=1", "privacy.mask=20", "privacy.clip=1", "rounds=60"]
     )
-    whole = privacy.facts(privacy.resolve(experiment))
+    whole = privacy.facts(privacy.outlined(experiment))
     cost = plan(experiment).protection.cost
     for round in range(whole["affordable"] // 3):
         Budget(path).spend(["peer3"], run="earlier", round=round, cost=Cost(cost.mu * 1.2))
-    found = privacy.facts(privacy.resolve(experiment))
+    found = privacy.facts(privacy.outlined(experiment))
     assert 0 < found["affordable"] < whole["affordable"]
     assert 0 < found["spent_before"] < next(each["epsilon"] for each in found["observers"] if each["promised"]) <= 8
     assert "spent before" in privacy.described(found)
-    other = privacy.facts(privacy.resolve(experiment, only="peer4"))
+    other = privacy.facts(privacy.outlined(experiment, only="peer4"))
     assert other["spent_before"] == 0
 
 
@@ -105,7 +105,7 @@ def test_a_budget_of_which_nothing_is_left_is_said_beside_what_the_rounds_would_
     path = tmp_path / "spent.jsonl"
     experiment = read(TABLE, changes=[f"privacy.budget={path}"])
     Budget(path).spend(["peer3"], run="earlier", round=0, cost=Cost(5.0))
-    found = privacy.facts(privacy.resolve(experiment))
+    found = privacy.facts(privacy.outlined(experiment))
     assert found["affordable"] == 0
     privacy.show(found)
     said = " ".join(capsys.readouterr().out.split())
@@ -159,7 +159,7 @@ def test_whether_learning_together_pays_is_said_in_one_sentence_after_the_table(
     ],
 )
 def test_the_verdict_names_what_is_in_the_way(changes, words):
-    found = privacy.compared(privacy.resolve(read(TABLE, changes=["privacy.colluders=1", *changes])))
+    found = privacy.compared(privacy.outlined(read(TABLE, changes=["privacy.colluders=1", *changes])))
     assert words in found["sentence"]
     assert found["pays"] == words.endswith("can pay")
     if "peers of" in found["sentence"]:

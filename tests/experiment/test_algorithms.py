@@ -111,3 +111,24 @@ def test_it_is_refused_to_drop_everybody():
     changes = ["learning.epochs=3", "learning.stragglers=1.0", "learning.drop_stragglers=true"]
     with pytest.raises(ExperimentError, match=r"learning.stragglers: expected less than 1"):
         plan(read(SMALL, changes=changes))
+
+
+@pytest.mark.parametrize("name", ["gradient_tracking", "qg_dsgdm", "scaffold", "fednova"])
+def test_what_divides_changes_by_the_steps_that_made_them_takes_plain_gradient_steps(name):
+    for learning in {"optimizer": "adam"}, {"options": {"momentum": 0.9}}:
+        with pytest.raises(ExperimentError, match=rf'expected "sgd" without momentum for {name}'):
+            plan(read(SMALL | {"learning": {"algorithm": name, **learning}}))
+
+
+@pytest.mark.parametrize("name", ["fine_tuning", "propagation", "multitask"])
+def test_a_stopping_rule_is_refused_where_nothing_new_may_be_seen_in_a_round(name):
+    with pytest.raises(ExperimentError, match=rf'learning.stop: expected none with "{name}", .* got 0.1: leave it out'):
+        plan(read(SMALL | {"learning": {"algorithm": name, "stop": 0.1}}))
+
+
+def test_masks_that_peers_would_divide_by_different_numbers_of_steps_are_refused():
+    learning = {"algorithm": "gradient_tracking", "steps": 5, "stragglers": 0.5}
+    plan(read(SMALL | {"learning": learning}))
+    plan(read(SMALL | {"learning": learning | {"stragglers": 0.0}, "privacy": {"mode": "pairwise"}}))
+    with pytest.raises(ExperimentError, match=r"learning\.stragglers: expected 0 with gradient_tracking under masks"):
+        plan(read(SMALL | {"learning": learning, "privacy": {"mode": "pairwise"}}))

@@ -49,6 +49,12 @@ def test_every_name_is_a_codec(changes, codec):
         ),
         (["compression.name=top_k", "privacy.mode=independent", "privacy.noise=0.1"], "expected .*none.* with privacy"),
         (["compression.name=float16", "learning.algorithm=partial"], "with partial, which shares another part"),
+        (["compression.name=qsgd", "learning.algorithm=gradient_tracking"], "no past in common, got .*leave one"),
+        (
+            ["compression.name=float16", "learning.algorithm=relay_sgd", "topology.kind=path"],
+            "takes back .* to the last digit",
+        ),
+        (["compression.name=float16", "learning.algorithm=multitask"], "compares the rows"),
         (["compression.name=top_k", "topology.kind=one_peer_exponential"], "with a schedule of topologies"),
         (["compression.name=quantise", "gossip.acceleration=chebyshev"], "which expects plain mixing"),
         (["compression.name=top_k", "compression.share=0.9"], "fewer than its .* bytes, got .* with top_k"),

@@ -59,6 +59,8 @@ def test_every_name_is_a_rule(changes, rule):
         (["learning.algorithm=gradient_tracking"], "needs trackers whose sum stays that of the gradients"),
         (["learning.algorithm=scaffold"], "needs control variates"),
         (["learning.algorithm=relay_sgd"], "sends sums of rows"),
+        (["learning.algorithm=power_gossip"], "mixes differences of rows"),
+        (["learning.algorithm=gossip_learning"], "weighs the rows that it hears by the ages"),
         (["learning.algorithm=sgp", "gossip.weights=push"], "divides sums by masses"),
     ],
     ids=str,

@@ -91,6 +91,18 @@ def test_masks_that_would_not_cancel_are_refused():
     assert resolved("topology.kind=epidemic_oracle", "privacy.mode=pairwise").masked
 
 
+@pytest.mark.parametrize("name", ["fedprox", "scaffold", "fedadam", "fednova", "per_fedavg", "partial"])
+def test_whatever_divides_by_masses_is_exact_on_one_way_edges(name, one_way, tmp_path):
+    graphs.save(graphs.complete(4).named("abcd"), tmp_path / "complete.json")
+    learning = (f"learning.algorithm={name}", "rounds=2")
+    pushed = (*learning, f"topology.file={one_way}", "gossip.weights=push", "gossip.tolerance=1e-9")
+    server = (*learning, f"topology.file={tmp_path / 'complete.json'}")
+    ours, theirs = (simulate(read(SMALL, changes=changes)).models for changes in (pushed, server))
+    for peer, model in ours.items():
+        for key, tensor in model.items():
+            torch.testing.assert_close(tensor, theirs[peer][key], rtol=0, atol=1e-5)
+
+
 def test_sums_that_nobody_divides_are_refused(one_way):
     push = (f"topology.file={one_way}", "gossip.weights=push")
     with pytest.raises(ExperimentError, match=r'"push" only with an algorithm that divides .* got it with dpsgd'):

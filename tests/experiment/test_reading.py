@@ -145,6 +145,25 @@ WRONG = {
     "a batch of FedSGD": ({"learning": {"algorithm": "fedsgd", "batch": 8}}, "fedsgd makes one step on all data"),
     "steps of FedSGD": ({"learning": {"algorithm": "fedsgd", "steps": 8}}, "fedsgd makes one step on all data"),
     "epochs beside steps": ({"learning": {"epochs": 2, "steps": 8}}, "learning.steps takes its place"),
+    "an optimiser of pFedMe": (
+        {"learning": {"algorithm": "pfedme", "optimizer": "adam"}},
+        'learning.optimizer: expected a key that has an effect, got "adam", but pfedme takes gradient steps of its own',
+    ),
+    "epochs of Per-FedAvg": ({"learning": {"algorithm": "per_fedavg", "epochs": 3}}, "per_fedavg takes gradient steps"),
+    "stragglers of FedRep": ({"learning": {"algorithm": "fedrep", "stragglers": 0.5}}, "fedrep takes gradient steps"),
+    "exchanges of RelaySGD": (
+        {"learning": {"algorithm": "relay_sgd"}, "gossip": {"steps": 3}},
+        "gossip.steps: expected a key that has an effect, got 3, but relay_sgd makes one exchange a round",
+    ),
+    "acceleration of running sums": (
+        {"learning": {"algorithm": "robust_sgp"}, "gossip": {"acceleration": "chebyshev"}},
+        "robust_sgp makes one exchange a round",
+    ),
+    "a tolerance of D-PSGD": (
+        {"learning": {"algorithm": "dpsgd"}, "gossip": {"tolerance": 0.1}},
+        "dpsgd makes gossip.steps exchanges a round, 1 by default",
+    ),
+    "a tolerance beside steps": ({"gossip": {"steps": 3, "tolerance": 0.1}}, "gossip.steps takes its place"),
     "stragglers of one epoch": (
         {"learning": {"stragglers": 0.5}},
         "learning.stragglers: expected a key that has an effect, got 0.5, but nobody can do less than one epoch",
@@ -191,6 +210,16 @@ def test_a_change_of_the_algorithm_drops_what_was_meant_for_another_but_not_what
         read(table, changes=["learning.epochs=3", "learning.algorithm=dpsgd"])
     with pytest.raises(ExperimentError, match=r"^--set: learning\.schedule_options"):
         read({}, changes=["learning.schedule_options.gamma=0.5"])
+
+
+def test_stragglers_have_an_effect_on_who_takes_steps_of_his_own_where_they_are_left_out():
+    learning = {"algorithm": "pfedme", "stragglers": 0.5, "drop_stragglers": True}
+    assert read({"learning": learning}).learning.stragglers == 0.5
+
+
+def test_a_tolerance_has_an_effect_where_all_end_in_one_model():
+    table = {"learning": {"algorithm": "dpsgd", "consensus": True}, "gossip": {"tolerance": 0.1}}
+    assert read(table).gossip.tolerance == 0.1
 
 
 def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, monkeypatch):

@@ -72,7 +72,8 @@ def test_without_noise_nothing_is_claimed():
 
 
 def test_the_command_says_what_sums_promise():
-    found = privacy.facts(resolved("privacy.noise=0", "privacy.epsilon=8"))
+    experiment = read(TABLE, changes=["privacy.noise=0", "privacy.epsilon=8"])
+    found = privacy.facts(privacy.outlined(experiment))
     names, promised = ([each[key] for each in found["observers"]] for key in ("observer", "promised"))
     assert names == ["broker", "broker and any one neighbour", "everyone else"]
     assert promised == [False, True, False]
@@ -103,6 +104,32 @@ def test_masses_of_fedavg_weigh_what_is_released_again():
     again = W @ np.diag(masses / (W @ masses)) @ W
     np.testing.assert_allclose(found.protection.sums.seen[1, :, 0], again, atol=1e-14)
     np.testing.assert_allclose(found.protection.sums.seen[1, :, 1], W, atol=1e-14)
+
+
+LIKE_FEDAVG = ["fedprox", "ditto", "per_fedavg", "fedper", "fedrep", "fine_tuning"]
+
+
+@pytest.mark.parametrize("name", LIKE_FEDAVG)
+def test_whoever_averages_what_it_releases_is_seen_as_fedavg_is(name):
+    hidden = ("model.name=mlp", "rounds=2", "data.split=dirichlet")
+    plain, found = (resolved(*hidden, f"learning.algorithm={each}").protection.sums for each in ("fedavg", name))
+    rounds = len(found.seen)  # fine-tuning is silent in its last
+    assert rounds == (1 if name == "fine_tuning" else 2)
+    np.testing.assert_allclose(found.seen, plain.seen[:rounds], atol=1e-14)
+
+
+def test_momentum_shows_again_what_was_released_before():
+    plain, found = (
+        resolved("rounds=2", f"learning.algorithm={each}").protection.sums.seen for each in ("fedavg", "fedavgm")
+    )
+    np.testing.assert_allclose(found[0], plain[0], atol=1e-14)
+    np.testing.assert_allclose(found[1, :, 1], plain[1, :, 1], atol=1e-14)
+    np.testing.assert_allclose(found[1, :, 0], plain[1, :, 0], atol=1e-14)  # the first step has no momentum yet
+    three = resolved("rounds=3", "learning.algorithm=fedavgm", "learning.weighted=false")
+    W = three.weights[0].matrix.toarray()
+    before, now = W, W @ W  # factors of the first release in what all hold after one round, and two
+    again = W @ (now + 0.9 * before)  # and its share of the second step's momentum
+    np.testing.assert_allclose(three.protection.sums.seen[2, :, 0], again, atol=1e-14)
 
 
 def test_accelerated_exchanges_show_the_same_of_one_round_as_plain_ones():
@@ -199,6 +226,8 @@ def test_with_several_colluders_a_sum_needs_all_neighbours():
         ([], {"masses": (0.0, 1.0)}, 64),
         (["learning.algorithm=dpsgd", "gossip.acceleration=chebyshev"], {}, 64),
         (["learning.algorithm=dpsgd"], {"clip": math.inf}, 64),
+        (["learning.algorithm=d2", "topology.kind=complete"], {}, 32),
+        (["learning.algorithm=fedavgm"], {}, 64),
         (["learning.algorithm=dpsgd"], {"rounds": 10_000}, 64),
         (["learning.algorithm=dpsgd", "privacy.bits=30"], {}, 64),
     ],

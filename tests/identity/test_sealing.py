@@ -16,18 +16,17 @@ from p2pfl.identity import (
     wrap,
 )
 
-# RFC 8439, section 2.8.2
-TEXT = (
-    b"Ladies and Gentlemen of the class of '99: "
-    b"If I could offer you only one tip for the future, sunscreen would be it."
+# D. McGrew, J. Viega, "The Galois/Counter Mode of operation", 2004, test case 16
+TEXT = bytes.fromhex(
+    "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72"
+    "1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39"
 )
-HEADER = bytes.fromhex("50515253c0c1c2c3c4c5c6c7")
+HEADER = bytes.fromhex("feedfacedeadbeeffeedfacedeadbeefabaddad2")
 SEALED = bytes.fromhex(
-    "d31a8d34648e60db7b86afbc53ef7ec2a4aded51296e08fea9e2b5a736ee62d63dbea45e8ca9671282fafb69da92728b1a71de0a9e060b29"
-    "05d6a5b67ecd3b3692ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc3ff4def08e4b7a9de576d26586cec64b"
-    "61161ae10b594f09e26a7e902ecbd0600691"
+    "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa"
+    "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f66276fc6ece0f4e1768cddf8853bb2d551b"
 )
-PLACE = {"stream": 7, "sequence": 0x4746454443424140}  # the RFC's nonce 07000000 40..47, little-endian
+PLACE = {"stream": 0xBEBAFECA, "sequence": 0x88F8CADEADDBCEFA}  # the paper's nonce cafebabe facedbaddecaf888
 
 KEY = SenderKey(bytes(range(32)))
 
@@ -48,8 +47,8 @@ def refused(sealed, *, key=KEY, **place):
     return True
 
 
-def test_sealing_is_that_of_rfc_8439():
-    key = SenderKey(bytes(range(0x80, 0xA0)))
+def test_sealing_is_that_of_the_paper_on_gcm():
+    key = SenderKey(bytes.fromhex("feffe9928665731c6d6a8f9467308308") * 2)
     assert key.seal(TEXT, header=HEADER, **PLACE) == SEALED
     assert key.open(SEALED, header=HEADER, **PLACE) == TEXT
 

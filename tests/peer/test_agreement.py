@@ -37,6 +37,11 @@ CASES = {
     "FedAvg, one-peer exponential": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "FedAvg, static exponential": ["topology.kind=exponential"],
     "FedAvg, star": ["topology.kind=star"],
+    "FedAvg, a ring that heals": ["topology.kind=ring", "topology.heal=true"],
+    "FedAvg, random cycles that heal, masks": [
+        *("topology.kind=random_regular", "topology.heal=true", "privacy.mode=pairwise"),
+    ],
+    "D-PSGD, one-peer exponential that heals": ["learning.algorithm=dpsgd", "topology.heal=true", *EXPONENTIAL],
     "FedAvg, stopping rule": ["learning.stop=0.6"],
     "FedAvg, Adam": ["learning.optimizer=adam", "learning.rate=0.01"],
     "FedAvg, masks": ["privacy.mode=pairwise"],
@@ -72,6 +77,13 @@ CASES = {
     "D-PSGD, sums": [
         *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "learning.algorithm=dpsgd"),
     ],
+    "FedPer, sums": [
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "learning.algorithm=fedper"),
+    ],
+    "exact diffusion, sums": [
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10"),
+        "learning.algorithm=exact_diffusion",
+    ],
     "FedAvg, stragglers left out": [
         *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
     ],
@@ -93,6 +105,12 @@ CASES = {
     "FedAvg, 4 bits, squeezed": ["compression.name=quantise", "compression.bits=4", "compression.zstd=true"],
     "FedAvg, bfloat16, a schedule": ["compression.name=bfloat16", *EXPONENTIAL],
     "FedAvg, masks, squeezed": ["privacy.mode=pairwise", "compression.zstd=true"],
+    "FedNova, QSGD": ["learning.algorithm=fednova", "compression.name=qsgd"],
+    "FedPer, top 10 %": ["learning.algorithm=fedper", "compression.name=top_k", "compression.share=0.1"],
+    "gradient push, 4 bits": [
+        *("learning.algorithm=sgp", "topology.kind=exponential", "compression.name=quantise", "compression.bits=4"),
+    ],
+    "FedProx on one-way edges": ["learning.algorithm=fedprox", "topology.kind=exponential", "gossip.weights=push"],
     "D-PSGD, 8 bits": ["learning.algorithm=dpsgd", "compression.name=quantise"],
     "partial sharing": ["learning.algorithm=partial", "learning.algorithm_options={share=0.3}"],
     "partial sharing, masks": [

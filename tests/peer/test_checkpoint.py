@@ -19,7 +19,7 @@ from p2pfl.peer.books import Books
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance, opened, packed, sealed, unpacked
 from p2pfl.privacy.ledger import END, MaskLedger
 from p2pfl.privacy.spending import Cost
-from p2pfl.simulation.engine import Inline
+from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
 ROW = torch.arange(3.0).unsqueeze(0)

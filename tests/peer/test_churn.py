@@ -16,7 +16,7 @@ from swarms import SMALL, live
 from p2pfl.errors import DecodeError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.peer import Peer
+from p2pfl.peer import Peer, flows
 from p2pfl.peer.books import Books
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy.ledger import Mask, Slot
@@ -169,15 +169,31 @@ def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
     books = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
     much = Masked((0, 0), (0, 2**40), ((0, 0, 2**40),), (0, 0), (0, 0))
     with pytest.raises(DecodeError, match='expected an account of "bob"'):
-        books.hear("bob", Account(1, 1, [], {"ada": much}))
-    never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])])
+        books.hear("bob", Account(1, 1, [], {"ada": much}), life=1)
+    never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])], lives={"ada": 1})
     books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
     assert books.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
-    books.hear("bob", msgspec.structs.replace(never, number=1))
+    books.hear("bob", msgspec.structs.replace(never, number=1), life=1)
     assert books.flows.unsettled() == [("bob", (0, 0))]
-    books.hear("bob", never)
+    books.hear("bob", never, life=1)
     assert books.flows.unsettled() == []
     assert books.close(omega=1.0).tolist() == [-0.5, -0.5]
+
+
+def test_an_account_of_an_earlier_life_of_ours_is_not_believed_by_the_next():
+    bob = Books("bob", gossip=["ada"])
+    bob.begin("ada", life=1, anew=False)
+    assert bob.account(1).lives == {"ada": 1}
+    bob.begin("ada", life=2, anew=False)
+    assert bob.account(1).lives == {"ada": 1}  # she has not said yet where she goes on
+    bob.revive("ada", 0)
+    assert bob.account(1).lives == {"ada": 2}
+    ada = Books("ada", gossip=["bob"])
+    done = (Moved((0,), flows.END, ((0, 0),), (), (0,)), [])
+    ada.hear("bob", Account(1, 1, [done], lives={"ada": 1}), life=2)
+    assert ada.flows.finished == frozenset()
+    ada.hear("bob", Account(1, 2, [done], lives={"ada": 2}), life=2)
+    assert ada.flows.finished == {"bob"}
 
 
 def test_a_peer_whose_last_mask_neighbour_left_keeps_what_it_has_learned():

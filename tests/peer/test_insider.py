@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from p2pfl.errors import DecodeError
 from p2pfl.peer.allowance import Allowance
 from p2pfl.peer.books import Books, heaviest
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Mailbox
@@ -68,7 +69,7 @@ def listener(channel):
         Line(channel, swarm="s", me=me),
         membership=Membership(me, frozenset({"ada", "eve"})),
         mailbox=Mailbox(),
-        topology=GRAPH,
+        edges=Edges("bob", GRAPH),
         row_bytes=LARGEST,
         chunk=1024,
         patience=60.0,

@@ -275,3 +275,74 @@ def test_a_return_is_signed(trusted):
     assert not trusted.hear(forged)
     assert trusted.hear(signed(turn=1))
     assert trusted.present == {"bob"}
+
+
+# Where the topology heals, everybody's words count.
+
+
+@pytest.fixture
+def healing():
+    names = frozenset({"bob", "eve", "fay"})
+    return Membership(hello("ada", 10), frozenset({"bob"}), names=names)
+
+
+def test_the_view_is_everybody_until_learning_begins_and_then_those_of_whom_it_was_heard(healing):
+    healing.hear(hello("eve"))
+    assert healing.view == {"ada", "bob", "eve", "fay"}
+    assert healing.silent == {"bob", "fay"}
+    healing.begun = True
+    assert healing.view == {"ada", "eve"}
+
+
+def test_a_signed_word_of_anybody_changes_the_view(healing):
+    healing.begun = True
+    for peer in ("bob", "eve"):
+        assert healing.hear(hello(peer))
+    assert healing.hear(hello("eve", status="dead"))
+    assert healing.view == {"ada", "bob"}
+    assert healing.hear(hello("eve", 6))
+    assert healing.view == {"ada", "bob", "eve"}
+    assert healing.hear(hello("eve", 6, "left"))
+    assert healing.view == {"ada", "bob"}
+
+
+def test_what_the_board_says_again_of_one_that_was_lost_counts(healing):
+    healing.begun = True
+    healing.hear(hello("eve"))
+    healing.hear(hello("eve", status="dead"))  # came twice, and late: eve had said already that she lives
+    assert healing.hear(hello("eve"))
+    assert "eve" in healing.view
+
+
+def test_a_hello_of_an_earlier_turn_brings_nobody_back(healing):
+    healing.begun = True
+    back = msgspec.structs.replace(hello("eve"), turn=1)
+    for said in (hello("eve"), hello("eve", status="dead"), back, hello("eve", status="dead")):
+        assert healing.hear(said)
+    assert not healing.hear(hello("eve"))
+    assert healing.view == {"ada"}
+
+
+def test_who_is_excluded_here_stays_in_the_view_for_others_know_nothing_of_it(healing):
+    healing.begun = True
+    healing.hear(hello("bob"))
+    healing.exclude("bob")
+    assert healing.present == frozenset()
+    assert healing.view == {"ada", "bob"}
+    healing.hear(hello("bob", status="left"))
+    assert healing.view == {"ada"}
+
+
+def test_a_word_that_its_peer_did_not_sign_does_not_change_the_view():
+    membership = Membership(Hello("ada", 10, "up", FACTS), frozenset(), "swarm", ROSTER, frozenset({"bob", "eve"}))
+    membership.begun = True
+    assert membership.hear(signed("bob"))
+    assert not membership.hear(signed("bob", status="left", by="eve"))
+    assert not membership.hear(hello("eve"))
+    assert membership.view == {"ada", "bob"}
+
+
+def test_names_of_no_peer_never_count(healing):
+    healing.begun = True
+    assert not healing.hear(hello("mallory"))
+    assert healing.view == {"ada"}

@@ -21,7 +21,9 @@ from p2pfl.learning import ExternalLearner
 from p2pfl.peer import Peer
 from p2pfl.peer.child import connect
 from p2pfl.peer.threads import Threaded
+from p2pfl.privacy import secagg
 from p2pfl.privacy.ring import portions
+from p2pfl.privacy.secagg import Slot
 from p2pfl.simulation import simulate
 from p2pfl.topology import complete, metropolis
 from p2pfl.transport import MemoryTransport
@@ -341,7 +343,7 @@ def test_one_peer_knows_of_its_sums_what_all_peers_know(changes):
     alone, all_ = plan(experiment, only=["peer1"]), plan(experiment)
     assert alone.protection.guarantee == all_.protection.guarantee
     assert alone.facts == all_.facts
-    assert alone.facts["sums"] == f"chacha20-ring-v1 {all_.ring}"
+    assert alone.facts["sums"] == f"{secagg.VERSION} {all_.ring}"
 
 
 def test_keys_are_exchanged_with_all_whom_a_common_neighbour_hears():
@@ -353,3 +355,31 @@ def test_keys_are_exchanged_with_all_whom_a_common_neighbour_hears():
     assert peer.membership.neighbours == near | {
         other for one in near for other in found.topology.neighbours(one) if other != "peer0"
     }
+
+
+def two_faced(peer):
+    """The first calls a second roll, too, of all but one whom it has heard, and signs both."""
+    if peer.name != "peer0":
+        return
+    desk, seal = peer.link.desk, peer.link.adding.getting.seal
+    post = desk.post
+
+    def told(topic, message):
+        post(topic, message)
+        if isinstance(message, RollCall) and message.round == 1:
+            here = message.here[1:]
+            slot = Slot("peer0", message.round, message.step)
+            signature = seal.sign(slot, here, domain="roll")
+            post(topic, RollCall(message.round, message.step, here, signature))
+
+    desk.post = told
+
+
+def test_who_signs_two_rolls_is_excluded_and_both_are_kept():
+    ended = run(ALIKE, prepare=two_faced)
+    others = {name: end for name, end in ended.items() if name != "peer0"}
+    for name, end in others.items():
+        one, other = end.peer.link.adding.giving.proofs["peer0"]
+        assert one.here != other.here
+        assert "peer0" in end.peer.membership.excluded
+        assert end.records[-1].missed == ["peer0"], name

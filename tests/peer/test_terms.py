@@ -39,7 +39,7 @@ def seal(name, *, life=1):
 
 def giving(name, *, life=1):
     made = Giving(name, sums=SUMS, seal=seal(name, life=life), source=SOURCE)
-    made.secrets = SECRETS
+    made.acquaint(SECRETS)
     return made
 
 
@@ -48,7 +48,7 @@ def getting(name="eve"):
 
 
 def given_terms(giver, exchange=(0, 0), *, receiver="eve", mass=None, piece=16, points=None):
-    part, share = giver.mask(Slot(receiver, *exchange), np.arange(SIZE) if points is None else points)
+    part, share = giver.mask(Slot(receiver, *exchange), np.arange(SIZE) if points is None else points.copy())
     return list(giver.give(part, share, mass=mass, piece=piece))
 
 
@@ -214,11 +214,26 @@ def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refuse
 
 def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
     receiver, (ada, *_) = begun
-    ada.called("eve", receiver.close())
+    first = receiver.close()
+    ada.called("eve", first)
     here = NAMES[:3]
     other = RollCall(0, 0, here, seal("eve").sign(Slot("eve", 0, 0), here, domain="roll"))
-    with pytest.raises(PrivacyError, match="a second that differs"):
-        ada.called("eve", other)
+    for _ in range(2):
+        with pytest.raises(PrivacyError, match="a second that differs"):
+            ada.called("eve", other)
+    assert ada.called("eve", first) is not None  # that one it goes on with
+    assert ada.proofs == {"eve": (first, other)}
+    for roll in ada.proofs["eve"]:
+        seal("bob").check("eve", Slot("eve", 0, 0), roll.here, roll.signature, domain="roll")  # whoever looks
+
+
+def test_a_roll_that_nobody_signed_proves_nothing(begun):
+    receiver, (ada, *_) = begun
+    first = receiver.close()
+    ada.called("eve", first)
+    with pytest.raises(DecodeError, match="own words"):
+        ada.called("eve", msgspec.structs.replace(first, here=NAMES[:3]))
+    assert ada.proofs == {}
 
 
 def test_no_key_is_given_for_consents_that_somebody_has_not_signed(begun):

@@ -14,7 +14,8 @@ from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.neighbourhood import Heard, Released
 from p2pfl.privacy import release
 from p2pfl.privacy.masks import Masks, swarm_secrets
-from p2pfl.privacy.release import Settings, private
+from p2pfl.privacy.release import private
+from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK, normals
 from p2pfl.topology import Topology, complete, ring
 

@@ -4,14 +4,15 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import SecretSource, SeededSource, edge_key
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring import portion, portions, signed, unsigned, width
+from p2pfl.privacy.ring import mask, portion, portions, signed, unsigned, width, zeros
 from p2pfl.privacy.secagg import Consent, Keys, Receiver, Roll, Sender, Share, Slot, Sum, enough, fewest
 from p2pfl.privacy.secagg_net import exchanged, partners
 from p2pfl.privacy.stream import BLOCK
@@ -42,11 +43,19 @@ def consents(which, here):
 
 
 def keystream(key, size, kind):
-    words = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size * np.dtype(kind).itemsize))
+    words = Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(size * np.dtype(kind).itemsize))
     return np.frombuffer(words, kind)
 
 
 # Exact
+
+
+def test_a_mask_is_the_keystream_of_aes_256_in_counter_mode():
+    key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")  # of NIST SP 800-38A
+    row = zeros(4, 64)
+    mask(row, plus=[key], minus=[])
+    blocks = Cipher(AES(key), ECB()).encryptor()  # noqa: S305 (the cipher of one block: an oracle)
+    assert row.tobytes() == blocks.update(bytes(31) + b"\1")  # of the counters 0 and 1
 
 
 @settings(deadline=None, max_examples=80)
@@ -111,8 +120,8 @@ def test_a_share_is_the_term_and_the_keystreams_of_the_definition(bits, kind, pe
         if other != peer:
             edge = min(peer, other), max(peer, other)
             key = edge_key(SECRETS[edge], purpose="summask", a=peer, b=other, round=3, attempt=1, receiver="rob")
-            mask = keystream(key, 50, kind)
-            expected = expected + mask if peer < other else expected - mask
+            stream = keystream(key, 50, kind)
+            expected = expected + stream if peer < other else expected - stream
     np.testing.assert_array_equal(sender(which, peer).share(points).values, expected)
 
 
@@ -150,7 +159,7 @@ def test_shares_are_uniform_whatever_the_term_and_differ_for_every_sum_and_peer(
         terms.values(), [SLOT, Slot("rob", 3, 2), Slot("rob", 4, 1), Slot("sue", 3, 1)]
     ):
         which = Sum(slot, NAMES, size=40_000)
-        rows += [sender(which, peer).share(term).values for peer in ("ada", "bob")]
+        rows += [sender(which, peer).share(term.copy()).values for peer in ("ada", "bob")]
     drawn = np.stack(rows).astype(np.float64) / 2.0**64
     assert abs(drawn.mean(axis=1) - 0.5).max() < 0.01
     assert abs(drawn.var(axis=1) - 1 / 12).max() < 0.005

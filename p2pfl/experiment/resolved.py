@@ -69,6 +69,8 @@ class Plan:
         What takes the place of averages; who lies. ``None`` where nothing and nobody does.
     masses
         The smallest and the largest by which rows count in sums.
+    healing
+        The same graph over any of its peers; ``None`` where it stays as it is.
     """
 
     experiment: Experiment
@@ -85,6 +87,7 @@ class Plan:
     masses: tuple[float, float] = (1.0, 1.0)
     rule: Rule | None = None
     attack: Attack | None = None
+    healing: graphs.Healing | None = None
 
     def contested(
         self,
@@ -122,7 +125,8 @@ class Plan:
         if self.codec is None:
             return self.algorithm
         wanted = self.experiment.compression
-        return Compressed(self.algorithm, self.codec, wanted.gamma, wanted.refresh)
+        even = all(weights.keeps_consensus for weights in self.weights)
+        return Compressed(self.algorithm, self.codec, wanted.gamma, wanted.refresh, even=even)
 
     @property
     def zstd(self) -> Zstd | None:
@@ -133,6 +137,11 @@ class Plan:
     def asynchronous(self) -> bool:
         """Whether peers are in cycles of their own and wait for nobody."""
         return asynchronous(self.algorithm)
+
+    @property
+    def shared(self) -> int:
+        """How many numbers of a row leave a peer."""
+        return int(getattr(self.algorithm, "shared", self.learner.layout.size))
 
     @property
     def masked(self) -> bool:
@@ -209,6 +218,7 @@ class Plan:
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
+        settings |= {} if self.healing is None else {"topology.heal": "True"}
         start = self.learner.state_dict(self.learner.start(self.topology.peers[:1])[0])  # what is frozen, too
         return settings | {
             "topology": _digest(edges.encode()),

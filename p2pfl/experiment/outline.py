@@ -1,0 +1,214 @@
+"""What a guarantee follows from: who hears whom, how they mix, how long a row is. Neither data nor torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from p2pfl import topology as graphs
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.algorithms import ALGORITHMS, known
+from p2pfl.experiment.exchanges import exchanges
+from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.protection import Protection, protection
+from p2pfl.experiment.schema import Compression, Experiment, Model, Simulation
+
+if TYPE_CHECKING:
+    from p2pfl.experiment.resolved import Plan
+    from p2pfl.privacy.sums import Sums
+
+SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {
+    "digits": ((1, 8, 8), 10),
+    "breast_cancer": ((30,), 2),
+    "wine": ((13,), 3),
+    "diabetes": ((10,), 1),
+    "mnist": ((1, 28, 28), 10),
+    "fashion_mnist": ((1, 28, 28), 10),
+}
+"""One sample's features, and how many outputs a model for them has, of the data sets that never differ."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What of an experiment its guarantee follows from.
+
+    Attributes
+    ----------
+    experiment
+        Its settings.
+    topology
+        Who hears whom.
+    protection
+        What hides their rows.
+    exchanges
+        Of a round.
+    whole
+        The plan, where only a plan could tell.
+    """
+
+    experiment: Experiment
+    topology: graphs.Topology | graphs.Schedule
+    protection: Protection
+    exchanges: int
+    whole: Plan | None = None
+
+
+def outline(experiment: Experiment) -> Outline | None:
+    """Outline an experiment, in a fraction of the time that a plan takes.
+
+    Returns
+    -------
+    Outline or None
+        What :func:`p2pfl.experiment.resolving.plan` gives, before any data are read; ``None`` where something
+        besides graphs and noises counts or may be refused, or where only data or a model of one's own say
+        how long a row is.
+
+    Raises
+    ------
+    InputError
+        If a graph is disconnected, or keys contradict each other.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> found = outline(read({"model": {"name": "linear"}}))
+    >>> found.protection.size, found.exchanges
+    (650, 32)
+    """
+    sizes = _sizes(experiment)
+    if sizes is None or not _plain(experiment):
+        return None
+    topology = loaded(experiment) or built(experiment)
+    graphs.check_connected(topology)
+    weights = mixing(experiment, topology)
+    check_hiding(experiment)
+    found = hidden(experiment, topology, weights, sizes=sizes)
+    return Outline(experiment, topology, found, exchanges(experiment, topology, weights, found)[0])
+
+
+def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
+    """The graph of a file, or of several in turn, one for each exchange."""
+    settings = experiment.topology
+    if settings.file is None:
+        return None
+    if isinstance(settings.file, str):
+        return graphs.load(settings.file)
+    return graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
+
+
+def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
+    """The graph of a kind."""
+    settings = experiment.topology
+    return graphs.build(
+        settings.kind,
+        peers=settings.peers,
+        seed=experiment.seed,
+        degree=settings.degree,
+        rewire=settings.rewire,
+        probability=settings.probability,
+        rows=settings.rows,
+        branching=settings.branching,
+        clusters=settings.clusters,
+        inside=settings.inside,
+        every=settings.every,
+        period=settings.period,
+    )
+
+
+def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:
+    """Refuse peers that an experiment does not have."""
+    if unknown := sorted(set(only) - set(names)):
+        some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {some}')
+
+
+def check_hiding(experiment: Experiment) -> None:
+    """Refuse to hide what an algorithm must show."""
+    name = experiment.learning.algorithm
+    why, mode, late = known(name).bare, experiment.privacy.mode, experiment.learning.stragglers
+    if why and mode != "none":
+        raise ExperimentError(
+            f'privacy.mode: expected "none" with {name}, which {why}, got "{mode}": change the mode or the algorithm'
+        )
+    if mode == "pairwise" and late and (why := known(name).steady):
+        raise ExperimentError(
+            f"learning.stragglers: expected 0 with {name} under masks, which {why}, so that they would not cancel, got "
+            f'{late:g}: set it to 0, or privacy.mode to "none"'
+        )
+
+
+def hidden(
+    experiment: Experiment,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    sizes: tuple[int, ...],
+    sums: Sums | None = None,
+) -> Protection:
+    """What hides the rows of an experiment.
+
+    Parameters
+    ----------
+    experiment, topology, weights
+        As in :class:`p2pfl.experiment.resolved.Plan`.
+    sizes
+        How many numbers of a row belong to each tensor of the model.
+    sums
+        What others see in the mode ``secagg``.
+    """
+    stepwise = known(experiment.learning.algorithm).everybody
+    return protection(
+        experiment.privacy,
+        topology,
+        weights,
+        size=sum(sizes),
+        layers=sizes,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
+        sums=sums,
+    )
+
+
+def _plain(experiment: Experiment) -> bool:
+    """Whether nothing but graphs and noises counts, so that a plan would refuse nothing more."""
+    learning, name = experiment.learning, experiment.learning.algorithm
+    return (
+        experiment.privacy.mode != "secagg"
+        and name in ALGORITHMS
+        and not (known(name).plain or known(name).personal or name == "gossip_learning")
+        and not (learning.algorithm_options or learning.consensus or learning.example_noise or experiment.data.scale)
+        and experiment.robustness.rule == experiment.attack.name == "none"
+        and experiment.compression == Compression()
+        and experiment.simulation == Simulation()
+        and experiment.transport.hurry == 1
+        and learning.stop is None
+        and not experiment.topology.heal
+    )
+
+
+def _sizes(experiment: Experiment) -> tuple[int, ...] | None:
+    """How many numbers each tensor of the model has; ``None`` if only the model itself can tell."""
+    model, data = experiment.model, experiment.data
+    if data.name not in SHAPES or data.options or model != Model(name=model.name, hidden=model.hidden):
+        return None
+    shape, outputs = SHAPES[data.name]
+    if model.name == "linear":
+        return affine([math.prod(shape), outputs])
+    if model.name == "mlp":
+        return affine([math.prod(shape), *model.hidden, outputs])
+    return None
+
+
+def affine(widths: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of the weights and biases of affine maps one after the other.
+
+    Examples
+    --------
+    >>> affine([64, 32, 10])
+    (2048, 32, 320, 10)
+    """
+    return tuple(size for fan_in, fan_out in pairwise(widths) for size in (fan_in * fan_out, fan_out))

@@ -1,0 +1,82 @@
+"""How a release is hidden."""
+
+import math
+from dataclasses import dataclass
+
+from p2pfl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    r"""How a release is hidden; the defaults hide nothing.
+
+    Parameters
+    ----------
+    clip
+        C, the largest L2 norm of a weighted difference; infinity leaves it alone.
+    noise
+        Standard deviation of the private noise, which does not cancel.
+    mask
+        Standard deviation of the noise of one edge, which cancels.
+    bits
+        Fraction bits of the grid on which noise and masks live.
+    participation
+        q, with which probability a peer takes part in a release, in secret.
+    layers
+        How many numbers of a row belong to each of the m tensors of the model: then each tensor's part of
+        the difference is clipped to :math:`C / \sqrt m` by itself, so that the whole is at most C all the
+        same. Where there are none, the difference is clipped as a whole.
+
+    Raises
+    ------
+    InputError
+        A number out of range.
+
+    Examples
+    --------
+    >>> Settings(clip=2.0).bounds, Settings(clip=2.0, layers=(640, 10, 640, 10)).bounds
+    ((2.0,), (1.0, 1.0, 1.0, 1.0))
+
+    References
+    ----------
+    H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning differentially private recurrent language
+    models", ICLR 2018, section 3: the estimator f_f, flat and per-layer clipping.
+    """
+
+    clip: float = math.inf
+    noise: float = 0.0
+    mask: float = 0.0
+    bits: int = 20
+    participation: float = 1.0
+    layers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.participation <= 1:
+            raise InputError(
+                f"expected a participation above 0 and at most 1, got {self.participation}; 1 is everybody, always."
+            )
+        if not self.clip > 0:
+            raise InputError(f"expected a clip above 0, got {self.clip}; leave it out to clip nothing.")
+        for name, deviation in (("noise", self.noise), ("mask", self.mask)):
+            if not 0 <= deviation < math.inf:
+                raise InputError(f"expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
+        if not 1 <= self.bits <= 40:
+            raise InputError(f"expected a grid of 1 to 40 bits, got {self.bits}; 20 resolve a millionth.")
+        if any(size < 0 for size in self.layers):
+            raise InputError(f"expected a size of 0 or more for each layer, got {min(self.layers)}; give the sizes.")
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The largest norm of each part of a difference that is clipped by itself."""
+        parts = max(1, len(self.layers))
+        return (self.clip / math.sqrt(parts),) * parts
+
+    @property
+    def hidden(self) -> bool:
+        """Whether rows leave as points of the grid, under noise or masks."""
+        return self.noise > 0 or self.mask > 0
+
+    @property
+    def neutral(self) -> bool:
+        """Whether rows leave as they are."""
+        return not self.hidden and math.isinf(self.clip) and self.participation == 1

@@ -1,0 +1,83 @@
+"""What hides the updates of an experiment, what that promises, and what it does not, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from p2pfl.experiment.protection import Protection
+from p2pfl.privacy.settings import Settings
+
+
+def promise(
+    protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what is promised, as a summary says it.
+
+    Parameters
+    ----------
+    protection
+        Of the experiment.
+    spent
+        Epsilon so far; ``None`` before anything has run, for what all rounds will have spent.
+    examples
+        What is promised to single samples; ``None`` where nothing is.
+    """
+    wanted, settings = protection.wanted, protection.settings
+    mode = _hides(wanted.mode, settings)
+    said: dict[str, Any] = {
+        "mode": mode,
+        "clip": settings.clip if settings.clip != float("inf") else None,
+        "noise": settings.noise,
+        "mask": settings.mask,
+        "participation": settings.participation,
+        "statement": _statement(mode),
+        "epsilon": None,
+        "examples": None,
+    }
+    each = ""
+    if examples is not None:
+        each = (
+            f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a peer "
+            "against everybody else; "
+        )
+        said |= {"examples": examples, "statement": f"{each}{_statement(mode, whose=' for a peer as a whole')}"}
+    if not protection.claimed:
+        return said
+    if spent is None:
+        spent = protection.spent({protection.cost: protection.affordable})
+    among = {0: "the broker", 1: "the broker and any colluding peer"}
+    who = among.get(wanted.colluders, f"the broker and any {wanted.colluders} colluding peers")
+    promised = {"epsilon": spent, "delta": wanted.delta, "adjacency": wanted.adjacency}
+    return (
+        said
+        | promised
+        | {
+            "colluders": wanted.colluders,
+            "statement": f"{each}({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against "
+            f"{who}; {_statement(mode, claimed=True)}",
+        }
+    )
+
+
+def _hides(mode: str, settings: Settings) -> str:
+    """What is left of a mode whose noises are zero."""
+    if mode == "pairwise" and not settings.mask:
+        mode = "independent"
+    return "none" if mode == "independent" and not settings.noise else mode
+
+
+def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
+    left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
+    hides = "masks hide each update among its honest neighbours and cancel in the mean"
+    if mode == "secagg":
+        left = "what hardly changes from round to round shows in many sums"
+        hides = "each peer is given the exact sum of its neighbours' rows and none of them"
+    if mode == "none":
+        return "rows are sealed against the broker, and every neighbour can read them"
+    if claimed and mode == "secagg":
+        return f"{hides}; private noise stays in the models"
+    if claimed:
+        return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
+    no = f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"
+    return f"private noise stays in the models; {no}" if mode == "independent" else f"{hides}; {no}; {left}"
