@@ -67,6 +67,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
     one = proofs.add_parser("hostile", help=hostile.hostile.__doc__)
     one.set_defaults(play=hostile.hostile)
+
+    one = proofs.add_parser("fuzz", help=hostile.fuzz.__doc__)
+    one.set_defaults(play=hostile.fuzz)
     one.add_argument("--seconds", type=int, default=240, help="of fuzzing")
     return parser.parse_args(arguments)
 
