@@ -17,7 +17,9 @@ from benchmarks.papers import (
     mcmahan2017_cnn,
     personal,
     pfedme,
+    scaffold,
 )
+from benchmarks.papers import bytes as sent_bytes
 from p2pfl import simulate
 from p2pfl.experiment import plan, read
 
@@ -151,3 +153,19 @@ def test_the_status_tells_of_a_line_that_is_not_met_and_does_not_say_why(line, s
     assert __main__.main() == status
     assert __main__.verdict(line) in capsys.readouterr().out
     assert "## deck2018\n\nSchalk" in (tmp_path / "papers.md").read_text("utf-8")
+
+
+def test_the_runner_of_fedprox_follows_the_engine(monkeypatch):
+    monkeypatch.setattr(fedprox, "ROUNDS", 2)
+    points = fedprox.curve.__wrapped__("(1, 1)", 0.9, "FedProx, mu = 1")
+    assert [round for round, _, _ in points] == [2]
+
+
+@pytest.mark.usefixtures("_data")
+def test_the_runners_that_score_as_they_go_follow_the_engine(monkeypatch):
+    monkeypatch.setattr(scaffold, "MOST", 1)
+    assert len(scaffold.accuracies("scaffold", 1, 0.1)) == 1
+    assert pfedme.curves("learning.algorithm_options={steps=1, inner=1}", rounds=[1]).keys() == {1}
+    (sent, score), *_ = sent_bytes.run("CHOCO-SGD, 4 bits", seed=1, share=0.1)
+    assert sent > 0
+    assert 0 < score < 1

@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "p2pfl"
@@ -110,6 +111,15 @@ def test_a_library_is_known_in_its_room_alone(library):
     users = [str(path.relative_to(PACKAGE)) for path in files() if library in {n.split(".")[0] for n in imports(path)}]
     assert users
     assert all(user.startswith(allowed) for user in users), users
+
+
+def test_no_files_lean_on_each_other_in_a_circle():
+    """Rooms' own ``__init__`` only hand on; what a file takes through one is not followed here."""
+    names = {"p2pfl." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in files()}
+    graph = nx.DiGraph(
+        (name, used) for name, path in names.items() if path.stem != "__init__" for used in {*imports(path)} & {*names}
+    )
+    assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
 
 
 def test_every_room_is_in_the_table():

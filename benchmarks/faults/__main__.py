@@ -20,7 +20,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--write", metavar="FILE", help="put the line into this page")
     parser.add_argument("--keep", metavar="DIR", help="leave the run's files there")
     proofs = parser.add_subparsers(dest="proof", required=True, metavar="NAME")
+    _deadly(proofs)
+    _long(proofs)
+    return parser.parse_args(arguments)
 
+
+def _deadly(proofs) -> None:
+    """Peers, brokers and cables that go."""
     one = proofs.add_parser("broker", help=deaths.brokers.__doc__)
     one.set_defaults(play=deaths.brokers)
     _sized(one, peers=6, rounds=60)
@@ -39,6 +45,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     one.add_argument("--privacy", default="none", choices=["none", "pairwise"])
     one.add_argument("--seed", type=int, default=0)
 
+    one = proofs.add_parser("deaths", help=deaths.bereaved.__doc__)
+    one.set_defaults(play=deaths.bereaved)
+    _sized(one, peers=8, rounds=40)
+    one.add_argument("--kill", type=int, default=2, metavar="PEERS")
+    one.add_argument("--kind", default="ring")
+    one.add_argument("--heal", action="store_true", help="the graph heals (topology.heal)")
+
     one = proofs.add_parser("partition", help=partition.partition.__doc__)
     one.set_defaults(play=partition.partition)
     _sized(one, peers=6, rounds=120)
@@ -47,6 +60,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     one.add_argument("--after", type=int, default=8, metavar="ROUND")
     one.add_argument("--takes", type=float, default=1.0, metavar="SECONDS", help="that training takes at least")
 
+
+def _long(proofs) -> None:
+    """What is counted or measured."""
     one = proofs.add_parser("endurance", help=memory.endurance.__doc__)
     one.set_defaults(play=memory.endurance)
     one.add_argument("--peers", type=int, default=24)
@@ -71,7 +87,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     one = proofs.add_parser("fuzz", help=hostile.fuzz.__doc__)
     one.set_defaults(play=hostile.fuzz)
     one.add_argument("--seconds", type=int, default=240, help="of fuzzing")
-    return parser.parse_args(arguments)
 
 
 def _sized(parser: argparse.ArgumentParser, *, peers: int, rounds: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.faults.mortal import Mortal
 from benchmarks.faults.nursery import Nursery, apart, told
 from benchmarks.faults.page import Shown
-from p2pfl.experiment import Experiment, read
+from p2pfl.experiment import Experiment, plan, read
 from p2pfl.rows import draw
 from p2pfl.simulation import simulate
 from p2pfl.topology import ring
@@ -92,6 +92,39 @@ def brokers(options: argparse.Namespace, folder: Path) -> Shown:
         f"{made} restarts of mosquitto ({how}, it keeps {kept})",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
         found(nursery, wanted),
+    )
+
+
+def bereaved(options: argparse.Namespace, folder: Path) -> Shown:
+    """Some peers are killed for good, no two neighbours on a ring; how far apart the others' models are at the end."""
+    broker = Mortal()
+    url = broker.start()
+    wanted = read(
+        {
+            "name": "faults",
+            "rounds": options.rounds,
+            "topology": {"kind": options.kind, "peers": options.peers, "heal": options.heal},
+            "data": {"name": "digits", "split": "shards"},
+            "learning": {"dtype": "float64", "device": "cpu"},
+            "transport": {"broker": url, "gather": 300.0, "patience": 60.0},
+        }
+    )
+    names = plan(wanted).topology.peers
+    dying = names[2 :: len(names) // options.kill][: options.kill]
+    with Nursery(wanted, folder / "run", urls=dict.fromkeys(names, url)) as nursery:
+        while min(map(nursery.last, dying)) < options.rounds // 4:
+            nursery.listen(0.1)
+        for name in dying:
+            nursery.kill(name)
+        seconds = nursery.end(within=LONGEST)
+    broker.stop(in_order=True)
+    left = {name: model for name, model in nursery.models().items() if name not in dying}
+    wide = max(apart({name: model}, {name: other}) for name, model in left.items() for other in left.values())
+    return Shown(
+        options.command,
+        f"{len(dying)} of {len(names)} peers killed for good ({options.kind}, each with digits of its own)",
+        f"{len(names)} peers, {options.rounds} rounds, {seconds:.0f} s",
+        f"{len(nursery.done)} ended; {nursery.missed} rows missed; the models of those left differ by {wide:.2g}",
     )
 
 

@@ -210,6 +210,7 @@ def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | 
         "curator": found.curator,
         "noiseless": found.noiseless,
         "pays": found.pays,
+        "update": found.length,
         "peers_needed": peers,
         "epsilon_needed": epsilon,
         "sentence": _verdict(resolved, found, peers=peers, epsilon=epsilon),
@@ -239,6 +240,12 @@ def _verdict(resolved: Plan, found: Comparison, *, peers: int | None, epsilon: f
         why = f"a 64th of the noise would still be too much, and without any it reaches {found.noiseless:.3f}"
     else:
         why = f"it would begin to pay with about {peers} peers of as much data each, or at epsilon {epsilon:.2g}"
+    clip = protection.settings.clip
+    if not found.hopeless and found.length < clip / 2:
+        why += (
+            f"; but updates are about {found.length:.2g} long, and the noise hides up to the clip {clip:g}: lower "
+            "privacy.clip, or raise learning.rate or learning.epochs"
+        )
     return f"learning together would not pay: {said}; {why}"
 
 

@@ -249,12 +249,27 @@ def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) 
     if kind == "circulant":
         degree = degree or 2 * (wanted.colluders // 2 + 1)
     elif degree is None:
-        honest = max(1, len(peers) - wanted.colluders)
-        share = min(1 - 1 / len(peers), honest / len(peers))
-        fewest = math.ceil(math.log(honest / 1e-6) / (share - math.log(1 - share)))
-        degree = min(fewest, len(peers) - 1)
+        degree = random_degree(len(peers), colluders=wanted.colluders)
     name = "random_k_out" if kind == "random" else kind
     return graphs.build(name, peers=len(peers), degree=degree, seed=seed).union.named(peers)
+
+
+def random_degree(peers: int, *, colluders: int) -> int:
+    r"""Return how many others each peer must draw for a random mask graph, that no honest peer is left alone.
+
+    Of h honest ones among n, at a share :math:`\rho = h / n`, as many are expected to have drawn, and to be drawn
+    by, none but colluders as :math:`h ((1 - \rho) e^{-\rho})^k`, which is to be a millionth:
+
+    .. math:: k \ge \frac{\ln (10^6 h)}{\rho - \ln (1 - \rho)}
+
+    Examples
+    --------
+    >>> random_degree(100, colluders=50), random_degree(10_000, colluders=1000)
+    (15, 8)
+    """
+    honest = max(1, peers - colluders)
+    share = min(1 - 1 / peers, honest / peers)
+    return min(math.ceil(math.log(honest / 1e-6) / (share - math.log(1 - share))), peers - 1)
 
 
 def _summed(wanted: schema.Privacy, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:

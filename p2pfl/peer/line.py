@@ -117,14 +117,16 @@ class Line:
         payload = encode(Claim(self.me.incarnation, self.me.key)).ljust(size, b"\0")
         await self.channel.publish(f"{self.root}/{self.me.peer}/in/{self.me.peer}", payload)
 
-    async def say(self, status: Status, *, answers: bytes = b"", kept: bool = False) -> None:
-        """Publish one's state, retained; a goodbye is said and then cleared, or kept for those who have missed it."""
-        await self.publish(
-            "state",
-            spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers, turn=self.turn),
-            retain=True,
-        )
-        if status == "left" and not kept:
+    async def say(self, status: Status, *, answers: bytes = b"") -> None:
+        """Publish one's state, retained."""
+        said = spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers, turn=self.turn)
+        await self.publish("state", said, retain=True)
+
+    async def leave(self, *, done: bool, kept: bool) -> None:
+        """Say goodbye, with all rounds played or not, and clear it, unless it is kept for those who miss it."""
+        said = spoken(self.me, "left", self.identity, swarm=self.swarm, turn=self.turn, done=done)
+        await self.publish("state", said, retain=True)
+        if not kept:
             await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
 
     async def come_back(self) -> None:
@@ -180,7 +182,14 @@ class Line:
 
 
 def spoken(
-    me: Hello, status: Status, identity: Identity | None, *, swarm: str, answers: bytes = b"", turn: int = 0
+    me: Hello,
+    status: Status,
+    identity: Identity | None,
+    *,
+    swarm: str,
+    answers: bytes = b"",
+    turn: int = 0,
+    done: bool = False,
 ) -> Hello:
     """One's own hello with a status, signed where there is an identity."""
     facts = me.facts if status == "up" else {}
@@ -194,5 +203,6 @@ def spoken(
         rounds=me.rounds,
         attempt=me.attempt,
         turn=turn,
+        done=done,
     )
     return hello if identity is None else hello.signed(identity, swarm=swarm)

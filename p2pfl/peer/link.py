@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from p2pfl.errors import DecodeError, PeerError
+from p2pfl.peer.adding import Adding
 from p2pfl.peer.books import Books
 from p2pfl.peer.desk import Desk
 from p2pfl.peer.detector import Detector
@@ -18,6 +18,7 @@ from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
+from p2pfl.peer.threads import SLOW
 from p2pfl.wire.messages import (
     Account,
     Ack,
@@ -36,14 +37,8 @@ from p2pfl.wire.messages import (
 )
 from p2pfl.wire.rows import HEAD, read_row
 
-if TYPE_CHECKING:
-    from p2pfl.peer.sums import Adding  # which waits by a link
-
 PULSE = 1.0
 """Seconds between heartbeats."""
-
-SLOW = 2**20
-"""Bytes of a row from which it is checked in a thread."""
 
 
 async def _nothing() -> None:
@@ -187,13 +182,13 @@ class Link:
         self.heal()
         self._pulse()
 
-    async def leave(self) -> None:
-        """Wait until what was sent has arrived, say goodbye, clear what was retained unless others need to read it."""
+    async def leave(self, *, done: bool = True) -> None:
+        """Wait until what was sent has arrived, and say goodbye, with all rounds played or not."""
         deadline = self.clock() + self.patience
         while not self._idle() and self.clock() < deadline:
             await self.changed(by=deadline)  # the heartbeat asks again
         await self.desk.posted()  # a goodbye is the last word
-        await self.line.say("left", kept=bool(self.membership.names))
+        await self.line.leave(done=done, kept=not done and bool(self.membership.names))  # if others go around us
 
     def _idle(self) -> bool:
         """Whether nobody waits for anything of ours any more."""

@@ -34,6 +34,8 @@ class Membership:
         Who came again before anybody noticed that it was gone, and has not said yet where it goes on.
     excluded
         Who went because it contradicted itself, and may not come again.
+    done
+        Who of those gone has played all rounds: others, still in the last, have its rows and need no way around it.
     begun
         Whether learning has, after which nobody can come first any more.
     """
@@ -50,6 +52,7 @@ class Membership:
     lost: set[str] = field(default_factory=set)
     returning: set[str] = field(default_factory=set)
     excluded: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
     begun: bool = False
     _sure: dict[str, Hello] = field(default_factory=dict)  # the last that was found genuine
 
@@ -75,6 +78,8 @@ class Membership:
         self.gone.add(hello.peer)
         if hello.status == "dead":
             self.lost.add(hello.peer)
+        elif hello.done:
+            self.done.add(hello.peer)
         self.returning.discard(hello.peer)
         return True
 
@@ -103,6 +108,7 @@ class Membership:
         self.lost.discard(hello.peer)
         self.up[hello.peer] = hello
         self.gone.discard(hello.peer)
+        self.done.discard(hello.peer)
         if self.trust is None:
             self.prove(hello.peer)
         elif difference := self._difference(hello):  # told if it never shows that it lives
@@ -184,8 +190,9 @@ class Membership:
 
     @property
     def view(self) -> frozenset[str]:
-        """Who is there, by the last signed word of each: all before learning begins, then those that are up."""
-        return frozenset({self.me.peer, *(self.up.keys() - self.gone if self.begun else self.names)})
+        """Who is there, by the last signed word of each: all before learning begins, then those that are up or done."""
+        there = self.up.keys() - (self.gone - self.done) if self.begun else self.names
+        return frozenset({self.me.peer, *there})
 
     @property
     def silent(self) -> frozenset[str]:

@@ -28,6 +28,7 @@ from p2pfl.identity import (
     fingerprint,
 )
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
@@ -43,7 +44,7 @@ from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.settling import Cover, compared, exchanged, kept_by, left, paid, shifted
-from p2pfl.peer.sums import SummedLiveNeighbourhood, adding
+from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.terms import Seal
 from p2pfl.peer.threads import Threaded
 from p2pfl.privacy.secagg_net import partners
@@ -162,6 +163,7 @@ class Peer:
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=keeper.journal.spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
+        self._played = False  # all rounds
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
         self._agreeing = Agreeing(plan, name, self.source)
@@ -262,7 +264,7 @@ class Peer:
                 state = await self._rounds(*await self._enter())
                 await self.link.durable()
                 self.phase = "leaving"
-                await self.link.leave()
+                await self.link.leave(done=self._played and not self.plan.asynchronous)
                 self.link.close()
                 self._accuse()
         except BaseExceptionGroup as group:
@@ -348,6 +350,7 @@ class Peer:
             self.link.books.flows.finish()
             await self.link.tell()
         else:
+            self._played = True
             self.link.trust()
             self._state = await self._settle(self._state, hiding.cover)
             if plan.experiment.learning.consensus:

@@ -185,18 +185,21 @@ class Presence:
         if envelope is None:
             return
         waiting = [peer for peer in sorted(self.membership.greeted) if envelope.meets(peer)]
-        absent = self.membership.absent or self.membership.silent
-        if waiting or (absent and not self.membership.begun):
+        board = bool(self.membership.names) and not self.membership.begun  # which is written at its own pace
+        if not board and (waiting or (self.membership.absent and not self.membership.begun)):
             await self.line.say("up")  # somebody may have missed, or overwritten, what the broker keeps
         for peer in waiting:
             self.desk.post(f"in/{peer}", envelope.handover(peer))
 
     async def look(self) -> None:
-        """Read the board again, where it says who is there: a word may have been lost."""
-        names, now = len(self.membership.names), self.desk.clock()
-        if names and now >= self._looked + max(LOOK, names / RATE):
-            self._looked = now
-            await self.line.listen(BOARD)  # to what one listens to already, too, the broker says again what it keeps
+        """Read the board again, where it says who is there: a word may have been lost, and ours may not be on it."""
+        membership, now = self.membership, self.desk.clock()
+        if not membership.names or now < self._looked + max(LOOK, len(membership.names) / RATE):
+            return
+        self._looked = now
+        await self.line.listen(BOARD)  # to what one listens to already, too, the broker says again what it keeps
+        if not membership.begun:
+            await self.line.say("up")
 
     def approach(self) -> None:
         """Meet who has become a neighbour."""

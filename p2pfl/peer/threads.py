@@ -12,6 +12,9 @@ from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
 from p2pfl.rows import Rows, distances
 
+SLOW = 2**20
+"""Bytes of a row from which it is checked in a thread, and numbers from which sums are unmasked in one."""
+
 
 class Threaded:
     """A learner that trains in a thread, so that the event loop never misses a heartbeat."""

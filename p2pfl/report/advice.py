@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from p2pfl.report.run import Record
+from p2pfl.report.records import Record
 
 FEWEST = 5
 """Rounds below which nothing can be said."""

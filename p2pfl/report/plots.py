@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.errors import InputError
-from p2pfl.report.run import Record
+from p2pfl.report.records import Record
 
 
 def blank(*, width: float, height: float) -> Any:

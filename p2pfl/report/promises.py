@@ -43,7 +43,7 @@ def promise(
         )
         said |= {"examples": examples, "statement": f"{each}{_statement(mode, whose=' for a peer as a whole')}"}
     if not protection.claimed:
-        return said
+        return said | {"statement": said["statement"] + _bare(protection, mode)}
     if spent is None:
         spent = protection.spent({protection.cost: protection.affordable})
     among = {0: "the broker", 1: "the broker and any colluding peer"}
@@ -58,6 +58,16 @@ def promise(
             f"{who}; {_statement(mode, claimed=True)}",
         }
     )
+
+
+def _bare(protection: Protection, mode: str) -> str:
+    """What colluders could do, where masks are promised to nobody; with a claim as few mask neighbours are refused."""
+    colluders, graph = protection.wanted.colluders, protection.graph
+    fewest = min(len(graph.neighbours(peer)) for peer in graph.peers)
+    if mode != "pairwise" or colluders < fewest:
+        return ""
+    who = "one colluding peer" if colluders == 1 else f"{colluders} colluding peers"
+    return f"; {who} could take all masks off a row: take more peers, a denser topology or privacy.mask_graph"
 
 
 def _hides(mode: str, settings: Settings) -> str:

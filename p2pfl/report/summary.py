@@ -16,7 +16,7 @@ from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.report.advice import advice
 from p2pfl.report.promises import promise
-from p2pfl.report.run import Record
+from p2pfl.report.records import Record
 from p2pfl.rows import Rows
 
 

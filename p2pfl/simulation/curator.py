@@ -25,6 +25,7 @@ from p2pfl.experiment import Plan
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.accountant import sensitivity
 from p2pfl.privacy.spending import Cost
+from p2pfl.rows import distances
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
 
@@ -48,6 +49,8 @@ class Comparison:
     share
         The largest tried share of the curator's noise at which he is better than alone: 1 where he
         is, ``None`` where he is not with one 64th of it.
+    length
+        The norm of an update of the first round, the median over peers: noise hides as much as the clip.
     """
 
     metric: str
@@ -55,6 +58,7 @@ class Comparison:
     curator: float | None
     noiseless: float | None
     share: float | None
+    length: float
 
     @property
     def pays(self) -> bool:
@@ -144,12 +148,13 @@ def compare(plan: Plan) -> Comparison:
         except RunError:
             return None
 
+    length = _length(plan)
     reached = score(1.0)
     if _better(reached, own, metric=metric):
-        return Comparison(metric, own, reached, None, 1.0)
+        return Comparison(metric, own, reached, None, 1.0, length)
     noiseless = score(0.0)
     if not _better(noiseless, own, metric=metric):
-        return Comparison(metric, own, reached, noiseless, None)
+        return Comparison(metric, own, reached, noiseless, None, length)
     share = None
     least, most = 2.0**-HALVINGS, 1.0
     for _ in range(HALVINGS):  # bisection of the exponent
@@ -158,7 +163,7 @@ def compare(plan: Plan) -> Comparison:
             share = least = middle
         else:
             most = middle
-    return Comparison(metric, own, reached, noiseless, share)
+    return Comparison(metric, own, reached, noiseless, share, length)
 
 
 def needed(plan: Plan, found: Comparison) -> tuple[int, float]:
@@ -176,6 +181,13 @@ def needed(plan: Plan, found: Comparison) -> tuple[int, float]:
     protection = plan.protection
     eased = Cost(protection.cost.mu / found.share, protection.cost.probability)
     return math.ceil(len(plan.topology.peers) / found.share), protection.total({eased: _rounds(plan)})
+
+
+def _length(plan: Plan) -> float:
+    """The norm of an update of the first round, before it is clipped: the median over peers."""
+    peers = plan.topology.peers
+    start = plan.learner.start(peers)  # [N, P]
+    return float(distances(plan.learner.fit(start, peers=peers, round=0).rows, start).median())
 
 
 def _rounds(plan: Plan) -> int:

@@ -50,6 +50,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
         Of its masks, if it goes back to a round with others.
     turn
         How often it has come back in this life after the broker had taken it for dead.
+    done
+        Of a goodbye, whether all rounds have been played: who is still in the last of them has all that it needs.
     """
 
     peer: Name
@@ -63,6 +65,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     rounds: Annotated[list[Count], msgspec.Meta(max_length=4)] = []
     attempt: Count = 0
     turn: Count = 0
+    done: bool = False
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
         """The same under a signature."""

@@ -16,7 +16,7 @@ from p2pfl.world.faults import KINDS
 from p2pfl.world.replay import replayed
 from p2pfl.world.settings import Plans
 
-BLOCK = 50
+BLOCK = 10
 """Seeds that a worker takes at a time."""
 
 MARKS = ("<!-- explored -->", "<!-- /explored -->")

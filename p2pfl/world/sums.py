@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from p2pfl.peer.sums import Adding
+from p2pfl.peer.adding import Adding
 from p2pfl.peer.terms import Getting, Giving
 from p2pfl.privacy.secagg import Sender, Share, Slot
 from p2pfl.privacy.stream import Ints

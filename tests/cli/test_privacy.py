@@ -155,6 +155,7 @@ def test_whether_learning_together_pays_is_said_in_one_sentence_after_the_table(
     [
         (["privacy.epsilon=1", "rounds=10"], "it would begin to pay with about"),
         (["privacy.clip=1e-6"], "without any noise it reaches"),
+        (["privacy.clip=20", "rounds=10"], "long, and the noise hides up to the clip 20: lower privacy.clip"),
         (["privacy.epsilon=1000", "privacy.clip=10"], "learning together can pay"),
     ],
 )
@@ -205,3 +206,19 @@ def test_a_chart_keeps_to_its_width_whatever_is_in_it():
         assert len(lines) == 12
         assert all(len(line) <= 80 for line in lines)
         assert sum("╌" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["topology.kind=star"], "one colluding peer could take all masks off a row"),
+        (["topology.kind=ring", "privacy.colluders=2"], "2 colluding peers could take all masks off a row"),
+        (["topology.kind=ring", "privacy.colluders=1"], None),
+        (["topology.kind=star", "privacy.mask_graph=circulant"], None),
+    ],
+)
+def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said):
+    masks = {"topology": {"peers": 6}, "data": {"name": "wine"}, "privacy": {"mode": "pairwise"}}
+    statement = privacy.facts(privacy.outlined(read(masks, changes=changes)))["statement"]
+    assert ("could take all masks off" in statement) == (said is not None)
+    assert said is None or said in statement

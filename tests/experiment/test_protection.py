@@ -6,6 +6,7 @@ import pytest
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.protection import random_degree
 from p2pfl.privacy import divergence
 from p2pfl.privacy.accountant import account
 from p2pfl.privacy.spending import Cost
@@ -101,6 +102,14 @@ def test_a_denser_mask_graph_connects_the_honest_peers(kind, colluders, degree):
     graph = resolved(f"privacy.mask_graph={kind}", f"privacy.colluders={colluders}").graph
     assert {len(graph.neighbours(peer)) for peer in graph.peers} == {degree}
     graphs.check_connected(graph.among(graph.peers))
+
+
+@pytest.mark.parametrize(
+    ("peers", "degrees"), [(100, (15, 10, 8, 6)), (1000, (17, 11, 9, 7)), (10_000, (19, 12, 10, 8))]
+)
+def test_a_random_mask_graph_has_the_published_degree(peers, degrees):
+    found = [random_degree(peers, colluders=round(peers * share)) for share in (0.5, 0.3, 0.2, 0.1)]
+    assert tuple(found) == degrees
 
 
 def test_a_random_mask_graph_has_at_least_the_neighbours_that_were_asked_for():

@@ -306,6 +306,14 @@ def test_a_signed_word_of_anybody_changes_the_view(healing):
     assert healing.view == {"ada", "bob"}
 
 
+def test_who_has_played_all_rounds_stays_in_the_view_for_who_is_in_the_last(healing):
+    healing.begun = True
+    healing.hear(hello("eve"))
+    assert healing.hear(msgspec.structs.replace(hello("eve", status="left"), done=True))
+    assert healing.greeted == frozenset()
+    assert healing.view == {"ada", "eve"}
+
+
 def test_what_the_board_says_again_of_one_that_was_lost_counts(healing):
     healing.begun = True
     healing.hear(hello("eve"))

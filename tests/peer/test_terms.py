@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.identity import ExchangeKey, Identity, SeededSource
+from p2pfl.peer.adding import Adding, known
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.sums import Adding, known
 from p2pfl.peer.terms import Getting, Giving, Seal
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg import Slot
@@ -210,6 +210,30 @@ def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refuse
     with pytest.raises(DecodeError, match="own words"):
         ada.called("eve", msgspec.structs.replace(call, signature=signature))
     assert ada.called("eve", call) is not None
+
+
+def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begun):
+    """One of them has not heard yet that it came back with another."""
+    receiver, (ada, bob, *others) = begun
+    late = giving("ada")
+    late.seal.membership.up["bob"] = msgspec.structs.replace(hello("bob"), key=bytes([9] * 32))
+    late.acquaint(SECRETS)
+    given_terms(late)
+    call = receiver.close()
+    with pytest.raises(DecodeError, match='the consent of "ada" in its own words'):
+        receiver.consented("ada", late.called("eve", call))
+    for giver in (ada, bob, *others):
+        agreed = receiver.consented(giver.peer, giver.called("eve", call))
+    with pytest.raises(DecodeError, match=r"the consent of .* in its own words"):
+        late.agreed("eve", agreed)
+
+
+def test_who_lacks_a_secret_of_somebody_in_the_sum_gives_no_term():
+    ada = giving("ada")
+    assert ada.acquainted(Slot("eve", 0, 0))
+    ada.acquaint({edge: secret for edge, secret in SECRETS.items() if edge != ("ada", "bob")})
+    assert not ada.acquainted(Slot("eve", 0, 0))
+    assert not ada.acquainted(Slot("bob", 0, 0))
 
 
 def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):

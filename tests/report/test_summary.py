@@ -5,7 +5,7 @@ import pytest
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.report.plots import figure
-from p2pfl.report.run import Record
+from p2pfl.report.records import Record
 from p2pfl.report.summary import describe
 
 TABLE = {"topology": {"peers": 4}, "data": {"name": "wine"}, "model": {"name": "linear"}}

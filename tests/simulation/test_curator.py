@@ -104,6 +104,14 @@ def test_the_epsilon_that_is_said_to_pay_lowers_the_noise_as_much():
     assert eased.protection.settings.noise == pytest.approx(given.protection.settings.noise * found.share, rel=1e-6)
 
 
+def test_how_long_updates_are_is_told_beside_the_clip():
+    given = resolved("privacy.epsilon=1")
+    peers = given.topology.peers
+    start = given.learner.start(peers)
+    lengths = sorted((given.learner.fit(start, peers=peers, round=0).rows - start).norm(dim=1).tolist())
+    assert lengths[2] <= compare(given).length <= lengths[3]
+
+
 def test_a_clip_that_lets_nothing_through_is_not_blamed_on_the_noise():
     found = compare(resolved("privacy.clip=1e-6", "learning.epochs=5"))
     assert found.hopeless

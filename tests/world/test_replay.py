@@ -64,7 +64,7 @@ def recorded(experiment, folder, *, slow=0.0):
     [
         [],
         ["privacy.mode=pairwise"],
-        ["privacy.mode=secagg"],
+        ["privacy.mode=secagg", "gossip.steps=1"],
         ["privacy.mode=independent", "privacy.noise=0.1", "privacy.clip=1"],
         ["learning.algorithm=dpsgd"],
         ["learning.algorithm=robust_sgp"],

@@ -1,0 +1,125 @@
+"""What one peer does with the words of sums that come: its terms, its sums, and what lacks of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from p2pfl.errors import BudgetError, DecodeError, PrivacyError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Source
+from p2pfl.peer.books import heaviest
+from p2pfl.peer.terms import Getting, Giving, Seal, Sums
+from p2pfl.peer.threads import SLOW
+from p2pfl.privacy.secagg import Slot, Sum
+from p2pfl.topology import Weights
+from p2pfl.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
+
+
+def known(weights: Sequence[Weights], *, size: int, width: int, colluders: int) -> Sums:
+    """What everybody knows of all sums of an experiment.
+
+    Parameters
+    ----------
+    weights
+        One matrix for each exchange of the schedule's period.
+    size, width, colluders
+        As in :class:`p2pfl.privacy.secagg.Sum`.
+    """
+
+    def find(slot: Slot) -> Sum | None:
+        row = weights[(slot.round + slot.step) % len(weights)].row(slot.receiver)
+        senders = tuple(peer for peer in row if peer != slot.receiver)
+        return Sum(slot, senders, size=size, width=width, colluders=colluders) if senders else None
+
+    return find
+
+
+class Adding:
+    """Carries out what both parts of a peer in sums decide.
+
+    Parameters
+    ----------
+    giving, getting
+        Its terms, and its sums.
+    lacking
+        Called before anything is said for a sum that lacks a term: then sums show more than was looked at. Where it
+        raises :class:`~p2pfl.errors.BudgetError` nothing is said, so that nothing is shown.
+
+    Attributes
+    ----------
+    turn
+        Of who masks and sends a term: one row at a time is held for that.
+    missed
+        By neighbour, how many sums lacked its term: their receiver kept its own row in its place, and the neighbour
+        may not have done so likewise.
+    """
+
+    def __init__(self, *, giving: Giving, getting: Getting, lacking: Callable[[], None]) -> None:
+        self.giving = giving
+        self.getting = getting
+        self.lacking = lacking
+        self.turn = asyncio.Lock()
+        self.missed: Counter[str] = Counter()
+
+    async def hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
+        """Take a neighbour's word; what is to be said to whom.
+
+        Raises
+        ------
+        DecodeError
+            It is not to be listened to.
+        """
+        try:
+            return await self._hear(sender, message)
+        except (PrivacyError, BudgetError) as error:
+            raise DecodeError(str(error)) from None
+
+    async def _hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
+        match message:
+            case Term():
+                self.getting.take(sender, message)
+            case RollCall():
+                answer = self.giving.called(sender, message)
+                if not self.giving.whole(sender, message):
+                    self._check(sender)
+                return [] if answer is None else [(sender, answer)]
+            case Agreement():
+                agreed = self.getting.consented(sender, message)
+                return [] if agreed is None else [(peer, agreed) for peer in self.getting.called]
+            case Agreements():
+                return [(sender, self.giving.agreed(sender, message))]
+            case Unmasking() if self.getting.size > SLOW:
+                await asyncio.to_thread(self.getting.unlock, sender, message)
+            case Unmasking():
+                self.getting.unlock(sender, message)
+        return []
+
+    def _check(self, receiver: str) -> None:
+        try:
+            self.lacking()
+        except BudgetError:
+            self.giving.withhold(receiver)
+            raise
+
+
+def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callable[[], None]) -> Adding:
+    """Return one peer's part in the sums of an experiment.
+
+    Parameters
+    ----------
+    seal
+        Signs what it says of sums, and reads what others do.
+    source
+        Of its own masks.
+    lacking
+        As in :class:`Adding`.
+    """
+    size, colluders = plan.shared, plan.experiment.privacy.colluders
+    sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
+    return Adding(
+        giving=Giving(peer, sums=sums, seal=seal, source=source),
+        getting=Getting(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
+        lacking=lacking,
+    )
