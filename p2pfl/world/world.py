@@ -139,7 +139,7 @@ class World:
             self.loop, history.conditions, seed=seed, restarts=history.restarts, log=self._log
         )
         self.transport.heard = self._overhear
-        said = self.transport.said = {}
+        self.transport.said = said = dict[str, set[bytes]]()
         self.watch = Watch(said)
         self.source = SeededSource(seed)
         names = plan.topology.peers
