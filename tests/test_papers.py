@@ -166,6 +166,6 @@ def test_the_runners_that_score_as_they_go_follow_the_engine(monkeypatch):
     monkeypatch.setattr(scaffold, "MOST", 1)
     assert len(scaffold.accuracies("scaffold", 1, 0.1)) == 1
     assert pfedme.curves("learning.algorithm_options={steps=1, inner=1}", rounds=[1]).keys() == {1}
-    (sent, score), *_ = sent_bytes.run("CHOCO-SGD, 4 bits", seed=1, share=0.1)
-    assert sent > 0
-    assert 0 < score < 1
+    found = sent_bytes.curve("CHOCO-SGD, 4 bits", share=0.1)
+    assert found.megabytes[0] > 0
+    assert 0 < found.accuracy[0] < 1
