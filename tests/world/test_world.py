@@ -104,9 +104,9 @@ MUTANTS = {
     "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
-    "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [11]),
+    "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
-    "nobody says that it is back": (Line, "come_back", nothing, [58]),
+    "nobody says that it is back": (Line, "come_back", nothing, [168]),
 }
 
 
