@@ -67,6 +67,11 @@ class Edges:
         """Who shares an edge with us, in whichever phase."""
         return frozenset(self.topology.neighbours(self.me))
 
+    @property
+    def senders(self) -> frozenset[str]:
+        """Whom we hear, in whichever phase."""
+        return frozenset(self.topology.hears(self.me))
+
     def row(self, phase: int) -> dict[str, float]:
         """The weights that we give in this phase, our own among them."""
         return self.weights[phase].row(self.me)

@@ -220,18 +220,18 @@ class Link:
 
     def heal(self) -> None:
         """Take part in the graph of those who are there, by the last signed word of each."""
-        before, places = self.edges.neighbours, set(self.streams.places)
+        before, places = self.edges.senders, set(self.streams.places)
         if not self.edges.see(self.membership.view):
             return
-        now = self.edges.neighbours
-        self.membership.neighbours |= now
+        now = self.edges.senders
+        self.membership.neighbours |= self.edges.neighbours
         self.streams.narrow()
         for peer in sorted(before ^ now):
             self._forget(peer)
         self._fresh = self._fresh & now | (now - before)
         for peer in sorted((before - now) & self.membership.present):
             self.entered[peer] = 0  # no pulse of it will tell
-        for peer in sorted(now & self.membership.present):
+        for peer in sorted(self.edges.neighbours & self.membership.present):
             self.streams.open(self.membership.up[peer])
         self.desk.listen(set(self.streams.places) - places)
         self.desk.ignore(places - set(self.streams.places))

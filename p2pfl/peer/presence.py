@@ -20,7 +20,7 @@ LOOK = 5.0
 """Seconds between two looks at the board, or more, so that names come no faster than ``RATE``."""
 
 RATE = 10.0
-"""Names a second, of 300 bytes each."""
+"""Names a second, of some 700 bytes each."""
 
 PROOF = 2.0
 """Seconds within which a peer of the same name must answer a claim."""

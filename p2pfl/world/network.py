@@ -174,8 +174,8 @@ class WorldTransport:
         self.limit = limit
         self.log = log or (lambda _kind, _who, _topic, _detail: None)
         self.counts: Counter[str] = Counter()
-        self.said: dict[str, set[bytes]] = {}
-        """By peer, the digests of all it has published: what is not among them is forged."""
+        self.said: dict[str, set[bytes]] | None = None
+        """By peer, all that it has published, where somebody is to know: what is not among it is forged."""
         self.heard: Callable[[str, str, bytes], None] = lambda _who, _topic, _data: None
         """Called with each accepted message."""
         self.broker: Broker[WorldChannel] = Broker(self._deliver)
@@ -203,6 +203,11 @@ class WorldTransport:
             yield channel
         finally:
             channel.leave()
+
+    def note(self, who: str, data: bytes) -> None:
+        """Remember what a peer publishes, if that is asked for: it grows with the run."""
+        if self.said is not None:
+            self.said.setdefault(who, set()).add(data)
 
     def accept(self, who: str, topic: str, data: bytes, *, retain: bool) -> None:
         """The broker has a message."""
@@ -281,7 +286,7 @@ class WorldChannel:
         check_publish(topic, data, limit=self.limit)
         self._check()
         loop, payload = self.transport.loop, bytes(data)
-        self.transport.said.setdefault(self.who, set()).add(payload)
+        self.transport.note(self.who, payload)
         acknowledged: asyncio.Future[None] = loop.create_future()
         self._pending[acknowledged] = None
         came = self.up.arrival(loop.now, size=len(payload) + len(topic) + FRAME)
@@ -364,7 +369,7 @@ class WorldChannel:
     def last_will(self) -> None:
         """Have the will published, if there is one."""
         if self.will is not None:
-            self.transport.said.setdefault(self.who, set()).add(self.will.data)
+            self.transport.note(self.who, self.will.data)
             self.transport.accept(self.who, self.will.topic, self.will.data, retain=True)
 
     def end(self, cause: str) -> None:

@@ -139,7 +139,8 @@ class World:
             self.loop, history.conditions, seed=seed, restarts=history.restarts, log=self._log
         )
         self.transport.heard = self._overhear
-        self.watch = Watch(self.transport.said)
+        self.transport.said = said = dict[str, set[bytes]]()
+        self.watch = Watch(said)
         self.source = SeededSource(seed)
         names = plan.topology.peers
         self.identities = {name: Identity.generate(self.source, peer=name) for name in names}

@@ -169,3 +169,12 @@ def test_what_is_sent_over_a_pipe_arrives_in_order_and_never_early(sent, seed):
         assert came >= max(last, now + size / 1000.0 + 0.05 - 1e-9)
         assert not any(start <= came < end for start, end in conditions.cuts)
         last = came
+
+
+def test_what_was_said_is_kept_only_where_somebody_is_to_know():
+    def watched(transport):
+        transport.said = {}
+        return speaker(("news", b"one"))(transport)
+
+    assert world({"ada": speaker(("news", b"one"))})[1].said is None
+    assert world({"ada": watched})[1].said == {"ada": {b"one"}}
