@@ -89,6 +89,8 @@ class Line:
         self.bytes_out = 0
         self.bytes_in = 0
         self._publishing = asyncio.Semaphore(16)
+        self._saying = asyncio.Lock()  # one state after another: what is retained is what was said last
+        self._left = False
 
     async def listen(self, *places: str) -> None:
         """Subscribe to places below the swarm's root."""
@@ -118,16 +120,20 @@ class Line:
         await self.channel.publish(f"{self.root}/{self.me.peer}/in/{self.me.peer}", payload)
 
     async def say(self, status: Status, *, answers: bytes = b"") -> None:
-        """Publish one's state, retained."""
-        said = spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers, turn=self.turn)
-        await self.publish("state", said, retain=True)
+        """Publish one's state, retained; nothing any more after a goodbye, which is the last word."""
+        async with self._saying:
+            if not self._left:
+                said = spoken(self.me, status, self.identity, swarm=self.swarm, answers=answers, turn=self.turn)
+                await self.publish("state", said, retain=True)
 
     async def leave(self, *, done: bool, kept: bool) -> None:
         """Say goodbye, with all rounds played or not, and clear it, unless it is kept for those who miss it."""
-        said = spoken(self.me, "left", self.identity, swarm=self.swarm, turn=self.turn, done=done)
-        await self.publish("state", said, retain=True)
-        if not kept:
-            await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
+        async with self._saying:
+            self._left = True
+            said = spoken(self.me, "left", self.identity, swarm=self.swarm, turn=self.turn, done=done)
+            await self.publish("state", said, retain=True)
+            if not kept:
+                await self.channel.publish(f"{self.root}/{self.me.peer}/state", b"", retain=True)
 
     async def come_back(self) -> None:
         """Say that we live after all: the broker has published our will."""
