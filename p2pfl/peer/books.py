@@ -43,12 +43,16 @@ EVERY = 4
 
 
 class Partner(msgspec.Struct, frozen=True):
-    """Of one partner on a page, see :class:`p2pfl.peer.flows.Notes`; the flows that are held are rows of the page."""
+    """Of one partner on a page, see :class:`p2pfl.peer.flows.Notes`; the flows that are held are rows of the page.
+
+    They are of one ``life`` of it.
+    """
 
     applied: tuple[Exchange, ...]
     settled: Exchange
     known: Exchange
     held: dict[str, Exchange]
+    life: int
 
 
 class Bond(msgspec.Struct, frozen=True):
@@ -214,6 +218,7 @@ class Books:
                 each.settled,
                 each.known,
                 {said: exchange for exchange, row in sorted(each.held.items()) if (said := kept(row)) is not None},
+                self._lives.get(name, 0),
             )
             for name, each in noted.items()
         }
@@ -250,6 +255,7 @@ class Books:
             for name, each in page.flows.items()
             if name in partners
         }
+        self._lives |= {name: page.flows[name].life for name in notes if notes[name].applied}
         closed = flows.Journal((round, 0), {}, 0)
         self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.Checkpoint(notes))
         for number, bond in page.chains.items():
@@ -270,6 +276,11 @@ class Books:
             self.flows.meet(partner)
         if anew and partner in self.masks.partners:
             self.masks.renew(partner)
+
+    @property
+    def behind(self) -> list[str]:
+        """Partners of whose former life the flows are, and whose present one has not said yet where it goes on."""
+        return [partner for partner, life in sorted(self._next.items()) if self._lives[partner] != life]
 
     def revive(self, partner: str, first: int) -> None:
         """Hear that a partner's next life goes on with this round."""

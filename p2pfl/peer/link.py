@@ -209,6 +209,7 @@ class Link:
         anew = self._keys.get(peer, hello.key) != hello.key
         self._keys[peer] = hello.key
         self.books.begin(peer, life=hello.incarnation, anew=anew)
+        self.review()
         self.streams.open(hello)
         if not self.membership.begun or peer not in self.streams.senders:
             self.entered[peer] = 0  # as far as is known; or no pulse of it will tell
@@ -245,6 +246,17 @@ class Link:
         if self.books.healing and peer not in self._heeded:
             self._heeded.add(peer)
             self.desk.listen({f"{peer}/account"})
+
+    def review(self) -> None:
+        """Take back what was exchanged with lives of neighbours that have ended, once the present ones have told where.
+
+        A life that goes on from a checkpoint has not seen them end.
+        """
+        for peer in self.books.behind:
+            if peer in self.places:
+                self.books.revive(peer, self.entered[peer])
+            else:
+                self._again.add(peer)
 
     def renew(self, peer: str) -> None:
         """Make room for a neighbour's next life."""

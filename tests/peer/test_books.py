@@ -80,3 +80,23 @@ def test_a_later_life_takes_up_what_was_moved_with_partners_that_were_met():
     later = Books("ada", gossip=["bob"], healing=True)
     later.turn(page, rows, round=1, journal=None)
     assert later.flows.unsettled() == [("eve", (0, 0))]
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_what_was_moved_with_a_life_that_ended_while_one_was_down_is_taken_back(back):
+    books = Books("ada", gossip=["bob"])
+    books.begin("bob", life=1, anew=False)
+    books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
+    books.apply("bob", (0, 0), np.ones(2))
+    books.close(omega=1.0)
+    page, rows = books.page()
+    later = Books("ada", gossip=["bob"])
+    later.begin("bob", life=back, anew=False)
+    later.turn(page, rows, round=1, journal=None)
+    assert later.behind == ["bob"] * (back == 2)
+    if back == 2:
+        later.revive("bob", 0)  # it plays round 0 again
+        assert not later.behind
+    assert later.flows.unsettled() == [("bob", (0, 0))] * (back == 1)
+    taken = later.remainder()
+    assert (None if taken is None else taken.tolist()) == (None if back == 1 else [-0.5, -0.5])
