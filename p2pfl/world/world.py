@@ -371,7 +371,7 @@ class World:
         """Why this must not have been the end; empty if it may."""
         for name in self.plan.topology.peers:
             ended = self.ended[name]
-            if ended.state is None and name not in self._killed and not self._excused(ended.error):
+            if ended.state is None and name not in self._killed and not self._excused(name, ended.error):
                 task = self._lives[name].task
                 error = ended.error or (None if task.cancelled() else task.exception())
                 return f"{name} ended with {type(error).__name__}: {error}"
@@ -391,11 +391,12 @@ class World:
     def _killed(self) -> set[str]:
         return {name for name, ended in self.ended.items() if ended.killed}
 
-    def _excused(self, error: BaseException | None) -> bool:
+    def _excused(self, name: str, error: BaseException | None) -> bool:
         """Whether what went wrong allows for this: others died, or had ended before it came back."""
         patience = self.plan.experiment.transport.patience
         gone = bool(self._killed) or any(ended.lives > 1 for ended in self.ended.values())
         gone |= any(pause.seconds > patience for pause in self.history.pauses)
+        gone |= any(end - start > patience for start, end in self.history.conditions[name].cuts)
         return isinstance(error, PeerError) and "did not come" in str(error) and gone
 
     def _states(self) -> list[State]:
