@@ -25,8 +25,8 @@ class Edges:
     >>> from p2pfl.topology import healing
     >>> ring = healing("ring", peers=5, seed=0)
     >>> edges = Edges("peer0", ring.whole, ring.weights(ring.whole), healing=ring)
-    >>> edges.see({"peer0", "peer2", "peer3", "peer4"}), edges.neighbours
-    (True, frozenset({'peer2', 'peer4'}))
+    >>> edges.see({"peer0", "peer2", "peer3", "peer4"}), sorted(edges.neighbours)
+    (True, ['peer2', 'peer4'])
     """
 
     def __init__(
