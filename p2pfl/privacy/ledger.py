@@ -222,8 +222,12 @@ class MaskLedger:
         return max([self._least, self.until.attempt, *heard])
 
     def agree(self, attempt: int) -> None:
-        """Use this attempt, or a later one, from now on: what all choose who go back to a round together."""
+        """Use this attempt, or a later one, from now on: what all choose who go back to a round together.
+
+        That is a promise, too: partners need not allow for slots of an attempt before it any more.
+        """
         self._least = max(self._least, attempt)
+        self.until = max(self.until, Slot(attempt, 0))
 
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""

@@ -472,3 +472,17 @@ TestChurn.settings = settings(
 def test_runs_are_undone_by_slots():
     some = {Slot(0, 3), Slot(0, 4), Slot(1, 0), Slot(0, 9)}
     assert slots(runs(some)) == some
+
+
+def test_who_goes_back_with_others_that_had_not_released_yet_owes_nothing_of_that_release():
+    ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
+    bob.release(0)  # ada, whose word counts, was killed before she did
+    again = [MaskLedger(each.peer, partners=each.partners, journal=each.journal()) for each in (ada, bob)]
+    for each in again:
+        each.agree(1)
+    ada, bob = again
+    bob.hear("ada", ada.journal().statement("bob"))
+    ada.hear("bob", bob.journal().statement("ada"))
+    mask = Mask(("ada", "bob"), Slot(attempt=1, round=0))
+    assert ada.release(0).terms == {mask: 1}
+    assert bob.release(0).terms == {mask: -1}
