@@ -277,14 +277,11 @@ class Books:
         if anew and partner in self.masks.partners:
             self.masks.renew(partner)
 
-    @property
-    def behind(self) -> list[str]:
-        """Partners of whose former life the flows are, and whose present one has not said yet where it goes on."""
-        return [partner for partner, life in sorted(self._next.items()) if self._lives[partner] != life]
-
     def revive(self, partner: str, first: int) -> None:
-        """Hear that a partner's next life goes on with this round."""
-        self._lives[partner] = self._next.get(partner, 0)
+        """Hear where a partner's life goes on: what was exchanged from that round on with a life before is undone."""
+        if self._lives.get(partner) == self._next.get(partner):
+            return  # the flows are of this life
+        self._lives[partner] = self._next[partner]
         if partner in self.flows.partners:
             self._due_back(self.flows.revive(partner, (first, 0)))
 

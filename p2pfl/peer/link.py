@@ -116,7 +116,6 @@ class Link:
         self.places: dict[str, tuple[int, int]] = {}
         self._patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         self._keys: dict[str, bytes] = {}  # by neighbour: of its last life
-        self._again: set[str] = set()  # who has come back, and has not said yet where it goes on
         self._fresh: set[str] = set()  # neighbours by edges that are new in this run
         self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for
         self._heeded: set[str] = set()  # whose accounts come
@@ -209,7 +208,6 @@ class Link:
         anew = self._keys.get(peer, hello.key) != hello.key
         self._keys[peer] = hello.key
         self.books.begin(peer, life=hello.incarnation, anew=anew)
-        self.review()
         self.streams.open(hello)
         if not self.membership.begun or peer not in self.streams.senders:
             self.entered[peer] = 0  # as far as is known; or no pulse of it will tell
@@ -247,22 +245,15 @@ class Link:
             self._heeded.add(peer)
             self.desk.listen({f"{peer}/account"})
 
-    def review(self) -> None:
-        """Take back what was exchanged with lives of neighbours that have ended, once the present ones have told where.
-
-        A life that goes on from a checkpoint has not seen them end.
-        """
-        for peer in self.books.behind:
-            if peer in self.places:
-                self.books.revive(peer, self.entered[peer])
-            else:
-                self._again.add(peer)
+    def turned(self) -> None:
+        """Undo in books that go on from a checkpoint what was exchanged with lives that have ended since."""
+        for peer in self.places:
+            self.books.revive(peer, self.entered[peer])
 
     def renew(self, peer: str) -> None:
         """Make room for a neighbour's next life."""
         self.streams.forget(peer)
         self.mailbox.forget(peer)
-        self._again.add(peer)
         self._forget(peer)
 
     def _forget(self, peer: str) -> None:
@@ -366,9 +357,7 @@ class Link:
             return
         self.presence.lives(sender)
         if pulse.first is not None:
-            if sender in self._again:
-                self._again.discard(sender)
-                self.books.revive(sender, pulse.first)
+            self.books.revive(sender, pulse.first)
             if sender in self._fresh:  # where the run goes on, both ends know of the edge from its next round on
                 self._fresh.discard(sender)
                 self._since[sender] = pulse.round + ((pulse.round, pulse.step) > (pulse.first, 0))

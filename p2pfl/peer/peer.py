@@ -311,7 +311,7 @@ class Peer:
         page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
         if journal is not None:
             link.books.turn(page, rows, round=first, journal=journal.masks)
-            link.review()
+            link.turned()
         link.books.masks.agree(attempt)
         if chosen is not None:
             link.line.bytes_out += chosen.bytes_out
