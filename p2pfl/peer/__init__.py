@@ -4,10 +4,10 @@
 saying, hearing  ``line`` to the broker; ``desk``, ``streams`` and ``presence`` are the parts of a ``link``
 deciding         ``membership``, ``edges``, ``mailbox``, ``allowance``, ``detector``, ``pace``: no clock or loop
 conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
-hiding           ``hiding`` of rows; ``terms`` of secret sums, and ``sums`` of them
+hiding           ``hiding`` of rows; ``terms`` of secret sums, ``adding`` and ``sums`` of them
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
-lasting          ``keeper`` of ``checkpoint`` s and the journal; ``credentials`` of a device
-running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by the ``server``
+lasting          ``keeper`` of ``checkpoint`` s and the journal; ``recording``; ``credentials`` of a device
+running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by the ``server`` (``preload``)
 ===============  =======================================================================================
 
 Names are imported when they are first used: the fork server of ``run`` is started from this room

@@ -13,7 +13,7 @@ from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
 from p2pfl.rows import Rows, distances
 
 SLOW = 2**20
-"""Bytes of a row from which it is checked in a thread, and numbers from which sums are unmasked in one."""
+"""Bytes of a row from which it is checked in a thread, and of a sum from which it is unmasked in one."""
 
 
 class Threaded:
