@@ -102,11 +102,12 @@ async def _carry(
 
     async def read() -> None:
         free = last = 0.0
-        while data := await source.read(CHUNK):
-            free = max(loop.time(), free) + len(data) / bandwidth
-            late = conditions.jitter * dice.exponential()
-            last = max(last, free + conditions.latency + late)
-            queue.put_nowait((last, data))
+        with suppress(ConnectionError):
+            while data := await source.read(CHUNK):
+                free = max(loop.time(), free) + len(data) / bandwidth
+                late = conditions.jitter * dice.exponential()
+                last = max(last, free + conditions.latency + late)
+                queue.put_nowait((last, data))
         queue.put_nowait((last, b""))  # the end takes the same way
 
     reading = asyncio.create_task(read())

@@ -73,8 +73,8 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
     fewest = max(made.fewest, 2 * wanted.attackers + 1)
     for phase in range(topology.period):
         graph = topology.at(phase)
-        peer = min(graph.peers, key=lambda each: len(graph.heard_by(each)))
-        if (count := 1 + len(graph.heard_by(peer))) < fewest:
+        peer = min(graph.peers, key=lambda each: len(graph.hears(each)))
+        if (count := 1 + len(graph.hears(peer))) < fewest:
             raise ExperimentError(
                 f"robustness.attackers: expected every peer to have at least {fewest} rows, its own included, to bear "
                 f"{wanted.attackers} with {wanted.rule}, got {count} for {peer}: take a denser topology, or fewer"

@@ -77,7 +77,8 @@ def _check_masses(experiment: Experiment, weights: tuple[graphs.Weights, ...]) -
             f'gossip.weights: expected "push" only with an algorithm that divides by masses, got it with '
             f"{learning.algorithm}, whose peers count alike: take sgp or fedavg, or other weights"
         )
-    if learning.algorithm not in PUSHING and not learning.weighted and learning.fraction == 1:
+    dropped = learning.drop_stragglers and learning.stragglers > 0
+    if learning.algorithm not in PUSHING and not (learning.weighted or learning.fraction < 1 or dropped):
         raise ExperimentError(
             'gossip.weights: expected masses to divide by with "push", got none with learning.weighted = false: '
             "set it to true, or take other weights"

@@ -218,7 +218,10 @@ def opened(data: bytes) -> Journal:
     """
     if blake3.blake3(data[32:]).digest() != data[:32]:
         raise StorageError("expected a journal as it was written, got one that has changed since")
-    return msgspec.msgpack.decode(data[32:], type=Journal)
+    try:
+        return msgspec.msgpack.decode(data[32:], type=Journal)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"expected a journal, got other bytes: {error}") from None
 
 
 def common(kept: Iterable[Collection[int]]) -> int | None:

@@ -222,6 +222,11 @@ class Newest(Mailbox):
         """Note the own exchange; that of a row says nothing of whether it is late."""
         self.exchange, self.order = exchange, tuple(order)
 
+    def forget(self, sender: str) -> None:
+        """Drop what an earlier life of a neighbour said, and how far it had counted."""
+        super().forget(sender)
+        self._newest.pop(sender, None)
+
     def collect(self) -> dict[str, Delivery]:
         """The rows that have come since one last asked, each once."""
         came = {sender: queue.popleft() for sender, queue in self._waiting.items() if queue}

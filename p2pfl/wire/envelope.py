@@ -3,7 +3,7 @@
     | u8 2 | u32 stream | u64 sequence | AES-256-GCM(sender key of the peer, message) |
 
 The sender key of a peer's life is handed to each neighbour over their own edge. What is for one
-neighbour alone is sealed under a key of their edge, this life and direction, its number counted on:
+neighbour alone is sealed under a key of their edge, these lives and direction, its number counted on:
 
     | u8 3 | u64 number | AES-256-GCM(key of the edge, message) |
 
@@ -159,10 +159,10 @@ class Envelope:
 
     def seal_for(self, peer: str, message: ForOne) -> bytes:
         """The payload of a message that only one neighbour can read, or make."""
-        _, secret = self._secrets[peer]
+        theirs, secret = self._secrets[peer]
         number = self._sent[peer] = self._sent.get(peer, -1) + 1
         prefix = _PRIVATE.pack(PRIVATE, number)
-        key = self._private(secret, peer, life=self.incarnation, receiver=peer)
+        key = self._private(secret, peer, life=self.incarnation, receiver=f"{peer}@{theirs:x}")
         return prefix + key.seal(encode(message), stream=0, sequence=number, header=prefix)
 
     def open_from(self, peer: str, payload: bytes | bytearray | memoryview) -> ForOne:
@@ -179,15 +179,15 @@ class Envelope:
             raise DecodeError(f'expected a sealed message of a neighbour, got {len(view)} bytes of "{peer}"')
         prefix = bytes(view[: _PRIVATE.size])
         _, number = _PRIVATE.unpack(prefix)
-        key = self._private(secret, peer, life=life, receiver=self.me)
+        key = self._private(secret, peer, life=life, receiver=f"{self.me}@{self.incarnation:x}")
         message = decode(key.open(view[_PRIVATE.size :], stream=0, sequence=number, header=prefix))
         if not isinstance(message, ForOne):
             raise DecodeError(f"expected a message for one alone, got a {type(message).__name__}")
-        if number <= self._last.get(kind := f"{peer} {life} {type(message).__name__}", -1):
+        if number <= self._last.get(kind := f"{peer} alone {type(message).__name__}", -1):
             raise DecodeError("expected a message that is new, got one that was heard before")
         self._last[kind] = number
         return message
 
     def _private(self, secret: bytes, peer: str, *, life: int, receiver: str) -> SenderKey:
-        """The key of one direction of an edge, in one life of its sender: nothing else is sealed under it."""
+        """The key of one direction of an edge, in one life of each end: nothing else is sealed under it."""
         return SenderKey(edge_key(secret, purpose="private", a=self.me, b=peer, round=life, receiver=receiver))

@@ -82,6 +82,10 @@ def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, c
         (["robustness.rule=clipped_gossip", "robustness.attackers=4"], "at least 9 rows"),
         (["robustness.rule=krum", "robustness.attackers=3"], "at least 9 rows"),
         (["robustness.rule=median", "topology.kind=one_peer_exponential"], "at least 3 rows, .*got 2"),
+        (
+            ["robustness.rule=median", "topology.kind=epidemic_local", "topology.peers=12", "topology.degree=3"],
+            "at least 3 rows, .*got 1",  # though everybody is heard by three
+        ),
         (["robustness.rule=clipped_gossip", "robustness.nearest=true"], "whose centre is the own row"),
         (["robustness.rule=self_centred_clipping"], "radius: expected a number with self_centred_clipping, got none"),
         (["robustness.rule=median", "robustness.radius=1.0"], "radius: expected none with median, got 1"),

@@ -109,6 +109,13 @@ def test_sums_that_nobody_divides_are_refused(one_way):
         resolved(*push, "learning.algorithm=dpsgd")
     with pytest.raises(ExperimentError, match=r"expected masses to divide by .* learning\.weighted = false: set it"):
         resolved(*push, "learning.weighted=false")
+    resolved(
+        *push,
+        "learning.weighted=false",
+        "learning.stragglers=0.3",
+        "learning.drop_stragglers=true",
+        "learning.epochs=2",
+    )
     with pytest.raises(TopologyError, match='take "push"'):
         resolved(push[0])
     with pytest.raises(ExperimentError, match='expected "metropolis", "max_degree", "push" or a file with a matrix'):

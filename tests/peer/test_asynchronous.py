@@ -51,6 +51,13 @@ def test_a_newer_row_takes_the_place_of_one_that_waits(mailbox):
     assert [came.head.round for came in mailbox.collect().values()] == [99]
 
 
+def test_the_next_life_of_a_sender_may_count_from_lower(mailbox):
+    mailbox.deliver("ada", head(500), ROW)
+    mailbox.forget("ada")
+    mailbox.know("ada")
+    assert mailbox.deliver("ada", head(101), ROW) == "kept"
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_an_older_row_is_late_and_the_same_a_duplicate(mailbox, taken):
     mailbox.deliver("ada", head(5), ROW)

@@ -173,6 +173,17 @@ def test_a_key_that_was_handed_to_our_own_earlier_life_is_refused():
         again.hear("ada", old)
 
 
+def test_what_was_sealed_for_our_own_earlier_life_is_refused_by_the_next_that_has_its_key():
+    ada, _ = acquainted("ada", "bob")
+    old = ada.seal_for("bob", Unmasking(1, 2, bytes(32)))
+    again = envelope("bob", seed=2, life=18)
+    again.meet(hello(ada))
+    with pytest.raises(DecodeError):
+        again.open_from("ada", old)
+    ada.meet(hello(again))
+    assert isinstance(again.open_from("ada", ada.seal_for("bob", Unmasking(1, 2, bytes(32)))), Unmasking)
+
+
 def test_a_key_for_another_neighbour_or_reflected_is_refused():
     ada, bob, eve = acquainted("ada", "bob", "eve")
     with pytest.raises(DecodeError):
