@@ -29,6 +29,12 @@ class P2PFLError(Exception):
     status = 1
 
 
+def foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of all that went wrong at once: our own error if there is one, else the first."""
+    leaves = [foremost(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return next((leaf for leaf in leaves if isinstance(leaf, P2PFLError)), leaves[0])
+
+
 class InputError(P2PFLError):
     """The input is wrong; nothing has been started or written."""
 

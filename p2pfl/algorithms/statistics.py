@@ -74,6 +74,10 @@ class Statistics:
     mean: torch.Tensor
     deviation: torch.Tensor
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """By name, to be saved beside a model, which is of no use without them."""
+        return {f"scale.{name}": rows[0] for name, rows in vars(self).items()}
+
 
 async def statistics(
     net: Neighbourhood,

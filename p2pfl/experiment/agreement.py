@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,7 +15,6 @@ from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
-from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.privacy import Masks, Settings, private
 
@@ -75,7 +75,7 @@ class Agreement:
         """Whether exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
         experiment = self.plan.experiment
         hidden = claims(experiment) or experiment.privacy.mode == "independent"
-        return isinstance(self.plan.learner, TorchLearner) and not hidden
+        return self.plan.learner.bare is not None and not hidden
 
     def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Neighbourhood:
         """The neighbourhood with sums hidden behind masks of their own; as it is where there are none."""
@@ -88,7 +88,7 @@ class Agreement:
 
         Raises
         ------
-        ExperimentError
+        ModelError
             A learner of one's own, whose features nobody knows.
         PrivacyError
             Features too large to be masked.
@@ -139,14 +139,9 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
 
     Raises
     ------
-    ExperimentError
+    ModelError
         A learner of one's own.
     """
-    if not isinstance(plan.learner, TorchLearner):
-        raise ExperimentError(
-            "data.scale: expected a torch model, whose features can be scaled, got a training loop of your own: "
-            "scale them there"
-        )
     federation = scaling.standardised(plan.federation, mean=found.mean[0], deviation=found.deviation[0])
     return replace(plan, federation=federation, learner=plan.learner.on(federation))
 
@@ -175,6 +170,11 @@ def told(found: Statistics) -> dict[str, object]:
         "mean": found.mean[0].tolist(),
         "deviation": found.deviation[0].tolist(),
     }
+
+
+def alike(said: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
+    """What all peers say that their one model scores; nothing if they do not say the same."""
+    return said[0] if all(each == said[0] for each in said) else None
 
 
 def check_agreeing(experiment: Experiment) -> None:

@@ -175,12 +175,11 @@ class Plan:
     @property
     def source(self) -> Source | None:
         """Where what hides single samples comes from; ``None`` where nothing does."""
-        return self.learner.source if isinstance(self.learner, ExamplePrivateLearner) else None
+        learner = self.learner.bare
+        return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
     def drawing(self, source: Source) -> Plan:
         """The same, with what hides single samples from elsewhere than the operating system's secrets."""
-        if not isinstance(self.learner, ExamplePrivateLearner):
-            return self
         return replace(self, learner=self.learner.drawing(source))
 
     def examples(self, rounds: int) -> dict[str, Any] | None:
@@ -188,7 +187,7 @@ class Plan:
 
         That a peer may have been absent is not counted.
         """
-        learner = self.learner
+        learner = self.learner.bare
         if not isinstance(learner, ExamplePrivateLearner) or not isinstance(self.algorithm, FedAvg):
             return None
         peers, delta = self.federation.peers, self.experiment.privacy.delta

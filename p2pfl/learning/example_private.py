@@ -14,7 +14,7 @@ import copy
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +134,7 @@ class ExamplePrivateLearner(TorchLearner):
         self.source, self.normals = source, normals
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
-    def drawing(self, source: Source) -> "ExamplePrivateLearner":
+    def drawing(self, source: Source) -> Self:
         """The same, with its secrets from elsewhere."""
         other = copy.copy(self)
         other.source = source

@@ -1,11 +1,13 @@
 """A user's own training loop as a learner."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 
+from p2pfl.data import Federation
 from p2pfl.errors import LearningError, ModelError
+from p2pfl.identity import Source
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.rows import Layout, Rows
 
@@ -70,6 +72,29 @@ class ExternalLearner:
     def dtype(self) -> torch.dtype:
         """What the numbers of a row are."""
         return self.initial.dtype
+
+    @property
+    def bare(self) -> None:
+        """There is no torch model that we know of."""
+
+    def on(self, federation: Federation) -> Self:
+        """Refuse: nobody else knows its data.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del federation
+        raise ModelError(
+            "expected a torch model for data.scale, whose features can be scaled, got a training loop of your own: "
+            "scale them there"
+        )
+
+    def drawing(self, source: Source) -> Self:
+        """The same: it hides nothing that we know of."""
+        del source
+        return self
 
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the common start for every peer, ``[R, P]``."""

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Required, TypedDict
+from typing import TYPE_CHECKING, Protocol, Required, Self, TypedDict
 
 import torch
 
+from p2pfl.data import Federation
+from p2pfl.identity import Source
 from p2pfl.rows import Layout, Rows
+
+if TYPE_CHECKING:
+    from p2pfl.learning.torch_learner import TorchLearner
 
 Memory = Mapping[str, torch.Tensor]
 """Optimiser state by name: ``[R, P]`` for what each number has, ``[R]`` for what each row has."""
@@ -81,6 +86,19 @@ class Learner(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """What the numbers of a row are."""
+        ...
+
+    @property
+    def bare(self) -> "TorchLearner | None":
+        """The learner of a torch model that this is, whatever wraps it; ``None`` for a training loop of one's own."""
+        ...
+
+    def on(self, federation: Federation) -> Self:
+        """The same learner on other data of the same shape."""
+        ...
+
+    def drawing(self, source: Source) -> Self:
+        """The same learner, with what hides single samples, if anything does, from a source."""
         ...
 
     def start(self, peers: Sequence[str]) -> Rows:

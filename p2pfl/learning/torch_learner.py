@@ -14,6 +14,7 @@ from torch import nn
 
 from p2pfl.data import Dataset, Federation, IntArray, batches
 from p2pfl.errors import LearningError, ModelError
+from p2pfl.identity import Source
 from p2pfl.learning import checks, training
 from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import keyed
@@ -228,12 +229,22 @@ class TorchLearner:
         self.model.train()
         engine.gradient(parts, Batch(self.features[None, :count], self.targets[None, :count], None, keys))
 
+    @property
+    def bare(self) -> Self:
+        """The learner itself."""
+        return self
+
     def on(self, federation: Federation) -> Self:
         """The same learner on other data of the same shape."""
         other = copy.copy(self)
         other.federation = federation
         other.features, other.targets = self._placed(federation.dataset)
         return other
+
+    def drawing(self, source: Source) -> Self:
+        """The same: it hides nothing."""
+        del source
+        return self
 
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the model's own trained values for every peer, ``[R, P]``."""

@@ -41,10 +41,6 @@ REACH = 4
 """Exchanges of the present round that a neighbour says again to one that comes back."""
 
 
-SCALE = ("samples", "classes", "mean", "deviation")
-"""What a checkpoint holds of the statistics of the features."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A peer between two rounds.
@@ -95,8 +91,7 @@ def packed(checkpoint: Checkpoint) -> bytes:
     c = checkpoint
     tensors = {"rows": c.state.rows, **c.state.tensors()}
     tensors |= {f"books.{name}": torch.from_numpy(np.ascontiguousarray(row)) for name, row in c.rows.items()}
-    if c.statistics is not None:  # the model is of no use without them
-        tensors |= {f"scale.{name}": getattr(c.statistics, name)[0] for name in SCALE}
+    tensors |= {} if c.statistics is None else c.statistics.tensors()
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in)).decode()
     return save(tensors, {"note": note, "hash": _digest(tensors, note)})
@@ -122,7 +117,11 @@ def unpacked(data: bytes) -> Checkpoint:
     rows = {
         name.removeprefix("books."): tensors.pop(name).numpy() for name in list(tensors) if name.startswith("books.")
     }
-    scale = {name: tensors.pop(f"scale.{name}").unsqueeze(0) for name in SCALE if f"scale.{name}" in tensors}  # [1, F]
+    scale = {
+        name.removeprefix("scale."): tensors.pop(name).unsqueeze(0)
+        for name in list(tensors)
+        if name.startswith("scale.")
+    }  # [1, F]
     state = State.restore(tensors.pop("rows"), tensors)
     statistics = Statistics(**scale) if scale else None
     return Checkpoint(note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics)

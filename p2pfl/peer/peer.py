@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 
 from p2pfl.algorithms import State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, P2PFLError, RunError
+from p2pfl.errors import BudgetError, CoverError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.identity import (
     ExchangeKey,
@@ -268,7 +268,7 @@ class Peer:
                 self.link.close()
                 self._accuse()
         except BaseExceptionGroup as group:
-            raise _first(group) from None
+            raise foremost(group) from None
         finally:
             await self.keeper.end()
         self.phase = "done"
@@ -471,9 +471,3 @@ class Peer:
         if self.observe is not None:
             self.observe(record, state)
         self._save(round, state)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of all that went wrong at once: our own error if there is one, else the first."""
-    leaves = [_first(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
-    return next((leaf for leaf in leaves if isinstance(leaf, P2PFLError)), leaves[0])

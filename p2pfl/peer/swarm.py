@@ -18,7 +18,7 @@ from typing import Any
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
-from p2pfl.experiment.agreement import directly, told
+from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
 from p2pfl.peer.checkpoint import common
@@ -122,11 +122,6 @@ def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
     return {name: Identity.load(folder / f"{name}.pem").public for name in names}
 
 
-def _common(told: list[dict[str, float] | None]) -> dict[str, float] | None:
-    """What all peers say that their one model scores; nothing if they do not say the same."""
-    return told[0] if all(each == told[0] for each in told) else None
-
-
 def run(
     experiment: Experiment,
     *,
@@ -182,7 +177,7 @@ def run(
         stack.pop_all().close()
         ended = time.perf_counter()
         memory = [peer.memory for peer in done.values() if peer.memory is not None]
-        agreed: dict[str, Any] = {"statistics": None, "common": _common([peer.common for peer in done.values()])}
+        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in done.values()])}
         if experiment.data.scale:
             resolved, found = directly(resolved)
             agreed["statistics"] = told(found)

@@ -13,7 +13,6 @@ import torch
 from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
-from p2pfl.learning import TorchLearner
 from p2pfl.report.advice import advice
 from p2pfl.report.promises import promise
 from p2pfl.report.records import Record
@@ -125,7 +124,7 @@ def _baselines(
     There is no model on all data for a learner of one's own: only its owner knows how to train that.
     """
     single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
-    if not isinstance(plan.learner, TorchLearner):
+    if plan.learner.bare is None:
         return single, None
     union = plan.federation.of(*plan.honest).pooled()
     experiment, count = plan.experiment, len(peers)

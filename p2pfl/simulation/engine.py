@@ -12,7 +12,7 @@ from typing import Any
 import scipy.sparse
 import torch
 
-from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
+from p2pfl.algorithms import Algorithm, AsyncLearner, State, Statistics, learn, start
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
@@ -77,15 +77,15 @@ def simulate(
     names = resolved.topology.peers
     sent = torch.zeros(len(names), dtype=torch.int64)
     agreed: dict[str, Any] = {"statistics": None, "common": None}
+    scale: dict[str, torch.Tensor] = {}
     with run:
         if settings.data.scale:
-            resolved, agreed["statistics"] = _open(resolved, source, sent=sent)
+            resolved, found = _open(resolved, source, sent=sent)
+            agreed["statistics"], scale = told(found), found.tensors()
         state, training = _recorded(resolved, run, source, observe, sent=sent)
         if settings.learning.consensus:
             state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)
     last = time.perf_counter()
-    found = agreed["statistics"] or {}
-    scale = {f"scale.{key}": torch.tensor(found[key]) for key in ("mean", "deviation") if key in found}
     for index, name in enumerate(names):
         tensors = scale | {key: value[index] for key, value in state.tensors().items()}
         run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
@@ -222,14 +222,14 @@ def _neighbourhoods(resolved: Plan, source: Source, *, faults: Faults) -> Callab
     return neighbourhood
 
 
-def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, dict[str, Any]]:
+def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
     """What peers agree on before the first round; they wait for one another, so nothing goes wrong in it."""
     agreement = Agreement(resolved, source)
     net = StackedNeighbourhood(resolved.weights, round=0, seed=resolved.experiment.seed)
     masks = _masks(resolved, source) if resolved.masked else None
     scaled, found = settled(agreement.open(agreement.blind(net, masks, phase=OPENING)))
     sent.add_(net.bytes_out)
-    return scaled, told(found)
+    return scaled, found
 
 
 def _close(resolved: Plan, source: Source, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:

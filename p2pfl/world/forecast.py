@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Meta
 
 from p2pfl.algorithms import State
-from p2pfl.errors import ExperimentError, RunError
+from p2pfl.errors import ExperimentError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.identity import FirstUse, Identity, SeededSource
+from p2pfl.experiment.agreement import alike, scaled, told
+from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.report import Record, Run
 from p2pfl.report.summary import Durations, scores, summarise
@@ -152,7 +153,7 @@ class _Seen:
     peers: int
     loop: VirtualLoop
     begun: list[float] = field(default_factory=list)
-    states: dict[str, State] = field(default_factory=dict)
+    ended: dict[str, tuple[Peer, State]] = field(default_factory=dict)
     rounds: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
 
     def record(self, record: Record) -> None:
@@ -190,10 +191,11 @@ def forecast(
 
     Raises
     ------
-    RunError
+    P2PFLError
         Of a peer that could not go on, such as one whose neighbours did not come in time.
     """
-    resolved = plan(experiment)
+    source = SeededSource(experiment.seed)
+    resolved = plan(experiment).drawing(source)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(f'the network: expected peers of "{experiment.name}", got "{unknown[0]}": rename it')
@@ -201,26 +203,33 @@ def forecast(
     run = Run(experiment, folder=folder)
     seen = _Seen(run, observe, len(names), loop)
     with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(_lives(resolved, over, seen))
-        for name in names:
-            state = seen.states[name]
-            tensors = {key: value[0] for key, value in state.tensors().items()}
-            run.checkpoint(name, resolved.learner.state_dict(state.rows[0]), tensors, round=run.metrics[-1].round)
-    together = {name: _scored(resolved, name, seen.states[name]) for name in names}
+        runner.run(_lives(resolved, over, seen, source=source))
+        together = {name: _kept(*seen.ended[name], run) for name in names}
+    peers = [peer for peer, _ in seen.ended.values()]
+    agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
+    if peers[0].statistics is not None:
+        agreed["statistics"] = told(peers[0].statistics)
+        resolved = scaled(resolved, peers[0].statistics)
     start = max(seen.begun, default=0.0)
     seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
-    summary = summarise(resolved, together=together, records=run.metrics, seconds=seconds, baselines=baselines)
+    summary = summarise(
+        resolved, together=together, records=run.metrics, seconds=seconds, agreed=agreed, baselines=baselines
+    )
     run.finish(summary | {"predicted": True})
     return run
 
 
-def _scored(resolved: Plan, name: str, state: State) -> Mapping[str, float]:
-    return scores(resolved.learner.evaluate(state.rows, peers=(name,)), 0)
+def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
+    """Keep what a peer ends with, on the scale that it was trained on; return its scores."""
+    learner = peer.plan.learner
+    tensors = {key: value[0] for key, value in state.tensors().items()}
+    tensors |= {} if peer.statistics is None else peer.statistics.tensors()
+    run.checkpoint(peer.name, learner.state_dict(state.rows[0]), tensors, round=run.metrics[-1].round)
+    return scores(learner.evaluate(state.rows, peers=(peer.name,)), 0)
 
 
-async def _lives(resolved: Plan, over: Network, seen: _Seen) -> None:
-    names, settings = resolved.topology.peers, resolved.experiment
-    source, loop = SeededSource(settings.seed), seen.loop
+async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) -> None:
+    names, settings, loop = resolved.topology.peers, resolved.experiment, seen.loop
     identities = {name: Identity.generate(source, peer=name) for name in names}
     takes = {name: over.takes(name, seed=settings.seed) for name in names}
     learner = Timed(resolved.learner, takes=lambda peer, _: takes[peer], spend=loop.spent)
@@ -240,7 +249,7 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen) -> None:
         )
         async with peer:
             gathered = asyncio.create_task(_gathered(peer, seen))
-            seen.states[name] = await peer.run()
+            seen.ended[name] = peer, await peer.run()
             gathered.cancel()
 
     try:
@@ -250,10 +259,7 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen) -> None:
                 context.run(WHO.set, name)
                 tasks.create_task(life(name), context=context)
     except BaseExceptionGroup as group:
-        first: Any = next(iter(group.exceptions))
-        if isinstance(first, RunError):
-            raise first from None
-        raise
+        raise foremost(group) from None
 
 
 async def _gathered(peer: Peer, seen: _Seen) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import Self, Unpack
 
 import torch
 
-from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
+from p2pfl.data import Federation
+from p2pfl.identity import Source
+from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping, TorchLearner
 from p2pfl.rows import Layout, Rows, draw
 
 Takes = Callable[[str, int], float]
@@ -36,10 +39,6 @@ class Timed:
         self.takes = takes
         self.spend = spend
 
-    def __getattr__(self, name: str) -> Any:
-        """Everything else is the learner's own."""
-        return getattr(self.learner, name)
-
     @property
     def layout(self) -> Layout:
         """Of a row."""
@@ -49,6 +48,24 @@ class Timed:
     def dtype(self) -> torch.dtype:
         """Of a row's numbers."""
         return self.learner.dtype
+
+    @property
+    def bare(self) -> TorchLearner | None:
+        """What the learner is."""
+        return self.learner.bare
+
+    def on(self, federation: Federation) -> Self:
+        """The learner on other data takes as long."""
+        return self._with(self.learner.on(federation))
+
+    def drawing(self, source: Source) -> Self:
+        """The learner with other secrets takes as long."""
+        return self._with(self.learner.drawing(source))
+
+    def _with(self, learner: Learner) -> Self:
+        other = copy.copy(self)
+        other.learner = learner
+        return other
 
     def start(self, peers: Sequence[str]) -> Rows:
         """The common start, ``[R, P]``."""
@@ -99,6 +116,20 @@ class Goals:
         self.layout = layout
         self.dtype = dtype
         self.seed = seed
+
+    @property
+    def bare(self) -> None:
+        """There is no torch model."""
+
+    def on(self, federation: Federation) -> Self:
+        """Goals are the same on any data."""
+        del federation
+        return self
+
+    def drawing(self, source: Source) -> Self:
+        """Goals are no secret."""
+        del source
+        return self
 
     def goal(self, peer: str) -> torch.Tensor:
         """Where a peer goes, ``[P]``: numbers of few bits, so that sums of them are exact."""

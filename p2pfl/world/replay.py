@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,22 +174,15 @@ class Paced(Timed):
     """
 
     def __init__(self, learner: Any, ended: tuple[Ended, ...], *, loop: VirtualLoop) -> None:
-        super().__init__(learner, takes=self._taken, spend=loop.spent)
-        self._loop = loop
-        self._left = {each.round: each.training for each in ended}
+        left = {each.round: each.training for each in ended}
+        super().__init__(learner, takes=lambda _, round: left.pop(round, 0.0), spend=loop.spent)  # all at once
+        self._loop, self._left = loop, left
         self._ends = {each.round: each.at for each in ended}
-        self._round = -1
 
-    def _taken(self, peer: str, round: int) -> float:
-        """All seconds of the round, at once."""
-        del peer
-        self._round = round
-        return self._left.pop(round, 0.0)
-
-    def evaluate(self, rows: Rows, *, peers: Any, part: str = "test") -> dict[str, torch.Tensor]:
+    def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Scores, once the round was over."""
-        ahead = self._ends.get(self._round, 0.0) - self._loop.spent(0.0)
-        self._loop.spent(max(0.0, ahead))
+        ends = max((at for round, at in self._ends.items() if round not in self._left), default=0.0)
+        self._loop.spent(max(0.0, ends - self._loop.spent(0.0)))
         return super().evaluate(rows, peers=peers, part=part)
 
 

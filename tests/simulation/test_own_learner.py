@@ -7,6 +7,7 @@ import pytest
 import torch
 from swarms import live
 
+from p2pfl.errors import ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExternalLearner
 from p2pfl.simulation import simulate
@@ -38,6 +39,19 @@ def test_with_scores_peers_are_compared_with_themselves_alone():
     assert run.summary["metric"] == "score"
     assert run.summary["alone"] == pytest.approx(3 * (1 - 0.5**5), abs=1e-6)
     assert run.summary["pooled"] is None
+
+
+def test_nobody_else_can_scale_its_features():
+    scaled = plan(read(TABLE, changes=["data.scale=true"]))
+    with pytest.raises(ModelError, match=r"for data\.scale, .* got a training loop of your own: scale them there$"):
+        simulate(dataclasses.replace(scaled, learner=resolved().learner))
+
+
+def test_what_it_scores_is_not_what_one_model_scores_on_all_test_data():
+    found = resolved(lambda row, _: {"score": float(row[0])})
+    agreeing = plan(read(TABLE, changes=["learning.consensus=true"]))
+    run = simulate(dataclasses.replace(agreeing, learner=found.learner))
+    assert run.summary["common"] is None
 
 
 def test_it_ends_where_live_peers_end(monkeypatch):

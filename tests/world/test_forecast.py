@@ -4,10 +4,11 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from swarms import SMALL
 
 from p2pfl.cli import main
-from p2pfl.errors import ExperimentError
+from p2pfl.errors import ExperimentError, ModelError
 from p2pfl.experiment import read
 from p2pfl.simulation import simulate
 from p2pfl.world.forecast import Link, Network, One, Training, forecast, network, shipped
@@ -53,6 +54,63 @@ def test_peers_over_a_network_learn_what_the_simulation_learns(changes):
         for key, value in model.items():
             atol = 1e-10 if experiment.privacy.mode == "none" else 2**-20  # a step of the grid
             assert torch.allclose(run.models[name][key], value, rtol=0, atol=atol)
+
+
+AGREED = {
+    "scaled features": ["data.scale=true"],
+    "scaled features, masks": ["data.scale=true", "privacy.mode=pairwise"],
+    "one model": ["learning.consensus=true"],
+    "both": ["data.scale=true", "learning.consensus=true"],
+}
+
+
+@pytest.mark.parametrize("changes", AGREED.values(), ids=AGREED)
+def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tmp_path):
+    experiment = read(SMALL, changes=changes)
+    run = forecast(experiment, network("wan"), folder=tmp_path / "forecast")
+    same = simulate(experiment, folder=tmp_path / "simulated").summary
+    slack = 1e-6 if experiment.privacy.mode == "none" else 1e-4  # masks on a grid move the model
+    for key in ("together", "alone", "pooled", "common"):
+        assert run.summary[key] == (None if same[key] is None else pytest.approx(same[key], abs=slack))
+    for name, scores in same["per_peer"].items():
+        assert run.summary["per_peer"][name] == pytest.approx(scores, abs=slack)
+    for key, told in (same["statistics"] or {}).items():
+        assert run.summary["statistics"][key] == pytest.approx(told, abs=1e-6)
+    kept, theirs = (load_file(tmp_path / each / "peers" / "peer0.state") for each in ("forecast", "simulated"))
+    assert kept.keys() == theirs.keys()
+    assert (run.summary["common"] is not None) == experiment.learning.consensus
+    assert (run.summary["statistics"] is not None) == experiment.data.scale
+
+
+def test_training_on_scaled_features_takes_its_time():
+    experiment = read(SMALL, changes=["data.scale=true", "rounds=1"])
+    run = forecast(experiment, Network(training=Training(seconds=100.0)), baselines=False)
+    assert [record.seconds_training for record in run.metrics] == pytest.approx([100.0] * len(run.metrics))
+
+
+def test_what_hides_samples_over_a_network_is_what_hides_them_in_the_simulation():
+    changes = ["learning.example_noise=1.0", "learning.batch=8", "rounds=2"]
+    experiment = read(SMALL, changes=changes)
+    run, same = forecast(experiment, network("wan")), simulate(experiment)
+    assert run.summary["privacy"] == same.summary["privacy"]
+    assert run.summary["pooled"] == pytest.approx(same.summary["pooled"])
+    for each in ("together", "alone"):
+        assert run.summary[each] == pytest.approx(same.summary[each])
+
+
+class Picky:
+    """An algorithm that likes no model."""
+
+    async def round(self, state, learner, net, round):
+        del state, learner, net
+        raise ModelError(f"expected another model, got this one in round {round}: change it")
+
+
+def test_a_peer_that_cannot_go_on_says_in_one_sentence_why_and_with_the_status_of_the_simulation(tmp_path, capsys):
+    options = ["--set", f"learning.algorithm={__name__}:Picky", "--runs", str(tmp_path)]
+    for over in ([], ["--network", "wan"]):
+        assert main(["simulate", "digits", *over, *options]) == ModelError.status
+        assert capsys.readouterr().err.endswith("expected another model, got this one in round 0: change it\n")
 
 
 def test_a_forecast_is_the_same_each_time():

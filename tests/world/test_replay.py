@@ -68,6 +68,9 @@ def recorded(experiment, folder, *, slow=0.0):
         ["privacy.mode=independent", "privacy.noise=0.1", "privacy.clip=1"],
         ["learning.algorithm=dpsgd"],
         ["learning.algorithm=robust_sgp"],
+        ["data.scale=true", "learning.consensus=true"],
+        ["data.scale=true", "privacy.mode=pairwise"],
+        ["learning.example_noise=1.0", "learning.batch=8"],
     ],
     ids=str,
 )
