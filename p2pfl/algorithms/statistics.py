@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,8 +26,6 @@ class Accord:
         To a tolerance that is below what matters.
     diameter
         Exchanges in which a number reaches everybody.
-    peers
-        N, of all.
 
     References
     ----------
@@ -37,7 +35,6 @@ class Accord:
 
     gossip: Gossip
     diameter: int
-    peers: int
 
     @property
     def exchanges(self) -> int:
@@ -79,10 +76,14 @@ class Statistics:
         return {f"scale.{name}": rows[0] for name, rows in vars(self).items()}
 
 
+Mean = Callable[[torch.Tensor], Awaitable[torch.Tensor]]
+"""Of private numbers ``[R, K]`` over all peers, for each of the R."""
+
+
 async def statistics(
-    net: Neighbourhood,
-    accord: Accord,
+    mean: Mean,
     *,
+    peers: int,
     totals: torch.Tensor,
     squares: Callable[[torch.Tensor], torch.Tensor],
     features: int,
@@ -98,8 +99,10 @@ async def statistics(
 
     Parameters
     ----------
-    net, accord
-        Through which sums are released, and how they are agreed on.
+    mean
+        How numbers are agreed on: :meth:`Accord.mean` over a neighbourhood, or at once where all data are at hand.
+    peers
+        N, of all.
     totals
         ``[R, 1 + C + F]``: each peer's samples, samples by class, and sums of features.
     squares
@@ -110,19 +113,19 @@ async def statistics(
         What a peer's sums are rounded to, where they are masked: a feature whose squares add up to no
         more than that a peer cannot be told from a constant.
     """
-    average = await accord.mean(net, totals)  # [R, 1 + C + F]
+    average = await mean(totals)  # [R, 1 + C + F]
     samples = average[:, :1]  # [R, 1], of a peer
     # Single precision, so that a live peer and a simulation, which add in another order, end in the same bits.
-    mean = (average[:, -features:] / samples).float()  # [R, F]
-    spread = await accord.mean(net, squares(mean.double()))  # [R, F]
-    constant = spread <= (samples * (1e-7 * mean.double()) ** 2).clamp_min(resolution)  # [R, F]
+    middle = (average[:, -features:] / samples).float()  # [R, F]
+    spread = await mean(squares(middle.double()))  # [R, F]
+    constant = spread <= (samples * (1e-7 * middle.double()) ** 2).clamp_min(resolution)  # [R, F]
     deviation = torch.where(constant, 1.0, spread.clamp_min(0) / samples).sqrt()  # [R, F]
-    counts = (accord.peers * average[:, :-features]).round().long()  # [R, 1 + C]
-    return Statistics(counts[:, :1], counts[:, 1:], mean, deviation.float())
+    counts = (peers * average[:, :-features]).round().long()  # [R, 1 + C]
+    return Statistics(counts[:, :1], counts[:, 1:], middle, deviation.float())
 
 
 async def pooled(
-    net: Neighbourhood, accord: Accord, *, scores: Mapping[str, torch.Tensor], targets: torch.Tensor, squared: bool
+    mean: Mean, *, scores: Mapping[str, torch.Tensor], targets: torch.Tensor, squared: bool
 ) -> dict[str, torch.Tensor]:
     r"""What one model scores on the test data of all peers, each ``[R]``.
 
@@ -131,7 +134,7 @@ async def pooled(
 
     Parameters
     ----------
-    net, accord
+    mean
         As in :func:`statistics`.
     scores
         Of each peer on its own test part, ``[R]``.
@@ -144,7 +147,7 @@ async def pooled(
     counts = targets[:, :1]  # [R, 1]
     own = torch.stack([scores[name].double().cpu() for name in names], dim=-1)  # [R, S]
     sums = torch.where(counts > 0, own * counts, 0.0)  # [R, S]; without samples a score is not a number
-    average = await accord.mean(net, torch.cat([sums, targets], dim=-1))  # [R, S + 3]
+    average = await mean(torch.cat([sums, targets], dim=-1))  # [R, S + 3]
     samples = average[:, len(names)]  # [R]
     found = {name: average[:, column] / samples for column, name in enumerate(names)}
     if "r2" in scores and squared:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
+from p2pfl.algorithms.statistics import Mean
 from p2pfl.data import scaling
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.neighbourhood import Neighbourhood, Released, settled
 from p2pfl.privacy import Masks, Settings, private
 
 TIGHT = 1e-13
@@ -93,23 +95,14 @@ class Agreement:
         PrivacyError
             Features too large to be masked.
         """
-        federation, peers = self.plan.federation, net.peers
         try:
-            found = await statistics(
-                net,
-                self.exact(),
-                totals=scaling.totals(federation, peers),
-                squares=lambda mean: scaling.squares(federation, peers, mean=mean),
-                features=federation.dataset.features[0].numel(),
-                resolution=2.0**-BITS if self.plan.masked else 0.0,
-            )
+            return await _scaled(self.plan, net.peers, mean=partial(self.exact().mean, net))
         except PrivacyError as error:
             said = error.args[0].partition("; ")[0]
             raise PrivacyError(
                 f"data.scale: expected sums of features and of their squares that masks can hide: {said}; "
                 "give the features in larger units"
             ) from None
-        return scaled(self.plan, found), found
 
     async def settle(self, net: Neighbourhood, state: State) -> State:
         """Agree on one model: the mean of what all peers have released already, so nothing more is."""
@@ -120,18 +113,18 @@ class Agreement:
         """What the one model scores on the test data of all peers, given what it scores on each one's own."""
         targets = scaling.target_totals(self.plan.federation, net.peers)
         squared = self.plan.experiment.learning.loss is None
-        found = await pooled(net, self.exact(), scores=scores, targets=targets, squared=squared)
+        found = await pooled(partial(self.exact().mean, net), scores=scores, targets=targets, squared=squared)
         return {name: float(values[0]) for name, values in found.items()}
 
     def _accord(self, tolerance: float) -> Accord:
-        weights, topology = self.plan.weights, self.plan.topology
+        weights = self.plan.weights
         matrix = weights[0].matrix
         if len(weights) == 1 and abs(matrix - matrix.T).max() <= 1e-12:
             rho = graphs.contraction(weights)
             gossip = Gossip(graphs.chebyshev_steps(rho, tolerance=tolerance), rho)
         else:
             gossip = Gossip(graphs.steps(weights, tolerance=tolerance))
-        return Accord(gossip, self.plan.diameter, len(topology.peers))
+        return Accord(gossip, self.plan.diameter)
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:
@@ -148,17 +141,23 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
 
 def directly(plan: Plan) -> tuple[Plan, Statistics]:
     """What :meth:`Agreement.open` gives, computed where the data of all peers are at hand."""
-    federation, peers = plan.federation, plan.topology.peers
-    features = federation.dataset.features[0].numel()
-    totals = scaling.totals(federation, peers).sum(0, keepdim=True)  # [1, 1 + C + F]
-    samples = totals[:, :1]  # [1, 1]
-    mean = (totals[:, -features:] / samples).float()  # [1, F]
-    spread = scaling.squares(federation, peers, mean=mean.double().expand(len(peers), -1)).sum(0, keepdim=True)
-    constant = spread <= (samples * (1e-7 * mean.double()) ** 2).clamp_min(
-        len(peers) * 2.0**-BITS if plan.masked else 0.0
+
+    async def mean(values: torch.Tensor) -> torch.Tensor:
+        return values.mean(0, keepdim=True).expand_as(values)
+
+    return settled(_scaled(plan, plan.topology.peers, mean=mean))
+
+
+async def _scaled(plan: Plan, peers: tuple[str, ...], *, mean: Mean) -> tuple[Plan, Statistics]:
+    federation = plan.federation
+    found = await statistics(
+        mean,
+        peers=len(plan.topology.peers),
+        totals=scaling.totals(federation, peers),
+        squares=lambda middle: scaling.squares(federation, peers, mean=middle),
+        features=federation.dataset.features[0].numel(),
+        resolution=2.0**-BITS if plan.masked else 0.0,
     )
-    deviation = torch.where(constant, 1.0, spread / samples).sqrt().float()  # [1, F]
-    found = Statistics(samples.long(), totals[:, 1:-features].long(), mean, deviation)
     return scaled(plan, found), found
 
 

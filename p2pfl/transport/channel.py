@@ -25,6 +25,9 @@ Payload = bytes | bytearray | memoryview
 LIMIT = (256 + 4) * 1024
 """Default for the largest payload in bytes: a chunk of 256 KiB and 4 KiB for its headers."""
 
+KEEPALIVE = 15.0
+"""Seconds without a sign after which a connection is asked for one; after half as many again it counts as lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

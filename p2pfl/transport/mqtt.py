@@ -19,7 +19,7 @@ import aiomqtt
 
 from p2pfl.errors import AccessError, BrokerError, RefusedError, TransportError
 from p2pfl.transport.address import Address
-from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish
+from p2pfl.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
 
 ANSWER = 10.0
 """Seconds the broker has to answer anything, the time on the wire not counted."""
@@ -86,7 +86,7 @@ class MqttTransport:
         certificate: Path | None = None,
         key: Path | None = None,
         version: int = 4,
-        keepalive: float = 15.0,
+        keepalive: float = KEEPALIVE,
         limit: int = LIMIT,
     ) -> None:
         where = Address.parse(url)

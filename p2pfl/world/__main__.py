@@ -12,7 +12,6 @@ from pathlib import Path
 
 from p2pfl.errors import P2PFLError
 from p2pfl.world.explore import Tally, outcome, searched
-from p2pfl.world.faults import KINDS
 from p2pfl.world.replay import replayed
 from p2pfl.world.settings import Plans
 
@@ -88,10 +87,10 @@ def _recorded(path: Path) -> int:
 def _results(seeds: range, *, workers: int, logs: Path) -> Iterator[Tally]:
     blocks = [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
     if workers == 1:
-        yield from (searched(block, KINDS, logs) for block in blocks)
+        yield from (searched(block, logs) for block in blocks)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(searched, block, KINDS, logs) for block in blocks]):
+        for done in as_completed([pool.submit(searched, block, logs) for block in blocks]):
             yield done.result()
 
 

@@ -9,6 +9,7 @@ for a while, and may lie about its last sync of a checkpoint, which is then cut 
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,8 +128,7 @@ class WorldDisk:
     def crash(self, *, power: bool) -> None:
         """Lose what a process that ends now, or the power, takes with it."""
         now = self._loop.now
-        deeds = sorted((deed for deed in self._deeds if deed.began < now), key=lambda deed: deed.done)
-        safe = max((place + 1 for place, deed in enumerate(deeds) if deed.names and deed.done <= now), default=0)
+        deeds, safe = self._done(before=now)
         if power:
             deeds = deeds[: int(self._random.integers(safe, len(deeds) + 1))]
         for deed in deeds:
@@ -154,12 +154,16 @@ class WorldDisk:
 
     def _retire(self) -> None:
         """What was durable long ago need not be remembered as deeds."""
-        now = self._loop.now
-        deeds = sorted(self._deeds, key=lambda deed: deed.done)
-        last = max((place + 1 for place, deed in enumerate(deeds) if deed.names and deed.done <= now), default=0)
-        for deed in deeds[:last]:
+        deeds, safe = self._done()
+        for deed in deeds[:safe]:
             deed.change(self._kept, 1.0)
-        self._deeds = deeds[last:]
+        self._deeds = deeds[safe:]
+
+    def _done(self, *, before: float = math.inf) -> tuple[list[_Deed], int]:
+        """What was begun before some time, in the order in which it is done; how much of it is durable by now."""
+        deeds = sorted((deed for deed in self._deeds if deed.began < before), key=lambda deed: deed.done)
+        named = (place for place, deed in enumerate(deeds, 1) if deed.names and deed.done <= self._loop.now)
+        return deeds, max(named, default=0)
 
 
 class Mounted:

@@ -33,11 +33,11 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS) -> Outcome
     return World(seed, wanted, plan, faults).run()
 
 
-def explored(seeds: Iterable[int], *, kinds: Sequence[str] = KINDS) -> Iterator[Outcome]:
+def explored(seeds: Iterable[int]) -> Iterator[Outcome]:
     """The outcomes of many seeds, one by one."""
     plans = Plans()
     for seed in seeds:
-        yield outcome(seed, plans=plans, kinds=kinds)
+        yield outcome(seed, plans=plans)
 
 
 @dataclass
@@ -61,15 +61,11 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)
 
-    def add(self, outcome: Outcome) -> None:
-        """Count one world."""
-        self.seeds += 1
-        self.events += outcome.events
-        self.seconds += outcome.seconds
-        self.kinds.update(outcome.kinds)
-        self.faults.update(outcome.faults)
-        if outcome.failure:
-            self.failures[outcome.seed] = outcome.failure
+    @staticmethod
+    def of(found: Outcome) -> Tally:
+        """What one world counts."""
+        failures = {found.seed: found.failure} if found.failure else {}
+        return Tally(1, found.events, found.seconds, Counter(found.kinds), Counter(found.faults), failures)
 
     def merge(self, other: Tally) -> None:
         """Count what another has counted."""
@@ -101,12 +97,12 @@ class Tally:
         return "\n".join(["| what | how many |", "| --- | ---: |", *(f"| {what} | {many} |" for what, many in rows)])
 
 
-def searched(seeds: range, kinds: Sequence[str], logs: Path) -> Tally:
+def searched(seeds: range, logs: Path) -> Tally:
     """The sum of many worlds, in a process of its own; the logs of those that failed are written into a folder."""
     torch.set_num_threads(1)
     tally = Tally()
-    for found in explored(seeds, kinds=kinds):
-        tally.add(found)
+    for found in explored(seeds):
+        tally.merge(Tally.of(found))
         if found.failure:
             logs.mkdir(parents=True, exist_ok=True)
             (logs / f"seed-{found.seed}.log").write_text("\n".join([*found.log, found.failure, ""]), "utf-8")

@@ -21,6 +21,7 @@ from typing import Self
 
 from p2pfl.errors import BrokerError, TransportError
 from p2pfl.rows import draw
+from p2pfl.transport.channel import KEEPALIVE as KEEPALIVE  # noqa: PLC0414 (whoever draws cuts goes by it, too)
 from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish
 from p2pfl.transport.memory import Broker
 from p2pfl.world.clock import WHO, VirtualLoop
@@ -30,9 +31,6 @@ NOBODY = Context()
 
 FRAME = 64
 """Bytes of headers around a message, and of an acknowledgement: TCP, IP and MQTT without the topic."""
-
-KEEPALIVE = 15.0
-"""Seconds of a connection's keepalive, as the MQTT transport has it; after half as many again it counts as lost."""
 
 Log = Callable[[str, str, str, str], None]
 """``log(kind, who, topic, detail)``."""

@@ -1,5 +1,7 @@
 """Sums over all peers, against the same computed where all data are at hand."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -26,7 +28,7 @@ GRAPHS = {
 
 def accord(graph, *, tolerance=1e-13):
     weights = [topology.metropolis(graph.at(phase)) for phase in range(graph.period)]
-    return Accord(Gossip(topology.steps(weights, tolerance=tolerance)), len(graph.peers), len(graph.peers))
+    return Accord(Gossip(topology.steps(weights, tolerance=tolerance)), len(graph.peers))
 
 
 def masked(graph, net):
@@ -52,8 +54,8 @@ def found(graph, federation, *, hide=False):
     net = stack(graph)
     return settled(
         statistics(
-            masked(graph, net) if hide else net,
-            accord(graph),
+            partial(accord(graph).mean, masked(graph, net) if hide else net),
+            peers=len(graph.peers),
             totals=scaling.totals(federation, graph.peers),
             squares=lambda mean: scaling.squares(federation, graph.peers, mean=mean),
             features=4,
@@ -102,8 +104,8 @@ def test_one_peer_alone_has_the_statistics_of_its_own_data():
     federation = owned(graph.peers)
     told = settled(
         statistics(
-            stack(graph),
-            Accord(Gossip(1), 0, 1),
+            partial(Accord(Gossip(1), 0).mean, stack(graph)),
+            peers=1,
             totals=scaling.totals(federation, graph.peers),
             squares=lambda mean: scaling.squares(federation, graph.peers, mean=mean),
             features=4,
@@ -144,9 +146,11 @@ def test_a_pooled_score_is_the_score_on_all_test_data():
         "r2": torch.zeros(5),
     }
     targets = torch.stack([torch.stack([t.new_tensor(len(t)), t.sum(), t.square().sum()]) for t in y])
-    told = settled(pooled(masked(graph, stack(graph)), accord(graph), scores=scores, targets=targets, squared=True))
+    told = settled(
+        pooled(partial(accord(graph).mean, masked(graph, stack(graph))), scores=scores, targets=targets, squared=True)
+    )
     everybody, error = torch.cat(y), torch.cat(errors)
     assert torch.allclose(told["loss"], error.mean().expand(5), atol=1e-5)
     assert torch.allclose(told["r2"], (1 - error.mean() / everybody.var(correction=0)).expand(5), atol=1e-5)
-    unknown = settled(pooled(stack(graph), accord(graph), scores=scores, targets=targets, squared=False))
+    unknown = settled(pooled(partial(accord(graph).mean, stack(graph)), scores=scores, targets=targets, squared=False))
     assert set(unknown) == {"loss"}

@@ -29,7 +29,7 @@ def run(*changes, **options):
 def test_features_are_scaled_as_if_all_data_were_in_one_place(mode):
     told = run("data.scale=true", *mode).summary["statistics"]
     resolved, found = directly(plan(read(TABLE, changes=["data.scale=true", *mode])))
-    assert told["samples"] == int(found.samples)
+    assert told["samples"] == int(found.samples[0])
     assert told["classes"] == found.classes[0].tolist()
     assert told["mean"] == pytest.approx(found.mean[0].tolist(), abs=1e-6)
     assert told["deviation"] == pytest.approx(found.deviation[0].tolist(), abs=1e-5)
