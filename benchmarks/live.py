@@ -50,10 +50,13 @@ class Idle:
     """A learner that learns nothing, at no cost."""
 
     dtype = torch.float32
-    bare = None
 
     def __init__(self, length: int) -> None:
         self.layout = Layout(("row",), ((length,),))
+
+    @property
+    def bare(self):
+        return self
 
     def drawing(self, source):
         return self

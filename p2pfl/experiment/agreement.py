@@ -17,6 +17,7 @@ from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
+from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import Neighbourhood, Released, settled
 from p2pfl.privacy import Masks, Settings, private
 
@@ -77,7 +78,7 @@ class Agreement:
         """Whether exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
         experiment = self.plan.experiment
         hidden = claims(experiment) or experiment.privacy.mode == "independent"
-        return self.plan.learner.bare is not None and not hidden
+        return isinstance(self.plan.learner.bare, TorchLearner) and not hidden
 
     def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Neighbourhood:
         """The neighbourhood with sums hidden behind masks of their own; as it is where there are none."""

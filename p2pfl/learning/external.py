@@ -74,8 +74,9 @@ class ExternalLearner:
         return self.initial.dtype
 
     @property
-    def bare(self) -> None:
-        """There is no torch model that we know of."""
+    def bare(self) -> Self:
+        """The learner itself."""
+        return self
 
     def on(self, federation: Federation) -> Self:
         """Refuse: nobody else knows its data.

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Required, Self, TypedDict
+from typing import Protocol, Required, Self, TypedDict
 
 import torch
 
 from p2pfl.data import Federation
 from p2pfl.identity import Source
 from p2pfl.rows import Layout, Rows
-
-if TYPE_CHECKING:
-    from p2pfl.learning.torch_learner import TorchLearner
 
 Memory = Mapping[str, torch.Tensor]
 """Optimiser state by name: ``[R, P]`` for what each number has, ``[R]`` for what each row has."""
@@ -89,8 +86,8 @@ class Learner(Protocol):
         ...
 
     @property
-    def bare(self) -> "TorchLearner | None":
-        """The learner of a torch model that this is, whatever wraps it; ``None`` for a training loop of one's own."""
+    def bare(self) -> "Learner":
+        """The learner itself, beneath what wraps it: what it can be asked beyond this, only its kind tells."""
         ...
 
     def on(self, federation: Federation) -> Self:

@@ -13,6 +13,7 @@ import torch
 from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
+from p2pfl.learning import TorchLearner
 from p2pfl.report.advice import advice
 from p2pfl.report.promises import promise
 from p2pfl.report.records import Record
@@ -124,7 +125,7 @@ def _baselines(
     There is no model on all data for a learner of one's own: only its owner knows how to train that.
     """
     single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
-    if plan.learner.bare is None:
+    if not isinstance(plan.learner.bare, TorchLearner):
         return single, None
     union = plan.federation.of(*plan.honest).pooled()
     experiment, count = plan.experiment, len(peers)

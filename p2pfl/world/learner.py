@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.data import Federation
 from p2pfl.identity import Source
-from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping, TorchLearner
+from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 from p2pfl.rows import Layout, Rows, draw
 
 Takes = Callable[[str, int], float]
@@ -50,8 +50,8 @@ class Timed:
         return self.learner.dtype
 
     @property
-    def bare(self) -> TorchLearner | None:
-        """What the learner is."""
+    def bare(self) -> Learner:
+        """The learner that takes the time."""
         return self.learner.bare
 
     def on(self, federation: Federation) -> Self:
@@ -118,8 +118,9 @@ class Goals:
         self.seed = seed
 
     @property
-    def bare(self) -> None:
-        """There is no torch model."""
+    def bare(self) -> Self:
+        """The learner itself."""
+        return self
 
     def on(self, federation: Federation) -> Self:
         """Goals are the same on any data."""
