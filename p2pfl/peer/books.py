@@ -30,6 +30,7 @@ from p2pfl.peer.flows import Exchange, FlowLedger, Row
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.privacy import ledger
 from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.privacy.slots import Run, Slot, Slots
 from p2pfl.wire.messages import Account, Masked, Moved
 
 WINDOW = 4
@@ -70,7 +71,7 @@ class Page(msgspec.Struct, frozen=True):
     flows, chains, exchanges
         The flows, and what is due of them, by chain and exchange; names are those of rows.
     masks
-        By partner, the slots in the row as :func:`p2pfl.privacy.ledger.runs`.
+        By partner, the slots in the row as :class:`p2pfl.privacy.slots.Slots`.
     mass
         Of the row as last mixed.
     """
@@ -78,7 +79,7 @@ class Page(msgspec.Struct, frozen=True):
     flows: dict[str, Partner] = {}
     chains: dict[int, Bond] = {}
     exchanges: tuple[tuple[Exchange, int], ...] = ()
-    masks: dict[str, tuple[ledger.Run, ...]] = {}
+    masks: dict[str, tuple[Run, ...]] = {}
     mass: float | None = None
 
 
@@ -175,7 +176,7 @@ class Books:
         self.conserving = gossip is not None
         self.flows = FlowLedger(tuple(gossip or ()), window=WINDOW, room=ROOM)
         self.masks = MaskLedger(peer, partners=tuple(masks))
-        self.halves: set[tuple[str, ledger.Slot]] = set()
+        self.halves: set[tuple[str, Slot]] = set()
         """Masks of our releases, by partner, that the partner turned out to lack."""
         self._chains: dict[int, _Chain] = {}
         self._chain_of: dict[Exchange, int] = {}
@@ -229,7 +230,7 @@ class Books:
             )
             for number, chain in self._chains.items()
         }
-        masks = {name: ledger.runs(slots) for name, slots in self.masks.carried().items()}
+        masks = {name: slots.runs for name, slots in self.masks.carried().items()}
         return Page(partners, chains, tuple(sorted(self._chain_of.items())), masks, self.mass), rows
 
     def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
@@ -263,7 +264,7 @@ class Books:
             self._chains[number] = _Chain(shares, [None if name is None else rows[name] for name in bond.missing])
         self._chain_of = dict(page.exchanges)
         self.mass = page.mass
-        carried = {name: frozenset(ledger.slots(told)) for name, told in page.masks.items()}
+        carried = {name: Slots.of(told) for name, told in page.masks.items()}
         self.masks = MaskLedger(self.peer, partners=self.masks.partners, journal=journal, carried=carried)
         self._last.clear()  # what was told before is to be told again
 
@@ -406,5 +407,5 @@ def _masked(said: ledger.Statement) -> Masked:
 
 
 def _masks(said: Masked) -> ledger.Statement:
-    slots = [ledger.Slot(*each) for each in (said.since, said.until, said.heard, said.paid)]
+    slots = [Slot(*each) for each in (said.since, said.until, said.heard, said.paid)]
     return ledger.Statement(slots[0], slots[1], tuple(said.runs), slots[2], slots[3])
