@@ -190,16 +190,17 @@ class _Masks(msgspec.Struct, frozen=True):
     paid: tuple[int, int]
     known: tuple[int, int]
     confirmed: tuple[int, int]
+    key: bytes = b""
 
     @staticmethod
     def of(note: ledger.Notes) -> _Masks:
-        slots = (tuple(slot) for slot in (note.until, note.paid, note.known, note.confirmed))
-        return _Masks(ledger.runs(note.own), ledger.runs(note.heard), *slots)  # type: ignore[arg-type] # pairs
+        runs = ledger.runs(note.own), ledger.runs(note.heard)
+        return _Masks(*runs, note.until, note.paid, note.known, note.confirmed, note.key)
 
     def read(self) -> ledger.Notes:
         own, heard = (frozenset(ledger.slots(each)) for each in (self.own, self.heard))
-        slots = (ledger.Slot(*slot) for slot in (self.until, self.paid, self.known, self.confirmed))
-        return ledger.Notes(own, heard, *slots)
+        until, paid, known, confirmed = (ledger.Slot(*s) for s in (self.until, self.paid, self.known, self.confirmed))
+        return ledger.Notes(own, heard, until, paid, known, confirmed, self.key)
 
 
 def sealed(journal: Journal) -> bytes:

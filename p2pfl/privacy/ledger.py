@@ -13,7 +13,9 @@ difference between what it wants (a leader: L) and what its row **carries**, for
 
 Three things differ in what a crash does to them. The **journal** (slots used, what was heard and paid) is durable
 before a message leaves. The **carried** sets belong to the row, and go back with it to a checkpoint, however old.
-The rest is forgotten.
+The rest is forgotten. All three name the partner's public **key**: a slot under another one is another mask, and a
+partner that has lost its keys is begun anew with (:meth:`MaskLedger.meet`), also where that is noticed by a later life,
+or by one whose row goes back behind it.
 
 *Slots grow.* A release takes a slot after all slots in the journal; where a round is run again, the attempt goes up.
 So no key masks freshly twice, and two releases of one round differ by their attempt. Going back to a round or on
@@ -127,6 +129,8 @@ class Statement:
         The partner's ``until``, as far as the sender has heard.
     paid
         Before this slot, the sender's releases agree with all that the partner leads.
+    key
+        Of the partner: it speaks of masks under this one and of no other.
     """
 
     since: Slot
@@ -134,6 +138,7 @@ class Statement:
     runs: tuple[Run, ...]
     heard: Slot
     paid: Slot
+    key: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,7 @@ class Notes:
     paid: Slot = START  # by this end
     known: Slot = START  # to the partner, of this end
     confirmed: Slot = START  # as paid by the partner
+    key: bytes = b""  # of the partner, under which all these are; none before it was met
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,7 @@ class Journal:
         """
         note = self.notes[partner]
         told = runs(slot for slot in note.own if slot >= note.known)
-        return Statement(note.known, self.until, told, note.until, note.paid)
+        return Statement(note.known, self.until, told, note.until, note.paid, note.key)
 
 
 class MaskLedger:
@@ -183,6 +189,10 @@ class MaskLedger:
         The newest one, after a restart. An old one would use keys again.
     carried
         Of the checkpoint that the row comes from, see :meth:`carried`; empty for a row that starts anew.
+    under
+        By partner, its key then; where the journal has another, what is carried cannot be cancelled any more.
+    lost
+        What could not be then.
 
     Examples
     --------
@@ -205,6 +215,8 @@ class MaskLedger:
         partners: Collection[str],
         journal: Journal | None = None,
         carried: Mapping[str, frozenset[Slot]] | None = None,
+        under: Mapping[str, bytes] | None = None,
+        lost: Iterable[Mask] = (),
     ) -> None:
         self.peer = peer
         self.until = START if journal is None else journal.until
@@ -213,7 +225,11 @@ class MaskLedger:
         self._carried = dict.fromkeys(self._notes, frozenset[Slot]())
         self._carried.update(carried or {})
         self._least = 0
-        self._lost: list[Mask] = []
+        self.lost = list(lost)
+        """Masks in the row that nobody has the keys to any more who had them in his."""
+        for partner, key in (under or {}).items():
+            if partner in self._notes and _differ(key, self._notes[partner].key):
+                self._drop(partner, self._carried[partner])
 
     @property
     def attempt(self) -> int:
@@ -229,11 +245,35 @@ class MaskLedger:
         self._least = max(self._least, attempt)
         self.until = max(self.until, Slot(attempt, 0))
 
+    @property
+    def keys(self) -> dict[str, bytes]:
+        """Under which the masks are, by partner that was met, in this life or before."""
+        return {partner: note.key for partner, note in self._notes.items() if note.key}
+
+    def meet(self, partner: str, key: bytes) -> None:
+        """Know the key of a partner's present life.
+
+        Examples
+        --------
+        >>> ledger = MaskLedger("ada", partners=["bob"])
+        >>> ledger.meet("bob", b"one")
+        >>> payment = ledger.release(0)
+        >>> ledger.meet("bob", b"two")
+        >>> ledger.uncancelled() == [Mask(("ada", "bob"), Slot(0, 0))]
+        True
+        """
+        if _differ(self._note(partner).key, key):
+            self.renew(partner)
+        self._notes[partner] = replace(self._notes[partner], key=key)
+
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
         note = self._note(partner)
-        self._lost += [Mask(self._edge(partner), slot) for slot in note.own if slot >= note.confirmed]
         self._notes[partner] = Notes()
+        self._drop(partner, (slot for slot in note.own if slot >= note.confirmed))
+
+    def _drop(self, partner: str, slots: Iterable[Slot]) -> None:
+        self.lost += [Mask(self._edge(partner), slot) for slot in slots]
         self._carried[partner] = frozenset()
 
     def release(
@@ -338,7 +378,7 @@ class MaskLedger:
 
     def uncancelled(self) -> list[Mask]:
         """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
-        left = list(self._lost)
+        left = list(self.lost)
         for partner, note in self._notes.items():
             doubtful = self._wanted(partner) ^ self._carried[partner]
             if self._leads(partner):
@@ -391,6 +431,11 @@ class MaskLedger:
                 f'Expected a mask partner of "{self.peer}", got "{partner}"; check the mask graph and the roster.'
             )
         return self._notes[partner]
+
+
+def _differ(one: bytes, other: bytes) -> bool:
+    """Whether two keys are known and not the same."""
+    return bool(one and other) and one != other
 
 
 def runs(slots: Iterable[Slot]) -> tuple[Run, ...]:
