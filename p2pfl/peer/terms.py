@@ -75,6 +75,10 @@ class Seal:
         if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
             raise DecodeError(f'expected the {domain} of "{peer}" in its own words, got another')
 
+    def life(self, peer: str) -> int:
+        """The number of a peer's present life."""
+        return self._lives()[peer].incarnation
+
     def _lives(self) -> dict[str, Hello]:
         return {**self.membership.up, self.membership.me.peer: self.membership.me}
 
@@ -105,8 +109,8 @@ class _Given:
         Whether the keys may still be asked for.
     keys
         Of all, as we know them: under which it is masked.
-    call
-        The receiver's first roll.
+    call, life
+        The receiver's first roll, and in which life it said so: the next has forgotten it, and does not lie.
     """
 
     part: Sender
@@ -114,6 +118,7 @@ class _Given:
     here: tuple[str, ...] | None = None
     open: bool = True
     call: RollCall | None = None
+    life: int = 0
 
 
 class Giving:
@@ -221,9 +226,12 @@ class Giving:
         given = self._given.get(receiver, {}).get(exchange)
         consent = None
         if given is not None:
-            given.call = given.call or call
+            life = self.seal.life(receiver)
+            if given.call is None:
+                given.call, given.life = call, life
             if given.call.here != call.here:
-                self.proofs.setdefault(receiver, (given.call, call))
+                if given.life == life:
+                    self.proofs.setdefault(receiver, (given.call, call))
                 raise PrivacyError(f"expected one roll of {slot}, got a second that differs; exclude {receiver}.")
             consent = given.part.consent(Roll(slot, call.here))
         elif self.peer in call.here:

@@ -183,7 +183,9 @@ class Watch:
             self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
 
     def _known(self, peer: Peer) -> None:
-        """Whom a peer has proven to be there is who it is."""
+        """Whom a peer has proven to be there is who it is, and nobody is taken for a liar: all are honest."""
+        if peer.membership.excluded:
+            self.fail(f"{peer.name} has excluded {', '.join(sorted(peer.membership.excluded))}, who did not lie")
         if self._greeted[peer.name] == len(peer.membership.proven):
             return
         self._greeted[peer.name] = len(peer.membership.proven)
