@@ -98,7 +98,7 @@ def main() -> None:
     """Play a proof and print its line."""
     given = sys.argv[1:]
     options = _options(given)
-    options.command = " ".join(each for each in given[given.index(options.proof) :])
+    options.command = " ".join(given[given.index(options.proof) :])
     with tempfile.TemporaryDirectory() as folder:
         shown = options.play(options, Path(options.keep or folder))
     print(shown)

@@ -10,6 +10,7 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from benchmarks.faults.relay import Relays
 from p2pfl.experiment import Experiment, read
+from p2pfl.experiment.outline import affine
 from p2pfl.report import Record
 from p2pfl.topology import ring
 from p2pfl.world.forecast import forecast, network
@@ -50,7 +51,7 @@ def foretold(options: argparse.Namespace, folder: Path) -> Shown:
     seconds, foretold = last - first, said["wall_s"]
     return Shown(
         options.command,
-        f"lines as in `{options.network}`, rows of {4 * _numbers(options):,} bytes of weights",
+        f"lines as in `{options.network}`, rows of {4 * sum(affine([64, options.hidden, 10])):,} bytes of weights",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
         f"foretold {foretold:.1f} s, taken {seconds:.1f} s: {100 * (seconds / foretold - 1):+.1f} %; "
         f"in the training of each round's slowest {trained(virtual.metrics):.1f} s and "
@@ -68,7 +69,3 @@ def trained(records: Iterable[Record]) -> float:
     for record in records:
         slowest[record.round] = max(slowest[record.round], record.seconds_training)
     return sum(slowest.values())
-
-
-def _numbers(options: argparse.Namespace) -> int:
-    return 65 * options.hidden + 10 * (options.hidden + 1)

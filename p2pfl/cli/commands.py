@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import p2pfl
-from p2pfl.cli import tables
+from p2pfl.cli import folders, tables
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment import read as read_experiment
-from p2pfl.experiment.reading import flat
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if resolved.protection.sums is not None:
         check_live(experiment, resolved.algorithm)
     again = folder is not None
-    folder = folder or _folder(options, experiment)
+    folder = folder or folders.new(options.runs, experiment.name)
     with _kept(folder), view.live(resolved, quiet=options.json) as live:
         result = swarm.run(
             experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again, record=options.record
@@ -53,7 +50,7 @@ def simulate(options: argparse.Namespace) -> int:
     experiment = _experiment(options)
     if options.network is not None:
         return _forecast(options, experiment)
-    folder = _folder(options, experiment)
+    folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
         result = simulated(experiment, folder=folder, observe=rounds.observe, baselines=not options.no_baselines)
     return _finish(result.summary, folder, options)
@@ -65,7 +62,7 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     from p2pfl.world.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
-    folder = _folder(options, experiment)
+    folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
         result = forecast(experiment, over, folder=folder, observe=rounds.observe, baselines=not options.no_baselines)
     return _finish(result.summary, folder, options)
@@ -87,9 +84,10 @@ def peer(options: argparse.Namespace) -> int:
             "give its address with --broker mqtt://host:1883"
         )
     resolved = p2pfl.plan(experiment, only=[options.name])
-    suffix = f"-{options.name}"
-    last = _last(options, experiment, suffix=suffix) if options.resume else None
-    folder = last or _folder(options, experiment, suffix=suffix)
+    last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
+    if options.resume and last is None:
+        print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
+    folder = last or folders.new(options.runs, experiment.name, suffix=options.name)
     summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
     former = None if last is None else earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
     if former is None:
@@ -257,7 +255,7 @@ def audit(options: argparse.Namespace) -> int:
     if smaller is not None:
         print(smaller, file=sys.stderr)
     resolved = p2pfl.plan(experiment)
-    folder = Path(options.out) if options.out else _folder(options, experiment, suffix="-audit")
+    folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
     audits.prepare(folder)
     found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
     audits.keep(found, folder)
@@ -292,39 +290,16 @@ def _check_recording(options: argparse.Namespace) -> None:
 def _interrupted(options: argparse.Namespace) -> Path:
     """The run directory that is to be gone on with; its experiment takes the place of one that is not named."""
     folder = Path(options.resume)
-    own = folder / "experiment.toml"
-    if not own.is_file():
-        raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
-    if (folder / "summary.json").exists():
-        raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: begin a new one")
+    kept = folders.interrupted(folder)
     if options.experiment is not None:
-        mine, kept = flat(_experiment(options)), flat(read_experiment(own))
-        other = sorted(key for key in kept if mine[key] != kept[key] and not key.startswith("transport."))
-        if other:
-            raise InputError(f"expected the experiment that {own} holds, got another {', '.join(other)}: leave it out")
+        folders.check_same(_experiment(options), folder, kept)
     elif options.changes or options.peers is not None:
-        raise InputError(f"expected --resume without --set and --peers, for {own} says what is run: leave them out")
-    options.experiment, options.changes, options.peers = str(own), [], None
+        raise InputError(
+            f"expected --resume without --set and --peers, for the experiment in {folder} says what is run: leave them "
+            "out"
+        )
+    options.experiment, options.changes, options.peers = str(folder / "experiment.toml"), [], None
     return folder
-
-
-def _last(options: argparse.Namespace, experiment: Experiment, *, suffix: str) -> Path | None:
-    """The newest run directory of an experiment and peer; ``None``, and a word of it, if there is none."""
-    found = sorted(Path(options.runs).glob(f"{experiment.name}-*{suffix}/experiment.toml"))
-    if not found:
-        print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
-        return None
-    folder = found[-1].parent
-    if (folder / "summary.json").exists():
-        raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: leave out --resume")
-    return folder
-
-
-def _folder(options: argparse.Namespace, experiment: Experiment, *, suffix: str = "") -> Path:
-    """A new run directory's path; two runs in one second get different ones."""
-    stem = f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}{suffix}"
-    folder = Path(options.runs) / stem
-    return folder if not folder.exists() else folder.with_name(f"{stem}-{os.getpid()}")
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
         said.append(f"{size(result['peer_memory'])} of private memory a peer")
     lines: list[RenderableType] = [Text(", ".join(said))]
     if result["missed"]:
-        lines.append(Text(f"{result['missed']} rows did not come in time; their masks did not cancel", style="yellow"))
+        lines.append(Text(f"{result['missed']} rows did not come in time", style="yellow"))
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
 

@@ -80,6 +80,9 @@ def _together(experiment: Experiment) -> str:
     if learning.consensus or experiment.data.scale:
         key = "data.scale" if experiment.data.scale else "learning.consensus"
         return f"{key}: expected false with {name}, whose peers come and go in cycles of their own, got true"
+    for key, value in (("robustness.rule", experiment.robustness.rule), ("attack.name", experiment.attack.name)):
+        if value not in {"none", "label_flip"}:
+            return f'{key}: expected "none" with {name}, which merges rows of different cycles by age, got "{value}"'
     if codec != "none":
         return (
             f'compression.name: expected "none" with {name}, whose peers miss rows by design, got "{codec}", of which '

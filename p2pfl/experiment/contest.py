@@ -10,7 +10,7 @@ from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.algorithms import known
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import TRACKED, Experiment
 from p2pfl.robust import (
     Attack,
     ClippedGossip,
@@ -203,7 +203,7 @@ def _misfit(experiment: Experiment) -> str:
     for key, given in (("learning.consensus", experiment.learning.consensus), ("data.scale", experiment.data.scale)):
         if given:
             return f"with {key}, which takes a plain average that one liar could spoil"
-    if experiment.compression.name not in {"none", "float16", "bfloat16"}:
+    if experiment.compression.name in TRACKED:
         return f'with compression.name = "{experiment.compression.name}", under which differences travel and no rows'
     return ""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError, TopologyError
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import TRACKED, Experiment
 
-TRACKED = {"top_k", "random_k", "qsgd", "quantise"}
 """Codecs of differences from what neighbours have already."""
 
 KEPT = {

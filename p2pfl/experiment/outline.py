@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.algorithms import ALGORITHMS, known
+from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.exchanges import exchanges
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection
-from p2pfl.experiment.schema import Compression, Experiment, Model, Simulation
+from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Simulation
 
 if TYPE_CHECKING:
     from p2pfl.experiment.resolved import Plan
@@ -29,6 +29,12 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "fashion_mnist": ((1, 28, 28), 10),
 }
 """One sample's features, and how many outputs a model for them has, of the data sets that never differ."""
+
+PLAIN = {"fedavg", "fedsgd", "dpsgd"}
+"""Algorithms of which a plan refuses nothing that an outline does not."""
+
+FREE = ("rate", "batch", "epochs", "steps", "stragglers", "drop_stragglers", "fraction", "weighted", "device", "dtype")
+"""Keys of ``[learning]`` that are as good as they read, whatever the graph and the model are."""
 
 
 @dataclass(frozen=True)
@@ -175,17 +181,17 @@ def hidden(
 
 def _plain(experiment: Experiment) -> bool:
     """Whether nothing but graphs and noises counts, so that a plan would refuse nothing more."""
-    learning, name = experiment.learning, experiment.learning.algorithm
+    learning = experiment.learning
+    usual = Learning(algorithm=learning.algorithm, **{key: getattr(learning, key) for key in FREE})
     return (
-        experiment.privacy.mode != "secagg"
-        and name in ALGORITHMS
-        and not (known(name).plain or known(name).personal or name == "gossip_learning")
-        and not (learning.algorithm_options or learning.consensus or learning.example_noise or experiment.data.scale)
+        learning.algorithm in PLAIN
+        and learning == usual
+        and experiment.privacy.mode != "secagg"
+        and not experiment.data.scale
         and experiment.robustness.rule == experiment.attack.name == "none"
         and experiment.compression == Compression()
         and experiment.simulation == Simulation()
         and experiment.transport.hurry == 1
-        and learning.stop is None
         and not experiment.topology.heal
     )
 

@@ -224,11 +224,7 @@ class Plan:
             "topology": _digest(edges.encode()),
             "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
             "model": _digest(repr(self.learner.layout).encode()),
-            "start": _digest(
-                b"".join(
-                    tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in start.values()
-                )
-            ),
+            "start": _digest(b"".join(_raw(tensor) for tensor in start.values())),
             "features": str(self.federation.dataset.shape),
             "masks": VERSION,
             "sums": "none" if self.protection.sums is None else f"{secagg.VERSION} {self.ring}",

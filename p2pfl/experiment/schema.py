@@ -127,8 +127,8 @@ class Learning(Section, frozen=True):
     Attributes
     ----------
     algorithm, algorithm_options
-        ``fedavg``, ``fedsgd`` (one step on all data a round), ``dpsgd``, or a ``package.module:Class`` of
-        your own; and the parameters that it has beside.
+        Of docs/algorithms.md (``fedavg``; ``fedsgd`` is that with one step on all data a round), or a
+        ``package.module:Class`` of your own; and the parameters that it has beside.
     optimizer, rate, options, schedule, schedule_options
         Any elementwise optimiser of torch.optim, and a scheduler that is stepped once a round.
     batch, epochs, steps
@@ -137,9 +137,9 @@ class Learning(Section, frozen=True):
         Share of the peers that, each round, do only a random number of the epochs (or steps), from 1 to all of
         them; and whether these are left out of the round instead of counting with what they did.
     fraction
-        Share of the peers that take part in a round (all but D-PSGD).
+        Share of the peers that take part in a round, where not all must, as in D-PSGD.
     weighted
-        Whether peers count by their number of samples (all but D-PSGD).
+        Whether peers count by their number of samples, where not all must count alike, as in D-PSGD.
     stop
         End when no peer's released row moves by more than this in a round.
     consensus
@@ -188,8 +188,8 @@ class Gossip(Section, frozen=True):
     steps
         Exchanges a round; by default as many as bring a disagreement down to
     tolerance
-        times what it was (masks included: what is left of them in a number is below it). D-PSGD
-        makes one.
+        times what it was (masks included: what is left of them in a number is below it). D-PSGD and
+        other algorithms that train between exchanges make one.
     weights
         ``metropolis``, ``max_degree``, a file with a doubly stochastic matrix (``.npy`` or text), or
         ``push`` for directed graphs of any shape: sums that are divided by masses. By default those that
@@ -203,6 +203,10 @@ class Gossip(Section, frozen=True):
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     weights: Reference | None = None
     acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
+
+
+TRACKED = {"top_k", "random_k", "qsgd", "quantise"}
+"""Codecs that send differences from what was sent before."""
 
 
 class Compression(Section, frozen=True):

@@ -14,6 +14,7 @@ from msgspec import inspect
 from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.schema import (
     LARGEST,
+    TRACKED,
     Attack,
     Compression,
     Data,
@@ -164,9 +165,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
 
 def _uncompressed(wanted: Compression) -> dict[str, str]:
     """The keys of ``[compression]`` that change nothing."""
-    tracked = {"top_k", "random_k", "qsgd", "quantise"}
     used = {"share": {"top_k", "random_k"}, "levels": {"qsgd"}, "bits": {"quantise"}}
-    used |= dict.fromkeys(["gamma", "refresh"], tracked)
+    used |= dict.fromkeys(["gamma", "refresh"], TRACKED)
     return {
         f"compression.{key}": f'compression.name is "{wanted.name}"'
         for key, names in used.items()

@@ -30,6 +30,7 @@ from p2pfl.peer.flows import Exchange, FlowLedger, Row
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.privacy import ledger
 from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.privacy.slots import Run, Slot, Slots
 from p2pfl.wire.messages import Account, Masked, Moved
 
 WINDOW = 4
@@ -70,7 +71,7 @@ class Page(msgspec.Struct, frozen=True):
     flows, chains, exchanges
         The flows, and what is due of them, by chain and exchange; names are those of rows.
     masks
-        By partner, the slots in the row as :func:`p2pfl.privacy.ledger.runs`.
+        By partner, the slots in the row as :class:`p2pfl.privacy.slots.Slots`.
     mass
         Of the row as last mixed.
     keys, lost
@@ -80,10 +81,10 @@ class Page(msgspec.Struct, frozen=True):
     flows: dict[str, Partner] = {}
     chains: dict[int, Bond] = {}
     exchanges: tuple[tuple[Exchange, int], ...] = ()
-    masks: dict[str, tuple[ledger.Run, ...]] = {}
+    masks: dict[str, tuple[Run, ...]] = {}
     mass: float | None = None
     keys: dict[str, bytes] = {}
-    lost: dict[str, tuple[ledger.Run, ...]] = {}
+    lost: dict[str, tuple[Run, ...]] = {}
 
 
 Rows = dict[str, Row]
@@ -179,7 +180,7 @@ class Books:
         self.conserving = gossip is not None
         self.flows = FlowLedger(tuple(gossip or ()), window=WINDOW, room=ROOM)
         self.masks = MaskLedger(peer, partners=tuple(masks))
-        self.halves: set[tuple[str, ledger.Slot]] = set()
+        self.halves: set[tuple[str, Slot]] = set()
         """Masks of our releases, by partner, that the partner turned out to lack."""
         self.unaware: set[str] = set()
         """Partners that may have exchanged rows with an earlier life, and have not said that they know of this one."""
@@ -235,8 +236,8 @@ class Books:
             )
             for number, chain in self._chains.items()
         }
-        masks = {name: ledger.runs(slots) for name, slots in self.masks.carried().items()}
-        lost = {name: ledger.runs(mask.slot for mask in self.masks.lost if name in mask.edge) for name in masks}
+        masks = {name: slots.runs for name, slots in self.masks.carried().items()}
+        lost = {name: slots.runs for name, slots in self.masks.lost.items()}
         exchanges = tuple(sorted(self._chain_of.items()))
         return Page(partners, chains, exchanges, masks, self.mass, self.masks.keys, lost), rows
 
@@ -278,12 +279,7 @@ class Books:
     def _carry(self, page: Page, journal: ledger.Journal | None) -> None:
         """Go on with the masks of a page and a journal."""
         met, partners = self.masks.keys, self.masks.partners
-        carried = {name: frozenset(ledger.slots(told)) for name, told in page.masks.items()}
-        lost = [
-            ledger.Mask((min(self.peer, name), max(self.peer, name)), slot)
-            for name, told in page.lost.items()
-            for slot in sorted(ledger.slots(told))
-        ]
+        carried, lost = ({name: Slots.of(told) for name, told in each.items()} for each in (page.masks, page.lost))
         self.masks = MaskLedger(
             self.peer, partners=partners, journal=journal, carried=carried, under=page.keys, lost=lost
         )
@@ -430,5 +426,5 @@ def _masked(said: ledger.Statement) -> Masked:
 
 
 def _masks(said: Masked) -> ledger.Statement:
-    slots = [ledger.Slot(*each) for each in (said.since, said.until, said.heard, said.paid)]
+    slots = [Slot(*each) for each in (said.since, said.until, said.heard, said.paid)]
     return ledger.Statement(slots[0], slots[1], tuple(said.runs), slots[2], slots[3], said.key)

@@ -35,6 +35,7 @@ from p2pfl.errors import RunError, StorageError
 from p2pfl.files import DRIVE, Disk, replace
 from p2pfl.peer.books import Page, Rows
 from p2pfl.privacy import ledger
+from p2pfl.privacy.slots import Run, Slot, Slots
 from p2pfl.privacy.spending import Cost
 
 REACH = 4
@@ -163,7 +164,7 @@ class Journal(msgspec.Struct, frozen=True):
     @property
     def masks(self) -> ledger.Journal:
         """As the mask ledger reads it."""
-        return ledger.Journal(ledger.Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
+        return ledger.Journal(Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
 
     @property
     def spent(self) -> Counter[Cost]:
@@ -184,8 +185,8 @@ class Journal(msgspec.Struct, frozen=True):
 class _Masks(msgspec.Struct, frozen=True):
     """:class:`p2pfl.privacy.ledger.Notes` as they are written."""
 
-    own: tuple[ledger.Run, ...]
-    heard: tuple[ledger.Run, ...]
+    own: tuple[Run, ...]
+    heard: tuple[Run, ...]
     until: tuple[int, int]
     paid: tuple[int, int]
     known: tuple[int, int]
@@ -194,12 +195,12 @@ class _Masks(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(note: ledger.Notes) -> _Masks:
-        runs = ledger.runs(note.own), ledger.runs(note.heard)
-        return _Masks(*runs, note.until, note.paid, note.known, note.confirmed, note.key)
+        points = note.until, note.paid, note.known, note.confirmed
+        return _Masks(note.own.runs, note.heard.runs, *points, note.key)
 
     def read(self) -> ledger.Notes:
-        own, heard = (frozenset(ledger.slots(each)) for each in (self.own, self.heard))
-        until, paid, known, confirmed = (ledger.Slot(*s) for s in (self.until, self.paid, self.known, self.confirmed))
+        own, heard = Slots.of(self.own), Slots.of(self.heard)
+        until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
         return ledger.Notes(own, heard, until, paid, known, confirmed, self.key)
 
 

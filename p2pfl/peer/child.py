@@ -21,7 +21,7 @@ from p2pfl.algorithms import State
 from p2pfl.errors import InputError, P2PFLError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
-from p2pfl.peer.checkpoint import Checkpoint, Former, Store
+from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
 from p2pfl.peer.peer import Notice, Peer, Progress
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
@@ -168,12 +168,8 @@ async def live(
         if recording is not None:
             recording.end(state.rows)
         await asyncio.to_thread(owned.keep)
-        line, (page, rows) = peer.link.line, peer.link.books.page()
-        checkpoint = Checkpoint(
-            name, last + 1, state, page, rows, line.bytes_out, line.bytes_in, statistics=peer.statistics
-        )
         learner = peer.plan.learner
-        await asyncio.to_thread(store.save, checkpoint, learner.state_dict(state.rows[0]))
+        await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), learner.state_dict(state.rows[0]))
         evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
     finally:
         watching.cancel()

@@ -28,7 +28,7 @@ will take it back or j will apply it:
 Hence at any time the sum of the rows is the sum of what was released into them plus flows that are held; and between
 peers that live, have finished and heard each other's statements, it is that sum, to the last bit where :func:`flow`
 gives integers. A peer that dies takes its row with it; the flows it was given or gave stay applied, and
-:meth:`FlowLedger.forget` reports those that may be one-sided. ∎
+:meth:`FlowLedger.unsettled` reports those that may be one-sided. ∎
 
 A partner that comes back is asked which exchanges its next life says again, and what was applied of those is taken
 back, see :meth:`FlowLedger.revive`; so a flow that was confirmed is kept until its exchange leaves the window.
@@ -370,13 +370,6 @@ class FlowLedger:
     def unsettled(self) -> list[tuple[str, Exchange]]:
         """The exchanges that are applied here and not known to be applied there."""
         return [(partner, exchange) for partner, ends in self._ends.items() for exchange in sorted(ends.held)]
-
-    def forget(self, partner: str) -> list[Exchange]:
-        """Drop what is held for a partner that is gone for good, and return which exchanges stay one-sided."""
-        ends = self._end(partner)
-        left = sorted(ends.held)
-        ends.held.clear()
-        return left
 
     def _notes(self, ends: _Ends) -> Notes:
         settled = min([self._closed, *ends.held])

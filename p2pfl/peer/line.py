@@ -10,11 +10,8 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
 from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Message, Pulse, Status, decode, encode
+from p2pfl.wire.messages import Account, Claim, ForOne, Hello, Message, Plain, Status, decode, encode
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
-
-ForNeighbours = Chunk | Ack | Pulse | Account
-"""What is sealed."""
 
 
 def rights(swarm: str) -> dict[str, tuple[str, ...]]:
@@ -105,12 +102,12 @@ class Line:
         me = self.me.peer
         topic = f"{place[3:]}/in/{me}" if place.startswith("in/") else f"{me}/{place}"
         async with self._publishing:
-            if self.envelope is not None and isinstance(message, ForOne):
-                payload = self.envelope.seal_for(place.removeprefix("in/"), message)
-            elif self.envelope is not None and isinstance(message, ForNeighbours):
-                payload = self.envelope.seal(message)
-            else:
+            if self.envelope is None or isinstance(message, Plain):
                 payload = encode(message)
+            elif isinstance(message, ForOne):
+                payload = self.envelope.seal_for(place.removeprefix("in/"), message)
+            else:
+                payload = self.envelope.seal(message)
             self.bytes_out += len(payload)
             await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
 

@@ -30,6 +30,7 @@ from p2pfl.wire.messages import (
     Hello,
     Key,
     Message,
+    Plain,
     Pulse,
     RollCall,
     Term,
@@ -293,7 +294,7 @@ class Link:
 
     async def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         streams, present = self.streams, sender in self.membership.present
-        if not isinstance(message, Hello | Claim | Key):  # which the broker can repeat
+        if not isinstance(message, Plain):  # which the broker can repeat
             self._lives(sender, beat=isinstance(message, Pulse))
         match message:
             case Hello() if state and message.peer == sender:

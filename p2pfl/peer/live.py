@@ -27,8 +27,6 @@ class LiveNeighbourhood:
         Its connection.
     round
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
-    patience
-        Seconds without a sign of progress after which a neighbour's weight falls to the own row.
     omegas
         By which the exchanges after a release are combined, see :class:`p2pfl.algorithms.Gossip`.
     zstd
@@ -44,7 +42,6 @@ class LiveNeighbourhood:
         link: Link,
         *,
         round: int,
-        patience: float,
         omegas: Sequence[float] = (),
         zstd: Zstd | None = None,
         step: int = 0,
@@ -55,7 +52,6 @@ class LiveNeighbourhood:
         self._positions: list[int] = []  # by chain: exchanges so far
         self.name = link.me.peer
         self.round = round
-        self.patience = patience
         self.zstd = zstd
         self.conserving = conserving and link.books.conserving
         self.step = step

@@ -421,7 +421,6 @@ class Peer:
         self._training.seconds = 0.0
         given: dict[str, Any] = {
             "round": round,
-            "patience": self.plan.experiment.transport.patience,
             "omegas": self.plan.gossip.omegas,
             "zstd": self.plan.zstd,
             "step": step if step is not None else 0 if round else self._agreeing.opening,
@@ -440,14 +439,13 @@ class Peer:
         safe = self.plan.contested(hidden, round=round, told=net, elsewhere=asyncio.to_thread)
         return Arriving(safe, net) if late else safe
 
-    def _save(self, round: int, state: State) -> None:
-        """Begin to write the checkpoint that the next round needs."""
+    def checkpoint(self, state: State, *, round: int) -> Checkpoint:
+        """What this peer needs to begin a round as if it had never been away."""
         page, rows = self.link.books.page()
         line = self.link.line
-        checkpoint = Checkpoint(
-            self.name, round + 1, state, page, rows, line.bytes_out, line.bytes_in, statistics=self.statistics
+        return Checkpoint(
+            self.name, round, state, page, rows, line.bytes_out, line.bytes_in, statistics=self.statistics
         )
-        self.keeper.save(checkpoint, self.plan.learner.state_dict)
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state = state
@@ -470,7 +468,7 @@ class Peer:
         )
         if self.observe is not None:
             self.observe(record, state)
-        self._save(round, state)
+        self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -19,7 +19,8 @@ from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.flows import FlowLedger, Row
 from p2pfl.peer.link import PULSE, Link
 from p2pfl.privacy import Masks, private
-from p2pfl.privacy.ledger import MaskLedger, Payment, Slot, points, residual_variance
+from p2pfl.privacy.ledger import MaskLedger, Payment, points, residual_variance
+from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.stream import Ints
 
 

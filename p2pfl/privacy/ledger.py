@@ -53,7 +53,7 @@ replicated set: M. Shapiro, N. Preguiça, C. Baquero, M. Zawirski, "Conflict-fre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -62,30 +62,11 @@ import numpy as np
 from p2pfl.errors import PrivacyError
 from p2pfl.identity import edge_key
 from p2pfl.privacy.masks import Edge, Masks
+from p2pfl.privacy.slots import END, NONE, START, Run, Slot, Slots
 from p2pfl.privacy.stream import BLOCK, Ints, Sampler, spans, to_grid
-
-Run = tuple[int, int, int]
-"""Attempt, first round, round after the last: slots in a row."""
 
 MOST = 1 << 20
 """Slots that one statement may name."""
-
-
-class Slot(NamedTuple):
-    """Whose masks a release carries; ordered. ``round`` counts releases where a round has several."""
-
-    attempt: int
-    round: int
-
-    @property
-    def after(self) -> Slot:
-        """The least slot that is greater."""
-        return Slot(self.attempt, self.round + 1)
-
-
-START = Slot(0, 0)
-END = Slot(2**63 - 1, 0)
-"""After every slot: of a peer that will not release again."""
 
 
 class Mask(NamedTuple):
@@ -124,7 +105,7 @@ class Statement:
     since, until
         All fresh slots from ``since`` to before ``until`` are in ``runs``, and no other will join them.
     runs
-        See :func:`runs`.
+        Of :class:`~p2pfl.privacy.slots.Slots`.
     heard
         The partner's ``until``, as far as the sender has heard.
     paid
@@ -145,8 +126,8 @@ class Statement:
 class Notes:
     """Of one partner, in the journal: the fresh slots of both ends and how far which end knows and has paid."""
 
-    own: frozenset[Slot] = frozenset()
-    heard: frozenset[Slot] = frozenset()
+    own: Slots = NONE
+    heard: Slots = NONE
     until: Slot = START  # of the partner
     paid: Slot = START  # by this end
     known: Slot = START  # to the partner, of this end
@@ -172,7 +153,7 @@ class Journal:
         ((0, 0, 1),)
         """
         note = self.notes[partner]
-        told = runs(slot for slot in note.own if slot >= note.known)
+        told = note.own.since(note.known).runs
         return Statement(note.known, self.until, told, note.until, note.paid, note.key)
 
 
@@ -214,19 +195,19 @@ class MaskLedger:
         *,
         partners: Collection[str],
         journal: Journal | None = None,
-        carried: Mapping[str, frozenset[Slot]] | None = None,
+        carried: Mapping[str, Slots] | None = None,
         under: Mapping[str, bytes] | None = None,
-        lost: Iterable[Mask] = (),
+        lost: Mapping[str, Slots] | None = None,
     ) -> None:
         self.peer = peer
         self.until = START if journal is None else journal.until
         self._notes = {partner: Notes() for partner in sorted(partners)}
         self._notes.update({} if journal is None else journal.notes)
-        self._carried = dict.fromkeys(self._notes, frozenset[Slot]())
+        self._carried = dict.fromkeys(self._notes, NONE)
         self._carried.update(carried or {})
         self._least = 0
-        self.lost = list(lost)
-        """Masks in the row that nobody has the keys to any more who had them in his."""
+        self.lost = dict(lost or {})
+        """By partner, slots of masks in the row of which it has lost the keys, and its half of them with its row."""
         for partner, key in (under or {}).items():
             if partner in self._notes and _differ(key, self._notes[partner].key):
                 self._drop(partner, self._carried[partner])
@@ -269,12 +250,12 @@ class MaskLedger:
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
         note = self._note(partner)
+        self._drop(partner, note.own.since(note.confirmed))
         self._notes[partner] = Notes()
-        self._drop(partner, (slot for slot in note.own if slot >= note.confirmed))
 
-    def _drop(self, partner: str, slots: Iterable[Slot]) -> None:
-        self.lost += [Mask(self._edge(partner), slot) for slot in slots]
-        self._carried[partner] = frozenset()
+    def _drop(self, partner: str, slots: Slots) -> None:
+        self.lost[partner] = self.lost.get(partner, NONE) | slots
+        self._carried[partner] = NONE
 
     def release(
         self, round: int, *, partners: Collection[str] | None = None, shared: Collection[str] | None = None
@@ -307,7 +288,7 @@ class MaskLedger:
             slot = Slot(self.attempt + 1, round)
         self.until = slot.after
         for partner, before in own.items():
-            self._notes[partner] = replace(self._notes[partner], own=before | {slot})
+            self._notes[partner] = replace(self._notes[partner], own=before | Slots.of([slot.run]))
         return self._pay(slot, fresh, shared)
 
     def finish(self) -> None:
@@ -348,14 +329,14 @@ class MaskLedger:
                 f'Expected a journal of "{self.peer}" that knows all it told "{partner}", got one that ends before '
                 f"slot {tuple(max(statement.heard, statement.since))}; restore the newest or start as a new peer."
             )
-        if sum(stop - first for _, first, stop in statement.runs) > MOST:
+        told = Slots.of(statement.runs)
+        if len(told) > MOST:
             raise PrivacyError(
                 f'Expected a statement of "{partner}" on at most {MOST} slots, got more; exclude the peer that sent it.'
             )
-        news = {slot for slot in slots(statement.runs) if note.until <= slot < statement.until}
         self._notes[partner] = replace(
             note,
-            heard=note.heard | news,
+            heard=note.heard | told.since(note.until).before(statement.until),
             until=max(note.until, statement.until),
             known=max(note.known, statement.heard),
             confirmed=max(note.confirmed, statement.paid),
@@ -374,26 +355,26 @@ class MaskLedger:
     def alone(self, partner: str) -> frozenset[Slot]:
         """Slots of ours whose mask the partner has said it does not apply: it hides our release no longer."""
         note = self._note(partner)
-        return frozenset(slot for slot in note.own - note.heard if slot < note.until)
+        return frozenset((note.own - note.heard).before(note.until))
 
     def uncancelled(self) -> list[Mask]:
         """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
-        left = list(self.lost)
+        left = [Mask(self._edge(partner), slot) for partner, slots in self.lost.items() for slot in slots]
         for partner, note in self._notes.items():
             doubtful = self._wanted(partner) ^ self._carried[partner]
             if self._leads(partner):
-                doubtful |= {slot for slot in note.own ^ note.heard if slot >= note.confirmed}
+                doubtful |= (note.own ^ note.heard).since(note.confirmed)
             else:
-                doubtful |= {slot for slot in note.own if slot >= note.until}
+                doubtful |= note.own.since(note.until)
             left += [Mask(self._edge(partner), slot) for slot in doubtful]
         return sorted(left)
 
     def journal(self) -> Journal:
-        """What to make durable, sets of slots as :func:`runs`."""
+        """What to make durable."""
         return Journal(self.until, dict(self._notes))
 
-    def carried(self) -> dict[str, frozenset[Slot]]:
-        """The slots in the row, by partner: saved and restored with the row, as :func:`runs`."""
+    def carried(self) -> dict[str, Slots]:
+        """The slots in the row, by partner: saved and restored with the row."""
         return dict(self._carried)
 
     def _pay(self, slot: Slot | None, fresh: tuple[str, ...], shared: Collection[str] | None) -> Payment:
@@ -402,9 +383,11 @@ class MaskLedger:
         for partner in [each for each in self._notes if shared is None or each in shared]:
             note = self._notes[partner]
             # Slots to come are left alone: they will be fresh here, and a key is fresh once.
-            wanted = frozenset(each for each in self._wanted(partner) if each < limit)
+            wanted = self._wanted(partner).before(limit)
             if slot is not None and partner in fresh:
-                wanted |= {slot}  # even where the leader is known to have left it out: a release needs its cover
+                wanted |= Slots.of(
+                    [slot.run]
+                )  # even where the leader is known to have left it out: a release needs its cover
             sign = 1 if self._leads(partner) else -1
             carried = self._carried[partner]
             for change, factor in ((wanted - carried, sign), (carried - wanted, -sign)):
@@ -413,11 +396,11 @@ class MaskLedger:
             self._notes[partner] = replace(note, paid=max(note.paid, min(note.until, now)))
         return Payment(self.peer, slot, fresh, terms)
 
-    def _wanted(self, partner: str) -> frozenset[Slot]:
+    def _wanted(self, partner: str) -> Slots:
         note = self._notes[partner]
         if self._leads(partner):
             return note.own
-        return note.heard | {slot for slot in note.own if slot >= note.until}
+        return note.heard | note.own.since(note.until)
 
     def _leads(self, partner: str) -> bool:
         return self.peer < partner
@@ -436,28 +419,6 @@ class MaskLedger:
 def _differ(one: bytes, other: bytes) -> bool:
     """Whether two keys are known and not the same."""
     return bool(one and other) and one != other
-
-
-def runs(slots: Iterable[Slot]) -> tuple[Run, ...]:
-    """Write slots as runs, a few numbers however many rounds went well.
-
-    Examples
-    --------
-    >>> runs([Slot(0, 2), Slot(0, 3), Slot(1, 4), Slot(0, 7)])
-    ((0, 2, 4), (0, 7, 8), (1, 4, 5))
-    """
-    out: list[Run] = []
-    for attempt, round in sorted(slots):
-        if out and out[-1][0] == attempt and out[-1][2] == round:
-            out[-1] = (attempt, out[-1][1], round + 1)
-        else:
-            out.append((attempt, round, round + 1))
-    return tuple(out)
-
-
-def slots(runs: Iterable[Run]) -> set[Slot]:
-    """Return the slots of runs; undoes :func:`runs`."""
-    return {Slot(attempt, round) for attempt, first, stop in runs for round in range(first, stop)}
 
 
 def points(payment: Payment, *, masks: Masks, size: int) -> Ints:

@@ -34,9 +34,9 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released, moved
 from p2pfl.robust.net import Told, around, weighted
-from p2pfl.rows import Rows, distances, draw
+from p2pfl.rows import Rows, draw
 
 OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
 """Lies for which a liar needs to know no more than its own row, and their scales."""
@@ -189,10 +189,10 @@ class AttackedNeighbourhood:
     async def mix(self, released: Released) -> Released:
         """The plain average of what is heard."""
         own = released.values
-        mixed = weighted(await self.hear(released), own)  # [R, P]
+        mixed = Released(weighted(await self.hear(released), own))  # [R, P]
         if self._told is not None:
-            self._told.distance = distances(mixed, own).squeeze(-1)  # [R]
-        return Released(mixed)
+            self._told.distance = moved(released, mixed)
+        return mixed
 
     async def hear(self, released: Released) -> Heard:
         """What is heard where liars lie; what is heard before rows are released is true."""

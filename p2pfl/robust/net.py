@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released, moved
 from p2pfl.robust.rules import ClippedGossip, Rule
-from p2pfl.rows import Rows, distances
+from p2pfl.rows import Rows
 
 Work = Callable[[], Rows]
 """What computes rows, perhaps for a while."""
@@ -94,10 +94,10 @@ class RobustNeighbourhood:
             )
         heard = await self._net.hear(released)
         own = released.values
-        mixed = await self._elsewhere(lambda: by_rule(self._rule, heard, own))  # [R, P]
+        mixed = Released(await self._elsewhere(lambda: by_rule(self._rule, heard, own)))  # [R, P]
         if self._told is not None:
-            self._told.distance = distances(mixed, own).squeeze(-1)  # [R]
-        return Released(mixed)
+            self._told.distance = moved(released, mixed)
+        return mixed
 
 
 def by_rule(rule: Rule, heard: Heard, own: Rows) -> Rows:

@@ -30,7 +30,7 @@ YEARS = 10
 
 
 def configure(folder: Path, *, rights: Mapping[str, Iterable[str]], peers: Iterable[str], host: str, port: int) -> None:
-    """Write what mosquitto reads and, for each peer, what it shows; files of an earlier call stay as they are.
+    """Write what mosquitto reads and, for each peer, what it shows; passwords, key and certificate are made once.
 
     Parameters
     ----------
@@ -49,10 +49,12 @@ def configure(folder: Path, *, rights: Mapping[str, Iterable[str]], peers: Itera
     Raises
     ------
     InputError
-        The folder cannot be written, or no authority is there to trust.
+        The folder cannot be written, no authority is there to trust, or the certificate of an earlier call is not for
+        this host.
     """
     names = sorted(peers)
     folder = folder.resolve()
+    _check_certified(folder, host=host)
     if not names and not (folder / "ca.pem").is_file():
         raise InputError(
             f"expected an experiment, whose peers get passwords, or {folder / 'ca.pem'}, whose certificates they show,"
@@ -153,9 +155,7 @@ def _admit(folder: Path, names: list[str]) -> None:
 def _certify(folder: Path, *, host: str) -> None:
     """A certificate that the broker signs itself: peers trust this one and no other."""
     key = ec.generate_private_key(ec.SECP256R1())
-    hosts = dict.fromkeys(["localhost", "127.0.0.1", socket.gethostname(), host])
-    for everywhere in ("0.0.0.0", "::"):  # noqa: S104 (not to be reached by)
-        hosts.pop(everywhere, None)
+    hosts = dict.fromkeys(["localhost", "127.0.0.1", socket.gethostname(), *_reached(host)])
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "p2pfl broker")])
     now = dt.datetime.now(dt.UTC)
     built = (
@@ -176,6 +176,30 @@ def _certify(folder: Path, *, host: str) -> None:
     )
     _write(folder / "broker.pem", built.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)
     _write(folder / "broker.key", private.decode(), mode=0o600)
+
+
+def _check_certified(folder: Path, *, host: str) -> None:
+    """Refuse a host that the certificate does not name: peers that know it would take the broker for another."""
+    file = folder / "broker.pem"
+    if not file.is_file():
+        return
+    try:
+        made = x509.load_pem_x509_certificate(file.read_bytes())
+        named = set(made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except (ValueError, x509.ExtensionNotFound):
+        raise InputError(
+            f"expected the broker's certificate, got {file}: remove it, and broker.key beside it"
+        ) from None
+    if missing := [each for each in _reached(host) if _alternative(each) not in named]:
+        raise InputError(
+            f"expected a host that {file} names, got {missing[0]}: leave it, or remove broker.pem and broker.key and "
+            "give peers the new certificate"
+        )
+
+
+def _reached(host: str) -> list[str]:
+    """By what a broker is reached that listens there."""
+    return [] if host in {"0.0.0.0", "::"} else [host]  # noqa: S104 (everywhere is no address)
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -22,7 +22,8 @@ from p2pfl.peer.books import Rows as Beside
 from p2pfl.peer.flows import Exchange, FlowLedger, Row, Statement
 from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox, Verdict
 from p2pfl.privacy import ledger
-from p2pfl.privacy.ledger import Mask, MaskLedger, Payment, Slot
+from p2pfl.privacy.ledger import Mask, MaskLedger, Payment
+from p2pfl.privacy.slots import Slot
 from p2pfl.rows import Rows, raw
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Message

@@ -130,7 +130,7 @@ def test_the_summary_answers_what_learning_together_gave(capsys, tmp_path):
         "mean 0.500 0.750 +0.250",
         "one model on all data 0.875",
         "3 rounds of 1 exchange in 2.0 s, 1.0 s to start, 1.0 MB sent by 2 peers, 30.0 MB of private memory a peer",
-        "2 rows did not come in time; their masks did not cancel",
+        "2 rows did not come in time",
         "privacy: rows are sealed",
         f"run directory: {tmp_path}",
     ):

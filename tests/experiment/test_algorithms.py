@@ -18,7 +18,8 @@ from p2pfl.algorithms import (
     Gossip,
 )
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment import plan, read
+from p2pfl.experiment import contest, healing, mixing, outline, plan, read, sums
+from p2pfl.experiment.algorithms import ALGORITHMS
 from p2pfl.experiment.learners import algorithm
 
 
@@ -132,3 +133,10 @@ def test_masks_that_peers_would_divide_by_different_numbers_of_steps_are_refused
     plan(read(SMALL | {"learning": learning | {"stragglers": 0.0}, "privacy": {"mode": "pairwise"}}))
     with pytest.raises(ExperimentError, match=r"learning\.stragglers: expected 0 with gradient_tracking under masks"):
         plan(read(SMALL | {"learning": learning, "privacy": {"mode": "pairwise"}}))
+
+
+@pytest.mark.parametrize(
+    "table", [contest.LINEAR, healing.KEPT, mixing.PUSHING, outline.PLAIN, sums.CONVEX, sums.UNLIKE]
+)
+def test_what_is_said_of_an_algorithm_is_said_of_one_that_there_is(table):
+    assert set(table) <= set(ALGORITHMS)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from p2pfl.algorithms import GossipLearning
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
@@ -104,6 +105,17 @@ def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, c
 def test_what_does_not_go_together_is_said_in_one_sentence(changes, sentence):
     with pytest.raises(ExperimentError, match=sentence):
         planned(*changes)
+
+
+class OwnMerging(GossipLearning):
+    """Of the user's own, in cycles of its own."""
+
+
+@pytest.mark.parametrize("wanted", ["robustness.rule=median", "attack.name=sign_flip"])
+def test_no_algorithm_in_cycles_of_its_own_goes_with_rules_or_lies(wanted):
+    own = f"learning.algorithm={__name__}:OwnMerging"
+    with pytest.raises(ExperimentError, match=r'expected "none" with .*:OwnMerging, which merges rows of different'):
+        plan(read({key: value for key, value in SMALL.items() if key != "gossip"}, changes=[own, wanted]))
 
 
 @pytest.mark.parametrize("name", ["alie", "ipm", "dissensus"])

@@ -67,6 +67,9 @@ def test_models_have_the_sizes_that_are_known(hidden):
         {"learning": {"example_noise": 1.0}},
         {"robustness": {"rule": "median"}},
         {"compression": {"name": "top_k"}},
+        {"learning": {"algorithm": "d2"}},
+        {"learning": {"algorithm": "relay_sgd"}, "privacy": {"mode": "none"}},
+        {"learning": {"optimizer": "no such"}},
     ],
 )
 def test_there_is_no_outline_where_more_counts_than_graphs_and_noises(table):

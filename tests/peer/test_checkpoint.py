@@ -17,7 +17,8 @@ from p2pfl.experiment.algorithms import ALGORITHMS
 from p2pfl.neighbourhood import settled
 from p2pfl.peer.books import Books
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance, opened, packed, sealed, unpacked
-from p2pfl.privacy.ledger import END, MaskLedger
+from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.privacy.slots import END
 from p2pfl.privacy.spending import Cost
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood

@@ -19,7 +19,8 @@ from p2pfl.identity import SeededSource
 from p2pfl.peer import Peer, flows
 from p2pfl.peer.books import Books
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy.ledger import Mask, Slot
+from p2pfl.privacy.ledger import Mask
+from p2pfl.privacy.slots import Slot
 from p2pfl.report.budget import Meter
 from p2pfl.transport import MemoryTransport
 from p2pfl.wire.envelope import SEALED

@@ -300,14 +300,6 @@ def test_in_calm_weather_one_flow_is_held_and_statements_are_short():
         assert len(statement.applied | statement.pending) <= 4
 
 
-def test_what_stays_one_sided_with_a_vanished_partner_is_reported():
-    ada, bob = pair()
-    begin(ada, bob, FIRST)
-    bob.deliver("ada", FIRST, ROWS["ada"])
-    assert bob.forget("ada") == [FIRST]
-    assert bob.unsettled() == []
-
-
 def test_a_stranger_is_refused():
     ada, _ = pair()
     with pytest.raises(PeerError, match='got "eve"'):

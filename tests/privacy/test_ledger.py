@@ -12,20 +12,16 @@ from p2pfl.errors import PrivacyError
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.leakage import linear_view
 from p2pfl.privacy.ledger import (
-    END,
     MOST,
-    START,
     Mask,
     MaskLedger,
-    Slot,
     Statement,
     noise_matrix,
     points,
     residual_variance,
-    runs,
-    slots,
 )
 from p2pfl.privacy.masks import Masks, swarm_secrets
+from p2pfl.privacy.slots import END, START, Slot, Slots
 from p2pfl.topology import ring
 
 EDGE = ("ada", "bob")
@@ -78,7 +74,7 @@ def test_a_statement_that_contradicts_an_earlier_one_is_not_believed():
     ada.release(1)
     tell(ada, bob)
     bob.hear("ada", Statement(START, Slot(0, 4), ((0, 0, 4),), START, START))
-    assert bob.journal().notes["ada"].heard == {Slot(0, 1), Slot(0, 2), Slot(0, 3)}
+    assert bob.journal().notes["ada"].heard == Slots.of([(0, 1, 4)])
 
 
 def test_a_release_has_its_fresh_mask_even_where_the_leader_is_known_to_have_left_it_out():
@@ -467,11 +463,6 @@ TestChurn = Churn.TestCase
 TestChurn.settings = settings(
     max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-
-
-def test_runs_are_undone_by_slots():
-    some = {Slot(0, 3), Slot(0, 4), Slot(1, 0), Slot(0, 9)}
-    assert slots(runs(some)) == some
 
 
 def test_who_goes_back_with_others_that_had_not_released_yet_owes_nothing_of_that_release():

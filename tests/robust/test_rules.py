@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from golden import GOLDEN, outlying, scattered
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from p2pfl.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
@@ -76,13 +76,27 @@ def test_clipped_gossip_is_the_formula_of_its_paper(seed):
     assert found.numpy() == pytest.approx(expected, abs=1e-12)
 
 
+def scores(rows, f=2):
+    """Of Krum, one for each row."""
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(-1)
+    return np.array([np.sort(np.delete(row, i))[: len(rows) - f - 2].sum() for i, row in enumerate(squares)])
+
+
+def decided(rule, rows):
+    """Whether more than rounding says which row Krum takes: mixed rows often repeat, and then others score alike."""
+    if not isinstance(rule, NearestMixed) or not isinstance(rule.rule, Krum):
+        return True
+    near = mixed(rows, attackers=2).numpy()
+    found = scores(near)
+    best = found.argmin()
+    return all(np.allclose(near[i], near[best]) for i in np.flatnonzero(found < found[best] + 1e-9))
+
+
 @given(SEEDS)
 @settings(max_examples=20, deadline=None)
 def test_krum_is_the_row_of_least_score_and_multi_krum_the_mean_of_the_best(seed):
     rows, f = drawn(seed).numpy(), 2
-    squares = ((rows[:, None] - rows[None]) ** 2).sum(-1)
-    scores = [sorted(np.delete(squares[i], i))[: 9 - f - 2] for i in range(9)]
-    order = np.argsort([sum(score) for score in scores])
+    order = np.argsort(scores(rows))
     stack = torch.from_numpy(rows)
     assert (Krum(f)(stack, alike(9)).numpy() == rows[order[0]]).all()
     assert Krum(f, several=True)(stack, alike(9)).numpy() == pytest.approx(rows[order[: 9 - f]].mean(0), abs=1e-12)
@@ -93,15 +107,18 @@ def test_krum_is_the_row_of_least_score_and_multi_krum_the_mean_of_the_best(seed
 @settings(max_examples=10, deadline=None)
 def test_the_order_in_which_others_are_heard_does_not_matter(rule, seed):
     rows, weights = drawn(seed), torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9)))
+    assume(decided(rule, rows))
     order = torch.cat([torch.tensor([0]), 1 + torch.from_numpy(np.random.default_rng(seed + 1).permutation(8))])
     assert torch.allclose(rule(rows, weights), rule(rows[order], weights[order]), atol=1e-12)
 
 
 @RULES
 @given(SEEDS)
+@example(seed=10094)  # two different rows of equal score
 @settings(max_examples=10, deadline=None)
 def test_where_all_rows_are_moved_so_is_what_a_rule_makes_of_them(rule, seed):
     rows, shift = drawn(seed), drawn(seed + 1, count=1)
+    assume(decided(rule, rows))
     assert torch.allclose(rule(rows + shift, alike(9)), rule(rows, alike(9)) + shift, atol=1e-12)
 
 

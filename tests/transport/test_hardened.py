@@ -141,6 +141,17 @@ def test_a_second_call_keeps_passwords_and_certificate_and_admits_who_is_new(tmp
     assert (tmp_path / "credentials" / "bob.toml").exists()
 
 
+def test_a_second_call_with_a_host_that_the_certificate_does_not_name_is_refused(tmp_path):
+    configure(tmp_path, rights=rights("clinic"), peers=["ada"], host="127.0.0.1", port=8883)
+    made = (tmp_path / "broker.pem").read_text()
+    for host in ("::", "localhost"):  # everywhere, and what it names
+        configure(tmp_path, rights=rights("clinic"), peers=["ada"], host=host, port=8883)
+    for host in ("192.0.2.7", "broker.example"):
+        with pytest.raises(InputError, match=rf"expected a host that .*broker\.pem names, got {host}: leave it, or"):
+            configure(tmp_path, rights=rights("clinic"), peers=["ada"], host=host, port=8883)
+    assert (tmp_path / "broker.pem").read_text() == made
+
+
 def test_what_is_secret_can_be_read_by_its_owner_alone_and_no_password_is_in_clear_but_the_peers_own(place):
     secret = ["broker.key", "passwords", "credentials/ada.toml", "credentials/bob.toml"]
     assert all(stat.S_IMODE((place / name).stat().st_mode) == 0o600 for name in secret)

@@ -42,6 +42,9 @@ def _some(first, last):
     return list(explored(range(first, last)))
 
 
+together = pytest.mark.xdist_group("seen")  # one worker plays the histories, once
+
+
 @pytest.fixture(scope="module")
 def seen():
     """All outcomes, from two processes."""
@@ -50,10 +53,12 @@ def seen():
         return [found for half in halves for found in half.result()]
 
 
+@together
 def test_three_hundred_histories_are_survived(seen):
     assert {found.seed: found.failure for found in seen if found.failure} == {}
 
 
+@together
 def test_every_kind_of_fault_has_happened(seen):
     kinds = Counter(kind for found in seen for kind in found.kinds)
     assert set(kinds) == set(KINDS)

@@ -1,0 +1,75 @@
+"""Where the files of a run go, and where those of an interrupted one lie."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from p2pfl.errors import InputError
+from p2pfl.experiment import Experiment
+from p2pfl.experiment import read as read_experiment
+from p2pfl.experiment.reading import flat
+
+
+def new(runs: str, name: str, *, suffix: str = "") -> Path:
+    """A new run directory's path: ``NAME-DATE-TIME``, ``-SUFFIX``; two of one second get different ones.
+
+    Examples
+    --------
+    >>> new("runs", "clinic", suffix="ada").name[-4:]
+    '-ada'
+    """
+    stem = "-".join([name, time.strftime("%Y%m%d-%H%M%S"), *([suffix] if suffix else [])])
+    folder = Path(runs) / stem
+    return folder if not folder.exists() else folder.with_name(f"{stem}.{os.getpid()}")
+
+
+def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
+    """The newest run directory of an experiment and a peer; ``None`` if there is none.
+
+    Raises
+    ------
+    InputError
+        It has ended, or holds another experiment.
+    """
+    named = re.compile(rf"{re.escape(experiment.name)}-(\d{{8}}-\d{{6}})-{re.escape(peer)}(?:\.\d+)?")
+    matches = [(match[1], each) for each in Path(runs).glob("*/") if (match := named.fullmatch(each.name))]
+    found = [(when, (each / "experiment.toml").stat().st_mtime_ns, each) for when, each in matches if begun(each)]
+    if not found:
+        return None
+    folder = max(found)[2]
+    check_same(experiment, folder, interrupted(folder))
+    return folder
+
+
+def begun(folder: Path) -> bool:
+    """Whether a run has written its experiment there."""
+    return (folder / "experiment.toml").is_file()
+
+
+def interrupted(folder: Path) -> Experiment:
+    """The experiment of a run that has not ended.
+
+    Raises
+    ------
+    InputError
+        There is none, or it has ended.
+    """
+    if not begun(folder):
+        raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
+    if (folder / "summary.json").exists():
+        raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: leave out --resume")
+    return read_experiment(folder / "experiment.toml")
+
+
+def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:
+    """Refuse to go on with another experiment; only the way to the broker may differ."""
+    mine, theirs = flat(experiment), flat(kept)
+    other = sorted(key for key in theirs if mine[key] != theirs[key] and not key.startswith("transport."))
+    if other:
+        raise InputError(
+            f"expected the experiment that {folder / 'experiment.toml'} holds, got another {', '.join(other)}: "
+            "leave it out, or begin a new run"
+        )
