@@ -74,6 +74,8 @@ class Page(msgspec.Struct, frozen=True):
         By partner, the slots in the row as :class:`p2pfl.privacy.slots.Slots`.
     mass
         Of the row as last mixed.
+    keys, lost
+        Under which the masks are, by partner; and those that nobody can cancel any more.
     """
 
     flows: dict[str, Partner] = {}
@@ -81,6 +83,8 @@ class Page(msgspec.Struct, frozen=True):
     exchanges: tuple[tuple[Exchange, int], ...] = ()
     masks: dict[str, tuple[Run, ...]] = {}
     mass: float | None = None
+    keys: dict[str, bytes] = {}
+    lost: dict[str, tuple[Run, ...]] = {}
 
 
 Rows = dict[str, Row]
@@ -178,6 +182,8 @@ class Books:
         self.masks = MaskLedger(peer, partners=tuple(masks))
         self.halves: set[tuple[str, Slot]] = set()
         """Masks of our releases, by partner, that the partner turned out to lack."""
+        self.unaware: set[str] = set()
+        """Partners that may have exchanged rows with an earlier life, and have not said that they know of this one."""
         self._chains: dict[int, _Chain] = {}
         self._chain_of: dict[Exchange, int] = {}
         self._current: Exchange = (0,)
@@ -231,7 +237,9 @@ class Books:
             for number, chain in self._chains.items()
         }
         masks = {name: slots.runs for name, slots in self.masks.carried().items()}
-        return Page(partners, chains, tuple(sorted(self._chain_of.items())), masks, self.mass), rows
+        lost = {name: slots.runs for name, slots in self.masks.lost.items()}
+        exchanges = tuple(sorted(self._chain_of.items()))
+        return Page(partners, chains, exchanges, masks, self.mass, self.masks.keys, lost), rows
 
     def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
         """Go on, in a later life, from a page: what is not on it and before ``round`` will never be applied.
@@ -264,19 +272,29 @@ class Books:
             self._chains[number] = _Chain(shares, [None if name is None else rows[name] for name in bond.missing])
         self._chain_of = dict(page.exchanges)
         self.mass = page.mass
-        carried = {name: Slots.of(told) for name, told in page.masks.items()}
-        self.masks = MaskLedger(self.peer, partners=self.masks.partners, journal=journal, carried=carried)
+        self._carry(page, journal)
+        self.unaware |= partners
         self._last.clear()  # what was told before is to be told again
 
-    def begin(self, partner: str, *, life: int, anew: bool) -> None:
-        """Begin to listen to a partner's life; ``anew`` where its masks are under other keys than before."""
+    def _carry(self, page: Page, journal: ledger.Journal | None) -> None:
+        """Go on with the masks of a page and a journal."""
+        met, partners = self.masks.keys, self.masks.partners
+        carried, lost = ({name: Slots.of(told) for name, told in each.items()} for each in (page.masks, page.lost))
+        self.masks = MaskLedger(
+            self.peer, partners=partners, journal=journal, carried=carried, under=page.keys, lost=lost
+        )
+        for partner, key in met.items():
+            self.masks.meet(partner, key)
+
+    def begin(self, partner: str, *, life: int, key: bytes) -> None:
+        """Begin to listen to a partner's life, which masks under a key."""
         self._last.pop(partner, None)  # it counts its accounts from the start
         self._next[partner] = life
         self._lives.setdefault(partner, life)
         if self.healing and self.conserving:
             self.flows.meet(partner)
-        if anew and partner in self.masks.partners:
-            self.masks.renew(partner)
+        if partner in self.masks.partners:
+            self.masks.meet(partner, key)
 
     def revive(self, partner: str, first: int) -> None:
         """Hear where a partner's life goes on: what was exchanged from that round on with a life before is undone."""
@@ -362,8 +380,8 @@ class Books:
         lives = {name: life for name, life in sorted(self._lives.items()) if name in self.flows.partners}
         return Account(incarnation, self._number, told, masked, lives=lives)
 
-    def hear(self, partner: str, account: Account, *, life: int) -> None:
-        """Learn from a partner's account, in this life of ours.
+    def hear(self, partner: str, account: Account, *, life: int, key: bytes = b"") -> None:
+        """Learn from a partner's account, in this life of ours, which masks under a key.
 
         Raises
         ------
@@ -374,17 +392,18 @@ class Books:
             return
         self._last[partner] = account.number
         try:
-            self._hear(partner, account, life)
+            self._hear(partner, account, life, key)
         except (P2PFLError, ValueError) as error:
             raise DecodeError(f'expected an account of "{partner}", got one that cannot be: {error}') from None
 
-    def _hear(self, partner: str, account: Account, life: int) -> None:
+    def _hear(self, partner: str, account: Account, life: int, key: bytes) -> None:
         me = self.peer
         if partner in self.flows.partners:
             statement = next((said for said, names in account.flows if me in names or not names), None)
             if statement is not None and _meant(statement, account.lives.get(me), life=life):
+                self.unaware.discard(partner)
                 self._due_back(self.flows.hear(partner, _flows(statement)))
-        if partner in self.masks.partners and me in account.masks:
+        if partner in self.masks.partners and me in account.masks and account.masks[me].key in (b"", key):
             self.masks.hear(partner, _masks(account.masks[me]))
             self.halves |= {(partner, slot) for slot in self.masks.alone(partner)}
 
@@ -403,9 +422,9 @@ def _flows(said: Moved) -> flows.Statement:
 
 
 def _masked(said: ledger.Statement) -> Masked:
-    return Masked(said.since, said.until, said.runs, said.heard, said.paid)
+    return Masked(said.since, said.until, said.runs, said.heard, said.paid, said.key)
 
 
 def _masks(said: Masked) -> ledger.Statement:
     slots = [Slot(*each) for each in (said.since, said.until, said.heard, said.paid)]
-    return ledger.Statement(slots[0], slots[1], tuple(said.runs), slots[2], slots[3])
+    return ledger.Statement(slots[0], slots[1], tuple(said.runs), slots[2], slots[3], said.key)

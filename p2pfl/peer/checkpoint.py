@@ -190,16 +190,17 @@ class _Masks(msgspec.Struct, frozen=True):
     paid: tuple[int, int]
     known: tuple[int, int]
     confirmed: tuple[int, int]
+    key: bytes = b""
 
     @staticmethod
     def of(note: ledger.Notes) -> _Masks:
-        slots = (tuple(slot) for slot in (note.until, note.paid, note.known, note.confirmed))
-        return _Masks(note.own.runs, note.heard.runs, *slots)  # type: ignore[arg-type] # pairs
+        points = note.until, note.paid, note.known, note.confirmed
+        return _Masks(note.own.runs, note.heard.runs, *points, note.key)
 
     def read(self) -> ledger.Notes:
         own, heard = Slots.of(self.own), Slots.of(self.heard)
-        slots = (Slot(*slot) for slot in (self.until, self.paid, self.known, self.confirmed))
-        return ledger.Notes(own, heard, *slots)
+        until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
+        return ledger.Notes(own, heard, until, paid, known, confirmed, self.key)
 
 
 def sealed(journal: Journal) -> bytes:

@@ -116,7 +116,6 @@ class Link:
         self.entered: dict[str, int] = {}
         self.places: dict[str, tuple[int, int]] = {}
         self._patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
-        self._keys: dict[str, bytes] = {}  # by neighbour: of its last life
         self._fresh: set[str] = set()  # neighbours by edges that are new in this run
         self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for
         self._heeded: set[str] = set()  # whose accounts come
@@ -206,9 +205,7 @@ class Link:
         """Open the streams to and from a neighbour that lives, and tell it how far it may go."""
         hello = self.membership.up[peer]
         self.mailbox.know(peer)
-        anew = self._keys.get(peer, hello.key) != hello.key
-        self._keys[peer] = hello.key
-        self.books.begin(peer, life=hello.incarnation, anew=anew)
+        self.books.begin(peer, life=hello.incarnation, key=hello.key)
         self.streams.open(hello)
         if not self.membership.begun or peer not in self.streams.senders:
             self.entered[peer] = 0  # as far as is known; or no pulse of it will tell
@@ -255,6 +252,8 @@ class Link:
         """Make room for a neighbour's next life."""
         self.streams.forget(peer)
         self.mailbox.forget(peer)
+        if self.adding is not None:
+            self.adding.getting.forget(peer)
         self._forget(peer)
 
     def _forget(self, peer: str) -> None:
@@ -373,7 +372,7 @@ class Link:
     def _told(self, sender: str, account: Account) -> None:
         if not self.line.told(self.membership.up[sender], account):
             raise DecodeError("expected an account in the sender's own words, got another")
-        self.books.hear(sender, account, life=self.me.incarnation)
+        self.books.hear(sender, account, life=self.me.incarnation, key=self.me.key)
         self.news.tell()
 
     async def _add(self, sender: str, message: ForOne, adding: Adding) -> None:

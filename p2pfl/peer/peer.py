@@ -309,8 +309,8 @@ class Peer:
             first = entrance(from_, others=link.places.values(), again=again)
         chosen = next((each for each in kept if each.round == from_), None)
         page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
-        if journal is not None:
-            link.books.turn(page, rows, round=first, journal=journal.masks)
+        if self.me.rounds:
+            link.books.turn(page, rows, round=first, journal=None if journal is None else journal.masks)
             link.turned()
         link.books.masks.agree(attempt)
         if chosen is not None:

@@ -237,4 +237,10 @@ def left(books: Books, *, deviation: float, peers: int, missed: Mapping[str, int
         for what, each in (("exchanges with", open_), ("sums without", missed))
         if each
     ]
+    if books.unaware:
+        names = ", ".join(sorted(books.unaware))
+        sentences.append(
+            f"exchanges of an earlier life with {names} may have moved only one of two rows, as nobody said "
+            "that they were taken back: the mean of the rows is not what it was"
+        )
     return sentences

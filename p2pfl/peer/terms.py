@@ -75,6 +75,10 @@ class Seal:
         if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
             raise DecodeError(f'expected the {domain} of "{peer}" in its own words, got another')
 
+    def life(self, peer: str) -> int:
+        """The number of a peer's present life."""
+        return self._lives()[peer].incarnation
+
     def _lives(self) -> dict[str, Hello]:
         return {**self.membership.up, self.membership.me.peer: self.membership.me}
 
@@ -105,8 +109,8 @@ class _Given:
         Whether the keys may still be asked for.
     keys
         Of all, as we know them: under which it is masked.
-    call
-        The receiver's first roll.
+    call, life
+        The receiver's first roll, and in which life it said so: the next has forgotten it, and does not lie.
     """
 
     part: Sender
@@ -114,6 +118,7 @@ class _Given:
     here: tuple[str, ...] | None = None
     open: bool = True
     call: RollCall | None = None
+    life: int = 0
 
 
 class Giving:
@@ -221,9 +226,12 @@ class Giving:
         given = self._given.get(receiver, {}).get(exchange)
         consent = None
         if given is not None:
-            given.call = given.call or call
+            life = self.seal.life(receiver)
+            if given.call is None:
+                given.call, given.life = call, life
             if given.call.here != call.here:
-                self.proofs.setdefault(receiver, (given.call, call))
+                if given.life == life:
+                    self.proofs.setdefault(receiver, (given.call, call))
                 raise PrivacyError(f"expected one roll of {slot}, got a second that differs; exclude {receiver}.")
             consent = given.part.consent(Roll(slot, call.here))
         elif self.peer in call.here:
@@ -300,6 +308,7 @@ class Getting:
         """Signatures to the roll."""
         self.call: RollCall | None = None
         """Who is in the sum, once that is decided."""
+        self._ended: set[str] = set()  # whose terms have come, of lives that took the keys to them along
         self._exchange: Exchange = (0, 0)
         self._weighted = False
         self._receiver: Receiver | None = None  # of the sum that is open
@@ -326,6 +335,7 @@ class Getting:
         known = self.sums(self.slot)
         self._receiver = None if known is None else Receiver(known)
         self.masses, self.here, self.consents, self.unlocked, self.call = {}, set(), {}, set(), None
+        self._ended = set()
         if self._receiver is None:
             return
         self._coming = {sender: each for sender, each in self._coming.items() if each.exchange >= exchange}
@@ -337,6 +347,16 @@ class Getting:
         """Whether a sender has begun a later term already, so that the present one will not come."""
         coming = self._coming.get(sender)
         return coming is not None and coming.exchange > self._exchange
+
+    def forget(self, sender: str) -> None:
+        """A sender's life has ended: the rest of its term does not come, and nobody can open what has.
+
+        The next one gives a term of its own, under a key of its own. Where that of the life before has been added, the
+        sum stays masked.
+        """
+        self._coming.pop(sender, None)
+        if sender in self.here - self.unlocked:
+            self._ended.add(sender)
 
     def take(self, sender: str, term: Term) -> None:
         """Take a piece of a term.
@@ -403,7 +423,7 @@ class Getting:
         PrivacyError, DecodeError
             It is none to the roll.
         """
-        call, receiver = self._called(word.round, word.step)
+        call, receiver = self._called(sender, word.round, word.step)
         self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
         receiver.collect(Consent(self.slot, sender, call.here))
         self.consents[sender] = word.signature
@@ -424,13 +444,15 @@ class Getting:
         PrivacyError
             The keys are others than were asked for.
         """
-        _, receiver = self._called(word.round, word.step)
+        _, receiver = self._called(sender, word.round, word.step)
         if self.agreements is None:
             raise PrivacyError(f"expected keys of {sender} after all consents, got them before; ignore them.")
         receiver.unlock(Keys(self.slot, sender, word.own, word.pairs))
         self.unlocked.add(sender)
 
-    def _called(self, round: int, step: int) -> tuple[RollCall, Receiver]:
+    def _called(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
+        if sender in self._ended:
+            raise PrivacyError(f"expected a word of the life of {sender} that gave its term, got the next; ignore it.")
         if self.call is None or self._receiver is None or (round, step) != self._exchange:
             raise PrivacyError(f"expected a word on {self.slot}, got one on round {round}, step {step}; ignore it.")
         return self.call, self._receiver

@@ -13,7 +13,9 @@ difference between what it wants (a leader: L) and what its row **carries**, for
 
 Three things differ in what a crash does to them. The **journal** (slots used, what was heard and paid) is durable
 before a message leaves. The **carried** sets belong to the row, and go back with it to a checkpoint, however old.
-The rest is forgotten.
+The rest is forgotten. All three name the partner's public **key**: a slot under another one is another mask, and a
+partner that has lost its keys is begun anew with (:meth:`MaskLedger.meet`), also where that is noticed by a later life,
+or by one whose row goes back behind it.
 
 *Slots grow.* A release takes a slot after all slots in the journal; where a round is run again, the attempt goes up.
 So no key masks freshly twice, and two releases of one round differ by their attempt. Going back to a round or on
@@ -108,6 +110,8 @@ class Statement:
         The partner's ``until``, as far as the sender has heard.
     paid
         Before this slot, the sender's releases agree with all that the partner leads.
+    key
+        Of the partner: it speaks of masks under this one and of no other.
     """
 
     since: Slot
@@ -115,6 +119,7 @@ class Statement:
     runs: tuple[Run, ...]
     heard: Slot
     paid: Slot
+    key: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,7 @@ class Notes:
     paid: Slot = START  # by this end
     known: Slot = START  # to the partner, of this end
     confirmed: Slot = START  # as paid by the partner
+    key: bytes = b""  # of the partner, under which all these are; none before it was met
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,8 @@ class Journal:
         ((0, 0, 1),)
         """
         note = self.notes[partner]
-        return Statement(note.known, self.until, note.own.since(note.known).runs, note.until, note.paid)
+        told = note.own.since(note.known).runs
+        return Statement(note.known, self.until, told, note.until, note.paid, note.key)
 
 
 class MaskLedger:
@@ -163,6 +170,10 @@ class MaskLedger:
         The newest one, after a restart. An old one would use keys again.
     carried
         Of the checkpoint that the row comes from, see :meth:`carried`; empty for a row that starts anew.
+    under
+        By partner, its key then; where the journal has another, what is carried cannot be cancelled any more.
+    lost
+        What could not be then.
 
     Examples
     --------
@@ -185,6 +196,8 @@ class MaskLedger:
         partners: Collection[str],
         journal: Journal | None = None,
         carried: Mapping[str, Slots] | None = None,
+        under: Mapping[str, bytes] | None = None,
+        lost: Mapping[str, Slots] | None = None,
     ) -> None:
         self.peer = peer
         self.until = START if journal is None else journal.until
@@ -193,7 +206,11 @@ class MaskLedger:
         self._carried = dict.fromkeys(self._notes, NONE)
         self._carried.update(carried or {})
         self._least = 0
-        self._lost: list[Mask] = []
+        self.lost = dict(lost or {})
+        """By partner, slots of masks in the row of which it has lost the keys, and its half of them with its row."""
+        for partner, key in (under or {}).items():
+            if partner in self._notes and _differ(key, self._notes[partner].key):
+                self._drop(partner, self._carried[partner])
 
     @property
     def attempt(self) -> int:
@@ -209,11 +226,35 @@ class MaskLedger:
         self._least = max(self._least, attempt)
         self.until = max(self.until, Slot(attempt, 0))
 
+    @property
+    def keys(self) -> dict[str, bytes]:
+        """Under which the masks are, by partner that was met, in this life or before."""
+        return {partner: note.key for partner, note in self._notes.items() if note.key}
+
+    def meet(self, partner: str, key: bytes) -> None:
+        """Know the key of a partner's present life.
+
+        Examples
+        --------
+        >>> ledger = MaskLedger("ada", partners=["bob"])
+        >>> ledger.meet("bob", b"one")
+        >>> payment = ledger.release(0)
+        >>> ledger.meet("bob", b"two")
+        >>> ledger.uncancelled() == [Mask(("ada", "bob"), Slot(0, 0))]
+        True
+        """
+        if _differ(self._note(partner).key, key):
+            self.renew(partner)
+        self._notes[partner] = replace(self._notes[partner], key=key)
+
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
         note = self._note(partner)
-        self._lost += [Mask(self._edge(partner), slot) for slot in note.own.since(note.confirmed)]
+        self._drop(partner, note.own.since(note.confirmed))
         self._notes[partner] = Notes()
+
+    def _drop(self, partner: str, slots: Slots) -> None:
+        self.lost[partner] = self.lost.get(partner, NONE) | slots
         self._carried[partner] = NONE
 
     def release(
@@ -318,7 +359,7 @@ class MaskLedger:
 
     def uncancelled(self) -> list[Mask]:
         """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
-        left = list(self._lost)
+        left = [Mask(self._edge(partner), slot) for partner, slots in self.lost.items() for slot in slots]
         for partner, note in self._notes.items():
             doubtful = self._wanted(partner) ^ self._carried[partner]
             if self._leads(partner):
@@ -373,6 +414,11 @@ class MaskLedger:
                 f'Expected a mask partner of "{self.peer}", got "{partner}"; check the mask graph and the roster.'
             )
         return self._notes[partner]
+
+
+def _differ(one: bytes, other: bytes) -> bool:
+    """Whether two keys are known and not the same."""
+    return bool(one and other) and one != other
 
 
 def points(payment: Payment, *, masks: Masks, size: int) -> Ints:

@@ -188,6 +188,7 @@ class Masked(msgspec.Struct, frozen=True, array_like=True):
     runs: Annotated[tuple[tuple[Count, Count, Count], ...], msgspec.Meta(max_length=4096)]
     heard: Point
     paid: Point
+    key: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):

@@ -47,6 +47,8 @@ class Entered:
 
     net: dict[str, dict[Exchange, Row]] = field(default_factory=dict)
     terms: Counter[Mask] = field(default_factory=Counter)
+    keys: dict[str, bytes] = field(default_factory=dict)
+    """By partner, under which the masks are."""
 
 
 class InvariantError(RunError):
@@ -182,7 +184,9 @@ class Watch:
             self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
 
     def _known(self, peer: Peer) -> None:
-        """Whom a peer has proven to be there is who it is."""
+        """Whom a peer has proven to be there is who it is, and nobody is taken for a liar: all are honest."""
+        if peer.membership.excluded:
+            self.fail(f"{peer.name} has excluded {', '.join(sorted(peer.membership.excluded))}, who did not lie")
         if self._greeted[peer.name] == len(peer.membership.proven):
             return
         self._greeted[peer.name] = len(peer.membership.proven)
@@ -345,7 +349,8 @@ class WatchedBooks(Books):
         page, rows = super().page()
         if isinstance(self.flows, WatchedFlows) and isinstance(self.masks, WatchedMasks):
             net = {partner: dict(each) for partner, each in self.flows.net.items()}
-            self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, Counter(self.masks.terms))
+            terms = Counter(self.masks.terms)
+            self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, terms, self._keys())
         return page, rows
 
     def remainder(self) -> Row | None:
@@ -358,7 +363,15 @@ class WatchedBooks(Books):
         """Go on from a page."""
         super().turn(page, rows, round=round, journal=journal)
         found = self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered())
-        self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}, Counter(found.terms)))
+        now = self._keys()
+        renewed = {partner for partner, key in found.keys.items() if now.get(partner, key) != key}
+        terms = Counter({mask: many for mask, many in found.terms.items() if not renewed & {*mask.edge}})
+        self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}, terms))
+
+    def _keys(self) -> dict[str, bytes]:
+        """Of all whom the owner has met."""
+        there = self.owner.membership
+        return {partner: there.up[partner].key for partner in there.proven}
 
 
 class WatchedFlows(FlowLedger):

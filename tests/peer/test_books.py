@@ -1,14 +1,20 @@
 """What is found late comes with the share that it would have had in time."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.algorithms import Gossip
-from p2pfl.peer.books import Books, _Chain
+from p2pfl.peer.books import Books, Page, _Chain
+from p2pfl.peer.settling import left
+from p2pfl.privacy.ledger import Mask
+from p2pfl.privacy.slots import Slot
 
 STEPS = 8
+KEY, OTHER = bytes(32), bytes([1] * 32)
+MASK = Mask(("ada", "bob"), Slot(0, 0))
 
 
 def sums(gossip, flows, *, found):
@@ -53,7 +59,7 @@ def exchanged(*, healing):
     """What ada tells after an exchange with bob, of whose row it applied the flow."""
     ada = Books("ada", gossip=["bob"], healing=healing)
     for partner in ("bob", "eve"):
-        ada.begin(partner, life=1, anew=False)
+        ada.begin(partner, life=1, key=KEY)
     ada.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
     ada.apply("bob", (0, 0), np.ones(2))
     ada.close(omega=1.0)
@@ -72,7 +78,7 @@ def test_where_partners_may_be_met_later_nothing_is_said_of_whoever_listens():
 
 def test_a_later_life_takes_up_what_was_moved_with_partners_that_were_met():
     books = Books("ada", gossip=["bob"], healing=True)
-    books.begin("eve", life=1, anew=False)
+    books.begin("eve", life=1, key=KEY)
     books.open((0, 0), np.zeros(2), weights={"eve": 0.5}, chain=0)
     books.apply("eve", (0, 0), np.ones(2))
     books.close(omega=1.0)
@@ -85,15 +91,81 @@ def test_a_later_life_takes_up_what_was_moved_with_partners_that_were_met():
 @pytest.mark.parametrize("back", [1, 2])
 def test_what_was_moved_with_a_life_that_ended_while_one_was_down_is_taken_back(back):
     books = Books("ada", gossip=["bob"])
-    books.begin("bob", life=1, anew=False)
+    books.begin("bob", life=1, key=KEY)
     books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
     books.apply("bob", (0, 0), np.ones(2))
     books.close(omega=1.0)
     page, rows = books.page()
     later = Books("ada", gossip=["bob"])
-    later.begin("bob", life=back, anew=False)
+    later.begin("bob", life=back, key=KEY)
     later.turn(page, rows, round=1, journal=None)
     later.revive("bob", 0)  # whichever life it is in, it says that it plays round 0 again
     assert later.flows.unsettled() == [("bob", (0, 0))] * (back == 1)
     taken = later.remainder()
     assert (None if taken is None else taken.tolist()) == (None if back == 1 else [-0.5, -0.5])
+
+
+def masked():
+    """Ada's books after a release that was masked with bob under his first key, and the page of that row."""
+    ada = Books("ada", masks=["bob"])
+    ada.begin("bob", life=1, key=KEY)
+    ada.masks.release(0)
+    return ada, through(ada.page()[0])
+
+
+def through(page):
+    """As it comes back from the disk."""
+    return msgspec.json.decode(msgspec.json.encode(page), type=Page)
+
+
+def test_a_life_that_knew_only_the_keys_that_a_partner_has_lost_pays_nothing_under_the_new_ones():
+    ada, page = masked()
+    journal = ada.masks.journal()  # of a life that ended before it had met bob again
+    later = Books("ada", masks=["bob"])
+    later.begin("bob", life=2, key=OTHER)
+    later.turn(page, {}, round=1, journal=journal)
+    assert later.masks.uncancelled() == [MASK]
+    assert later.masks.release(1).terms.keys() == {MASK._replace(slot=Slot(0, 1))}
+
+
+def test_a_row_that_goes_back_behind_the_loss_of_a_partners_keys_takes_its_old_masks_for_lost():
+    ada, page = masked()
+    ada.begin("bob", life=2, key=OTHER)
+    later = Books("ada", masks=["bob"])
+    later.turn(page, {}, round=1, journal=ada.masks.journal())
+    assert later.masks.uncancelled() == [MASK]
+    assert later.masks.release(1).terms.keys() == {MASK._replace(slot=Slot(0, 1))}
+
+
+def test_masks_that_nobody_can_cancel_any_more_stay_so_in_later_lives():
+    ada, _ = masked()
+    ada.begin("bob", life=2, key=OTHER)
+    page = through(ada.page()[0])
+    later = Books("ada", masks=["bob"])
+    later.turn(page, {}, round=1, journal=ada.masks.journal())
+    assert later.masks.uncancelled() == [MASK]
+
+
+def test_what_was_said_of_masks_under_keys_that_were_lost_is_not_for_who_has_new_ones():
+    ada, _ = masked()
+    account = ada.account(1)
+    for key, owed in ((OTHER, 0), (KEY, 1)):
+        bob = Books("bob", masks=["ada"])
+        bob.hear("ada", account, life=2, key=key)
+        assert len(bob.masks.uncancelled()) == owed
+
+
+@pytest.mark.parametrize("aware", [False, True])
+def test_who_came_back_says_what_stays_open_with_partners_that_may_not_know(aware):
+    later = Books("ada", gossip=["bob"])
+    later.turn(Page(), {}, round=0, journal=None)
+    bob = Books("bob", gossip=["ada"])
+    bob.begin("ada", life=1, key=KEY)
+    bob.begin("ada", life=2, key=KEY)
+    if aware:
+        bob.revive("ada", 0)
+    later.hear("bob", bob.account(1), life=2)
+    sentences = left(later, deviation=0.0, peers=2, missed={})
+    assert [("earlier life with bob" in each, "only one of two rows" in each) for each in sentences] == (
+        [] if aware else [(True, True)]
+    )

@@ -183,9 +183,9 @@ def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
 
 def test_an_account_of_an_earlier_life_of_ours_is_not_believed_by_the_next():
     bob = Books("bob", gossip=["ada"])
-    bob.begin("ada", life=1, anew=False)
+    bob.begin("ada", life=1, key=b"")
     assert bob.account(1).lives == {"ada": 1}
-    bob.begin("ada", life=2, anew=False)
+    bob.begin("ada", life=2, key=b"")
     assert bob.account(1).lives == {"ada": 1}  # she has not said yet where she goes on
     bob.revive("ada", 0)
     assert bob.account(1).lives == {"ada": 2}

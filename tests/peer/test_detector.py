@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from p2pfl.peer.detector import DEVIATION, LEAST, THRESHOLD, Detector
 
-INTERVALS = st.lists(st.floats(0.5, 30.0), min_size=LEAST, max_size=60)
+INTERVALS = st.lists(st.floats(0.6, 30.0), min_size=LEAST, max_size=60)
 
 
 def beating(intervals, **given):

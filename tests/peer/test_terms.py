@@ -106,6 +106,48 @@ def test_a_term_that_comes_before_its_turn_waits_for_it(begun):
     assert receiver.here == {"ada"}
 
 
+# Who comes back
+
+
+def next_life(name):
+    """Who has the same secrets and, for its own masks, others."""
+    made = Giving(name, sums=SUMS, seal=seal(name), source=SeededSource(8))
+    made.acquaint(SECRETS)
+    return made
+
+
+def test_a_sum_with_the_term_of_a_life_that_has_ended_stays_masked(begun):
+    receiver, (_, *others) = begun
+    receiver.forget("ada")
+    ada, call = next_life("ada"), receiver.close()
+    given_terms(ada)  # which comes late
+    with pytest.raises(PrivacyError, match="the life of ada that gave its term"):
+        receiver.consented("ada", ada.called("eve", call))
+    assert [receiver.consented(other.peer, other.called("eve", call)) for other in others] == [None] * 3
+    assert receiver.total() is None
+
+
+def test_who_came_back_before_all_of_its_term_had_come_gives_it_from_the_beginning():
+    receiver, givers = getting(), [giving(name) for name in NAMES[:4]]
+    receiver.open((0, 0), weighted=False)
+    receiver.take("ada", given_terms(givers[0])[0])
+    receiver.forget("ada")
+    givers[0] = next_life("ada")
+    brought(receiver, givers)
+    np.testing.assert_array_equal(finished(receiver, givers), 4 * np.arange(SIZE))
+
+
+def test_a_receiver_that_came_back_and_calls_others_is_refused_and_is_no_liar(begun):
+    receiver, (ada, *_) = begun
+    assert ada.called("eve", receiver.close()) is not None
+    ada.seal.membership.up["eve"] = hello("eve", life=2)
+    again = Getting("eve", sums=SUMS, seal=seal("eve", life=2), heaviest=10.0)
+    again.open((0, 0), weighted=False)
+    with pytest.raises(PrivacyError, match="got a second that differs"):
+        ada.called("eve", again.close())
+    assert not ada.proofs
+
+
 # Who is held back
 
 

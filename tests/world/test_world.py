@@ -13,10 +13,12 @@ from swarms import SMALL
 
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
+from p2pfl.peer import peer
 from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.peer.settling import Cover
+from p2pfl.peer.terms import Getting, Seal
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.rows import raw
 from p2pfl.simulation import simulate
@@ -112,6 +114,10 @@ MUTANTS = {
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Line, "come_back", nothing, [168]),
+    "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_: None, [2902]),
+    "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [1957]),
+    "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
+    "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),
 }
 
 
