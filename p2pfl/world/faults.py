@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from p2pfl.rows import draw
+from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.world.clock import Clock
-from p2pfl.world.network import KEEPALIVE, Conditions, Restart
+from p2pfl.world.network import Conditions, Restart
 
 KINDS = (
     "latency",

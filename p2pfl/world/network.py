@@ -21,8 +21,7 @@ from typing import Self
 
 from p2pfl.errors import BrokerError, TransportError
 from p2pfl.rows import draw
-from p2pfl.transport.channel import KEEPALIVE as KEEPALIVE  # noqa: PLC0414 (whoever draws cuts goes by it, too)
-from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish
+from p2pfl.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
 from p2pfl.transport.memory import Broker
 from p2pfl.world.clock import WHO, VirtualLoop
 

@@ -21,13 +21,14 @@ from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
 from p2pfl.peer.checkpoint import Store
 from p2pfl.rows import draw, raw
+from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.transport.lasting import Lasting
 from p2pfl.world.clock import WHO, StuckError, VirtualLoop
 from p2pfl.world.disk import Mounted, WorldDisk
 from p2pfl.world.faults import DISKS, Death, History
 from p2pfl.world.invariants import InvariantError, Watch
 from p2pfl.world.learner import Goals, Timed
-from p2pfl.world.network import KEEPALIVE, NOBODY, WorldTransport
+from p2pfl.world.network import NOBODY, WorldTransport
 from p2pfl.world.settings import Setting
 
 FOLDER = Path("peers")
