@@ -100,7 +100,7 @@ def peer(options: argparse.Namespace) -> int:
             if isinstance(event, Record):
                 own.record([event])
             elif isinstance(event, Done):
-                summary["scores"], summary["common"] = event.scores, event.common
+                summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
             lines.observe(event)
 
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
@@ -214,13 +214,11 @@ def privacy(options: argparse.Namespace) -> int:
     experiment = _experiment(options)
     outlined = guarantees.outlined(experiment, only=options.name)
     found = guarantees.facts(outlined)
-    if options.plot:
-        guarantees.check_drawable(found)
+    if options.plot:  # first, for it may be refused
+        guarantees.draw(found, options.plot)
     if not options.json:
         guarantees.show(found)
         sys.stdout.flush()  # the table stands while data are read and the comparison trains
-    if options.plot:
-        guarantees.draw(found, options.plot)
     comparison = None if options.no_baselines else guarantees.compared(outlined, only=options.name)
     if options.json:
         print(json.dumps(found | {"comparison": comparison}, allow_nan=False))

@@ -33,6 +33,12 @@ POINTS = 32
 FEWER_POINTS = 8
 """and where participation is secret: then each takes a convolution."""
 
+CERTAIN = 0.99
+"""Share of the cases in which the best attack is right, from which on an epsilon is said to protect nothing."""
+
+CARELESS = 1e-2
+"""A delta that is too large for any number of peers."""
+
 ADJACENCY = {
     "zero-out": "one peer's updates, or nothing in their place",
     "replace": "one peer's updates, or any others in their place",
@@ -56,11 +62,11 @@ def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
         whole = p2pfl.plan(experiment, only=None if only is None else [only])
         found = Outline(experiment, whole.topology, whole.protection, whole.gossip.steps, whole)
     check_peers(experiment, found.topology.peers, [] if only is None else [only])
-    budget = Budget.of(experiment) if found.protection.claimed else None
+    budget = Budget.of(experiment, found.protection)
     if budget is None:
         return found
     peers = found.topology.peers if only is None else (only,)
-    before = budget.before(peers, delta=experiment.privacy.delta)
+    before = budget.before(peers)
     return replace(found, protection=found.protection.after(before))
 
 
@@ -71,25 +77,28 @@ def facts(outlined: Outline) -> dict[str, Any]:
     degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
     rounds = protection.affordable if protection.claimed else protection.rounds
     examples = None if outlined.whole is None else outlined.whole.examples(rounds)
-    budget, against = Budget.of(outlined.experiment), protection.observers()
+    budget, against = Budget.of(outlined.experiment, protection), protection.observers()
     return {
         "name": outlined.experiment.name,
         "peers": len(graph.peers),
         "mode": wanted.mode,
         "claimed": protection.claimed,
         "missing": _missing(protection),
+        "warnings": _warnings(protection, rounds),
         "statement": promise(protection, spent=None, examples=examples)["statement"],
         "adjacency": wanted.adjacency,
         "colluders": wanted.colluders,
         "delta": wanted.delta,
         "budget": wanted.epsilon,
         "spent_before": protection.spent({}) if protection.claimed else None,
+        "spent_after": protection.spent({protection.cost: rounds}) if protection.claimed else None,
         "budget_file": None if budget is None else str(budget.path),
         "rounds": protection.rounds,
         "affordable": rounds,
         "noise": settings.noise,
         "mask": settings.mask,
         "clip": _finite(settings.clip),
+        "clip_chosen": settings.clip != wanted.clip,
         "clipping": wanted.clipping,
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
@@ -113,8 +122,8 @@ def show(found: Mapping[str, Any]) -> None:
         lines.add_row(each["observer"], each["peer"], *numbers, each["search"], style=style)
     console.print(lines)
     console.print()
-    if found["missing"]:
-        console.print(Text(found["missing"], style="yellow"), soft_wrap=not console.is_terminal)
+    for sentence in [*filter(None, [found["missing"]]), *found["warnings"]]:
+        console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)
         console.print()
     print_facts(described(found))
     if found["curve"] and len(found["curve"]["rounds"]) > 1 and found["curve"]["epsilon"][-1][-1] > 0:
@@ -133,6 +142,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
         said["epsilon"] = f"at delta {found['delta']:g}, of the peer that is worst off"
     said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
     each = ", layer by layer" if found["clipping"] == "layer" else ""
+    each += " as none is given" if found["clip_chosen"] else ""
     said["noise"] = f"{found['noise']:.3g} private in each number, clip {_number(found['clip'])}{each}"
     if found["mask"]:
         peers = {0: "nobody colludes", 1: "any one peer colludes"}
@@ -149,14 +159,14 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
     said["rounds"] = f"{found['rounds']}{allowed}"
     said["exchanges a round"] = f"{found['exchanges']}"
     if found["spent_before"]:
-        said["spent before"] = f"epsilon {found['spent_before']:.3g} by {found['budget_file']}, counted in the bold row"
+        said["spent before"] = f"epsilon {found['spent_before']:.3g} by {found['budget_file']}"
+        said["with this run"] = f"epsilon {found['spent_after']:.3g} for the bold row; the table is of this run alone"
     return said
 
 
 def chart(found: Mapping[str, Any]) -> list[str]:
     """Epsilon over rounds as shades, from the observer who knows least to the one against whom it is promised."""
-    curves, names = found["curve"]["epsilon"], [each["observer"] for each in found["observers"]]
-    promised = 1 + next(number for number, each in enumerate(found["observers"]) if each["promised"])
+    names, curves, promised = _curves(found)
     highest = max(curves[promised - 1][-1], found["budget"] or 0.0) or curves[-1][-1]
     last = curves[-1] if promised < len(curves) else None
     top = highest if last is None else min(max(highest, last[-1]), 1.5 * highest)
@@ -170,6 +180,20 @@ def chart(found: Mapping[str, Any]) -> list[str]:
     return ["epsilon over rounds", *lines, *("   ".join(pair) for pair in pairs)]
 
 
+def _curves(found: Mapping[str, Any]) -> tuple[list[str], list[list[float]], int]:
+    """Observers, epsilon of each over rounds, and how many know at most what the budget is kept for.
+
+    The last of these counts what was spent before, if anything was: it ends where the budget does.
+    """
+    names, curves = [each["observer"] for each in found["observers"]], list(found["curve"]["epsilon"])
+    promised = 1 + next(number for number, each in enumerate(found["observers"]) if each["promised"])
+    if found["curve"]["in_all"] is None:
+        return names, curves, promised
+    names.insert(promised, f"{names[promised - 1]}, with what was spent before")
+    curves.insert(promised, found["curve"]["in_all"])
+    return names, curves, promised + 1
+
+
 def draw(found: Mapping[str, Any], path: str) -> None:
     """Draw epsilon over rounds.
 
@@ -180,16 +204,12 @@ def draw(found: Mapping[str, Any], path: str) -> None:
     """
     from p2pfl.report.plots import spending  # noqa: PLC0415 (the table need not wait for it)
 
-    check_drawable(found)
-    curves = dict(zip((each["observer"] for each in found["observers"]), found["curve"]["epsilon"], strict=True))
-    title = f"{found['name']}: {found['peers']} peers"
-    spending(found["curve"]["rounds"], curves, delta=found["delta"], budget=found["budget"], title=title, path=path)
-
-
-def check_drawable(found: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` where there is no epsilon to draw."""
     if not found["claimed"]:
         raise InputError("expected an epsilon to draw, got an experiment that claims none: set privacy.epsilon")
+    names, values, _ = _curves(found)
+    curves = dict(zip(names, values, strict=True))
+    title = f"{found['name']}: {found['peers']} peers"
+    spending(found["curve"]["rounds"], curves, delta=found["delta"], budget=found["budget"], title=title, path=path)
 
 
 def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | None:
@@ -282,22 +302,42 @@ def _promised(protection: Protection, given: Guarantee) -> bool:
 
 
 def _epsilon(protection: Protection, given: Guarantee, rounds: int) -> float:
-    """After so many rounds; against whom the budget is kept, with what was spent before."""
-    costs = {Cost(given.mu, protection.settings.participation): rounds}
-    if protection.before and protection.claimed and _promised(protection, given):
-        return protection.spent(costs) or 0.0
-    return protection.total(costs)
+    """After so many rounds of this run."""
+    return protection.total({Cost(given.mu, protection.settings.participation): rounds})
 
 
 def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, Any]:
-    """Epsilon of each observer over rounds."""
+    """Epsilon of each observer over rounds, and of whom it is promised against with what was spent before."""
     last = protection.affordable or protection.rounds
     points = POINTS if protection.settings.participation == 1 else FEWER_POINTS
     rounds = sorted({round(each) for each in np.linspace(1, last, min(points, last))})
     return {
         "rounds": rounds,
         "epsilon": [[_epsilon(protection, each, count) for count in rounds] for each in against],
+        "in_all": [protection.spent({protection.cost: count}) for count in rounds] if protection.before else None,
     }
+
+
+def _warnings(protection: Protection, rounds: int) -> list[str]:
+    """What a claim is not worth, in sentences."""
+    spent, delta, peers = (
+        protection.spent({protection.cost: rounds}),
+        protection.wanted.delta,
+        len(protection.graph.peers),
+    )
+    found = []
+    if spent is not None and delta >= min(CARELESS, 1 / peers):
+        found.append(
+            f"privacy.delta = {delta:g} lets all updates of a peer be shown as they are with that chance: set it far "
+            f"below one over the {peers} peers, such as 1e-05"
+        )
+    right = 0.0 if spent is None else divergence.ceilings(divergence.mu(spent, delta=delta)).accuracy
+    if right >= CERTAIN:
+        found.append(
+            f"epsilon {spent:.3g} protects next to nothing, for the best attack is right in {100 * right:.3g} % of the "
+            "cases: lower privacy.epsilon, or raise privacy.noise"
+        )
+    return found
 
 
 def _missing(protection: Protection) -> str | None:

@@ -44,6 +44,7 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
     if "scores" in result:  # of one peer
         said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {said}"))
+        lines += _stopped(result)
     console.print(Group(*lines, Text(f"run directory: {folder}")), soft_wrap=not console.is_terminal)
 
 
@@ -109,7 +110,7 @@ def shaded(
     line
         A value to mark with a dashed line.
     above
-        A higher curve, not filled.
+        Another curve, not filled.
     width, height
         Of the area, in characters.
 
@@ -131,10 +132,10 @@ def shaded(
         value = step * number
         marked = line is not None and round(line / step) == number
         cells = np.full(width, "╌" if marked else " ")  # [W]
-        if above is not None:
-            cells[np.round(np.interp(across, places, above) / step) == number] = "·"
         for shade, curve in reversed(list(zip(SHADES, curves, strict=False))):
             cells[np.interp(across, places, curve) > value - step / 2] = shade
+        if above is not None:
+            cells[np.round(np.interp(across, places, above) / step) == number] = "·"
         labelled = marked or height < FEW_LINES or number % 2 == 0
         label = f"{line if marked else value:6.3g} ┤" if labelled else " " * 7 + "│"
         lines.append(label + "".join(cells))
@@ -193,11 +194,16 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     ]
     if result["peer_memory"] is not None:
         said.append(f"{size(result['peer_memory'])} of private memory a peer")
-    lines: list[RenderableType] = [Text(", ".join(said))]
+    lines: list[RenderableType] = [Text(", ".join(said)), *_stopped(result)]
     if result["missed"]:
         lines.append(Text(f"{result['missed']} rows did not come in time", style="yellow"))
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
+
+
+def _stopped(result: Mapping[str, Any]) -> list[Text]:
+    said = result.get("stopped")
+    return [Text(f"stopped after {said}", style="yellow")] if said else []
 
 
 def _gain(score: Mapping[str, float | None], metric: str) -> Text:

@@ -38,6 +38,9 @@ PATHS = (
 MADE = ("privacy.budget", "trust.keys")
 """Those of what is made when it is missing."""
 
+HELD = ("privacy.budget",)
+"""Keys that no change takes back: what is left out of an account is spent twice."""
+
 
 def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = ()) -> Experiment:
     """Read an experiment.
@@ -80,6 +83,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     _resolve(table, Path.cwd())
     changed = check(table, origin="--set")
     stale = idle(changed)
+    named += HELD
     meant = {key: why for key, why in stale.items() if any(_overlap(f"{key}.", change) for change in named)}
     _refuse(meant, changed, origin="--set")
     for key in stale:
@@ -193,7 +197,7 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
         if not isinstance(inner, dict):
             continue
         value = inner.get(key)
-        if isinstance(value, str):
+        if isinstance(value, str) and value:  # what is empty is no path, and refused as it is
             inner[key] = _found(value, folder)
             if dotted in MADE and not Path(inner[key]).exists():
                 inner[key] = str((folder / value).resolve())

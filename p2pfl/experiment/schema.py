@@ -23,6 +23,10 @@ Reference = Annotated[str, Meta(min_length=1)]
 """A known name, or ``package.module:name``."""
 
 
+File = Annotated[str, Meta(min_length=1)]
+"""A path."""
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the file."""
 
@@ -250,7 +254,7 @@ class Privacy(Section, frozen=True):
         ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
         peer is given the exact sum of its neighbours' rows and none of them.
     clip
-        Bound of the norm of an update.
+        Bound of the norm of an update; 1 where an epsilon is asked for and none is given.
     clipping
         ``flat``: the update as a whole; ``layer``: each of the m tensors of the model by itself, to
         clip / sqrt(m), so that the whole is bounded all the same.
@@ -275,8 +279,8 @@ class Privacy(Section, frozen=True):
     adjacency
         What may change: a peer's update to nothing (``zero-out``) or to any other (``replace``).
     budget
-        A file that adds up what is spent on the same data by all runs; ``epsilon`` is then for all of
-        them. For data in a file it lies beside that by default.
+        A file that adds up what is spent on the same data by all runs under one adjacency and number of
+        colluders; ``epsilon`` is then for all of them. For data in a file it lies beside that by default.
     """
 
     mode: Literal["none", "independent", "pairwise", "secagg"] = "none"
@@ -292,7 +296,7 @@ class Privacy(Section, frozen=True):
     delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     colluders: Annotated[int, Meta(ge=0)] = 1
     adjacency: Literal["zero-out", "replace"] = "zero-out"
-    budget: str | None = None
+    budget: File | None = None
 
 
 class Robustness(Section, frozen=True):

@@ -158,6 +158,10 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
         why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
     if privacy.mode != "none" and math.isinf(privacy.clip) and privacy.epsilon is None:
         why["clipping"] = "there is no privacy.clip"
+    if privacy.mode == "pairwise" and privacy.epsilon is not None and not privacy.noise:
+        why["mask"] = "privacy.epsilon without privacy.noise chooses both"
+    if privacy.mode != "none" and privacy.epsilon is None and (not privacy.noise or math.isinf(privacy.clip)):
+        why["budget"] = "what updates cost adds up only where privacy.epsilon, or a clip and noise, bound it"
     if known(experiment.learning.algorithm).everybody:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
@@ -209,6 +213,8 @@ def _words(kind: inspect.Type) -> str:
             return _listed([shown(value) for value in kind.values])
         case inspect.UnionType():
             return _listed([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
+        case inspect.StrType() if kind.min_length:
+            return "text in quotes that is not empty"
         case inspect.StrType() if kind.pattern is not None:
             return f"text that matches {kind.pattern}"
         case inspect.VarTupleType():

@@ -41,12 +41,16 @@ BEAT = 5.0
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A peer's last word: its final scores, its private memory in bytes, and what all peers' common model scores."""
+    """A peer's last word: its final scores, its private memory in bytes, what all peers' common model scores.
+
+    And why it did not play all rounds, if it is the budget.
+    """
 
     peer: str
     scores: dict[str, float]
     memory: int | None
     common: dict[str, float] | None = None
+    stopped: str | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -171,9 +175,11 @@ async def live(
         learner = peer.plan.learner
         await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), learner.state_dict(state.rows[0]))
         evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
+        stopped = await asyncio.to_thread(lambda: peer.stopped)
     finally:
         watching.cancel()
-    tell(Done(name, {key: float(value[0]) for key, value in evaluated.items()}, private_memory(), peer.common))
+    found = {key: float(value[0]) for key, value in evaluated.items()}
+    tell(Done(name, found, private_memory(), peer.common, stopped))
 
 
 async def _rounds(peer: Peer) -> State:

@@ -164,6 +164,7 @@ class Peer:
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
         self._played = False  # all rounds
+        self._done = 0  # of them
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
         self._agreeing = Agreeing(plan, name, self.source)
@@ -195,6 +196,11 @@ class Peer:
         elif self._link is not None and self._link.waiting:
             waiting = self.mailbox.missing()
         return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting))
+
+    @property
+    def stopped(self) -> str | None:
+        """Why it did not play all rounds, in a sentence, if it is the budget."""
+        return self.meter.stopped(self._done)
 
     async def __aenter__(self) -> Self:
         """Join the broker and say hello."""
@@ -332,6 +338,7 @@ class Peer:
         late = first > (0 if chosen is None else chosen.round)
         hiding.begin()
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
+        self._done = 0 if chosen is None else chosen.round
         self.link.doubting = True  # before and after, all must hear all
         self.link.pace = Pace(quantile=plan.experiment.transport.hurry)
         try:
@@ -448,7 +455,7 @@ class Peer:
         )
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
-        self._state = state
+        self._state, self._done = state, round + 1
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
         report = state.report
         record = Record(

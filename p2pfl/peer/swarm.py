@@ -24,6 +24,7 @@ from p2pfl.peer import server
 from p2pfl.peer.checkpoint import common
 from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main
 from p2pfl.report import Record, Run
+from p2pfl.report.budget import stopped
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
 
@@ -188,6 +189,7 @@ def run(
             seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
             memory=int(statistics.median(memory)) if memory else None,
             agreed=agreed,
+            stopped=stopped([done[name].stopped for name in sorted(done)]),
         )
         result.finish(summary)
     return result

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from scipy.special import ndtr, ndtri
 
 from p2pfl.errors import InputError
@@ -41,7 +42,8 @@ def epsilon(mu: float, *, delta: float) -> float:
     _check_delta(delta)
     if mu == 0 or math.isinf(mu):
         return mu
-    return float(_library().get_epsilon_gaussian(1 / mu, delta))
+    with np.errstate(divide="ignore"):  # the logarithm of a share that is none, where hardly any noise is
+        return float(_library().get_epsilon_gaussian(1 / mu, delta))
 
 
 def mu(epsilon: float, *, delta: float) -> float:

@@ -64,7 +64,7 @@ def advice(records: Sequence[Record], *, steps: int = 1, noise: float = 0.0) -> 
     if len(turns) < FEWEST:
         return late
     # Each of these can cause the next, so only the first is told.
-    found = _apart(turns, steps=steps) or _loss(turns, noise=noise) or _unfinished(turns)
+    found = _apart(turns, steps=steps) or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
     return late + found
 
 
@@ -117,8 +117,10 @@ def _loss(turns: list[list[Record]], *, noise: float) -> list[str]:
     return [f"{went}: lower learning.rate, to a tenth at first"]
 
 
-def _unfinished(turns: list[list[Record]]) -> list[str]:
-    """A score that was still rising when the rounds ended."""
+def _unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
+    """A score that was still rising when the rounds ended; more would cost epsilon, or more noise at the same one."""
+    if noise:
+        return []
     name = next((each for each in ("accuracy", "r2") if each in turns[-1][0].scores), None)
     values = _each(turns, name) if name else []
     if len(values) < 2 * FEWEST:

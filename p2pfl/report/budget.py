@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.schema import Privacy
 from p2pfl.privacy.spending import Cost, spent
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
+    from p2pfl.experiment.protection import Protection
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +32,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         Which release it was.
     mu, probability
         What it cost, see :class:`p2pfl.privacy.spending.Cost`.
+    adjacency, colluders
+        Against what: costs under others do not add up with it.
+    swarm
+        A digest of the names of all peers of its experiment.
     """
 
     run: str
@@ -36,39 +43,60 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     mu: float
     probability: float = 1.0
+    adjacency: Literal["zero-out", "replace"]
+    colluders: int
+    swarm: str
 
 
 class Budget:
     """A file of entries; several runs may spend at once, one release after the other.
 
+    All are kept under one adjacency and one number of colluders: costs under others are others.
+
     Parameters
     ----------
     path
         Made when something is spent for the first time.
+    wanted
+        The guarantee that is counted.
+    names
+        Of all peers of the experiment.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wanted: Privacy, names: Iterable[str]) -> None:
         self.path = path
-        self._costs: dict[str, Counter[Cost]] = {}  # by peer
+        self._wanted = wanted
+        self._swarm = hashlib.sha256(msgspec.json.encode(sorted(names))).hexdigest()[:16]
+        self._costs: dict[str, dict[str, Counter[Cost]]] = {}  # by swarm and peer
         self._place = 0, 0  # bytes and lines read so far
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Budget | None:
-        """The one that an experiment names, or the one beside its data file."""
-        if experiment.privacy.mode == "none":
+    def of(cls, experiment: Experiment, protection: Protection) -> Budget | None:
+        """The one that an experiment names, or the one beside its data file; ``None`` where nothing is claimed."""
+        if not protection.claimed:
             return None
-        if experiment.privacy.budget is not None:
-            return cls(Path(experiment.privacy.budget))
         data = experiment.data.options.get("path")
-        return cls(Path(f"{data}.budget.jsonl")) if isinstance(data, str) else None
+        path = experiment.privacy.budget or (f"{data}.budget.jsonl" if isinstance(data, str) else None)
+        return None if path is None else cls(Path(path), experiment.privacy, protection.graph.peers)
 
-    def before(self, peers: Iterable[str], *, delta: float) -> Counter[Cost]:
-        """What the one of ``peers`` that has spent most has spent so far."""
+    def before(self, peers: Iterable[str]) -> Counter[Cost]:
+        """What the one of ``peers`` that has spent most has spent so far.
+
+        A name stands for the same data wherever the experiment had the same peers. In a swarm of others the data of a
+        peer may have been anybody's, so there it counts what he spent who spent most.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read, or is kept under another adjacency or for other colluders.
+        """
         self._catch_up()
-        kinds = {frozenset(self._costs.get(peer, Counter()).items()) for peer in peers}
-        return max(
-            (Counter(dict(kind)) for kind in kinds), key=lambda each: spent(each, delta=delta), default=Counter()
-        )
+        own = self._costs.get(self._swarm, {})
+        worst = _most([own.get(peer, Counter()) for peer in peers], delta=self._wanted.delta)
+        for swarm, others in self._costs.items():
+            if swarm != self._swarm:
+                worst += _most([*others.values()], delta=self._wanted.delta)
+        return worst
 
     def spend(
         self, peers: Sequence[str], *, run: str, round: int, cost: Cost, check: Callable[[], None] | None = None
@@ -82,8 +110,7 @@ class Budget:
         StorageError
             If it cannot be written, so that nothing may be sent.
         """
-        entries = [Entry(run=run, peer=peer, round=round, mu=cost.mu, probability=cost.probability) for peer in peers]
-        lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        lines = b"".join(msgspec.json.encode(self._entry(peer, run, round, cost)) + b"\n" for peer in peers)
         fresh = not self.path.exists()
         try:
             with self.path.open("ab", buffering=0) as file:
@@ -102,6 +129,18 @@ class Budget:
             if fresh and not self.path.stat().st_size:
                 self.path.unlink()
             raise
+
+    def _entry(self, peer: str, run: str, round: int, cost: Cost) -> Entry:
+        return Entry(
+            run=run,
+            peer=peer,
+            round=round,
+            mu=cost.mu,
+            probability=cost.probability,
+            adjacency=self._wanted.adjacency,
+            colluders=self._wanted.colluders,
+            swarm=self._swarm,
+        )
 
     def _catch_up(self) -> None:
         """Read what was appended since; what cannot be read stays unread."""
@@ -128,7 +167,40 @@ class Budget:
                 ) from None
         self._place = start + len(data), number
         for entry in entries:
-            self._costs.setdefault(entry.peer, Counter())[Cost(entry.mu, entry.probability)] += 1
+            self._check(entry)
+            costs = self._costs.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
+            costs[Cost(entry.mu, entry.probability)] += 1
+
+    def _check(self, entry: Entry) -> None:
+        """Refuse to add up what means different things."""
+        kept, wanted = (entry.adjacency, entry.colluders), (self._wanted.adjacency, self._wanted.colluders)
+        if kept != wanted:
+            say = 'privacy.adjacency = "{}" and privacy.colluders = {}'.format
+            raise InputError(
+                f"{self.path}: expected {say(*kept)}, under which it is kept, got {say(*wanted)}, under which "
+                "costs are others: keep to them, or name another file in privacy.budget, which counts nothing of this"
+            )
+
+
+def _most(costs: Sequence[Counter[Cost]], *, delta: float) -> Counter[Cost]:
+    """That which comes to the largest epsilon."""
+    kinds = {frozenset(each.items()) for each in costs}  # few, however many peers there are
+    return max((Counter(dict(kind)) for kind in kinds), key=lambda each: spent(each, delta=delta), default=Counter())
+
+
+def stopped(peers: Sequence[str | None]) -> str | None:
+    """What :meth:`Meter.stopped` says of most of those peers that it says something of, in one sentence.
+
+    Examples
+    --------
+    >>> stopped(["3 of 9 rounds: ...", None, "3 of 9 rounds: ..."])
+    '3 of 9 rounds: ... (2 of 3 peers)'
+    """
+    said = Counter(sentence for sentence in peers if sentence is not None).most_common(1)
+    if not said:
+        return None
+    ((sentence, count),) = said
+    return sentence if count == len(peers) else f"{sentence} ({count} of {len(peers)} peers)"
 
 
 class Meter:
@@ -156,8 +228,8 @@ class Meter:
     ) -> None:
         self._peers = tuple(peers)
         self._run = run
-        self._delta = plan.experiment.privacy.delta
-        self._budget = Budget.of(plan.experiment) if plan.protection.claimed else None
+        self._budget = Budget.of(plan.experiment, plan.protection)
+        self._refused = False  # a release
         self._protection = plan.protection.after({})
         self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
         again = dict(earlier or {}) if plan.protection.sums is not None else {}
@@ -231,6 +303,7 @@ class Meter:
                 self._costs = self._spent_before()  # others may have spent, too
             costs = self._costs + Counter({cost: 1})
             if not self._protection.allows(costs):
+                self._refused = True
                 raise BudgetError(
                     f"expected privacy.epsilon = {self._protection.wanted.epsilon:g} to allow {what}, got "
                     f"{self._protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
@@ -243,9 +316,21 @@ class Meter:
         self._costs[cost] += 1
 
     def _spent_before(self) -> Counter[Cost]:
-        return Counter() if self._budget is None else self._budget.before(self._peers, delta=self._delta)
+        return Counter() if self._budget is None else self._budget.before(self._peers)
 
     @property
     def spent(self) -> float | None:
         """Epsilon so far, earlier runs on the same data included; ``None`` where none is claimed."""
         return self._protection.spent(self._costs)
+
+    def stopped(self, done: int) -> str | None:
+        """Why no round followed after so many, in a sentence, if it is the budget."""
+        protection, wanted = self._protection, self._protection.wanted.epsilon
+        if wanted is None or not protection.claimed or done >= protection.rounds:
+            return None
+        if not self._refused and protection.allows(self._costs + Counter({protection.cost: 1})):
+            return None
+        before = "" if self._budget is None or not self._left.before else f", with what {self._budget.path} had before"
+        return (
+            f"{done} of {protection.rounds} rounds: one more would have exceeded privacy.epsilon = {wanted:g}{before}"
+        )

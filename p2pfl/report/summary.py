@@ -50,6 +50,7 @@ def summarise(
     seconds: Durations,
     memory: int | None = None,
     agreed: Mapping[str, Any] | None = None,
+    stopped: str | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
     """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
@@ -68,6 +69,8 @@ def summarise(
         Private memory of a peer in bytes, where each has its own process.
     agreed
         What all peers agreed on: ``statistics`` of the features, and what the ``common`` model scores.
+    stopped
+        Why not all rounds were played, if it is the budget.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
@@ -84,6 +87,7 @@ def summarise(
         "name": plan.experiment.name,
         "peers": len(peers),
         "rounds": rounds,
+        "stopped": stopped,
         "steps": plan.gossip.steps,
         "metric": metric if scored else None,
         "alone": None if single is None else _mean([single[peer] for peer in honest]),

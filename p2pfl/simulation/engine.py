@@ -82,7 +82,7 @@ def simulate(
         if settings.data.scale:
             resolved, found = _open(resolved, source, sent=sent)
             agreed["statistics"], scale = told(found), found.tensors()
-        state, training = _recorded(resolved, run, source, observe, sent=sent)
+        state, training, stopped = _recorded(resolved, run, source, observe, sent=sent)
         if settings.learning.consensus:
             state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)
     last = time.perf_counter()
@@ -92,9 +92,16 @@ def simulate(
     final = resolved.learner.evaluate(state.rows, peers=names)
     together = {name: scores(final, index) for index, name in enumerate(names)}
     seconds = Durations(start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=training)
-    run.finish(
-        summarise(resolved, together=together, records=run.metrics, seconds=seconds, agreed=agreed, baselines=baselines)
+    summary = summarise(
+        resolved,
+        together=together,
+        records=run.metrics,
+        seconds=seconds,
+        agreed=agreed,
+        stopped=stopped,
+        baselines=baselines,
     )
+    run.finish(summary)
     return run
 
 
@@ -251,8 +258,8 @@ def _recorded(
     observe: Callable[[list[Record]], None] | None,
     *,
     sent: torch.Tensor,
-) -> tuple[State, float]:
-    """All rounds that the budget allows, recorded."""
+) -> tuple[State, float, str | None]:
+    """All rounds that the budget allows, recorded; and what is to be said if those are not all."""
     names = resolved.topology.peers
     meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
 
@@ -267,7 +274,9 @@ def _recorded(
 
     wrong = resolved.experiment.simulation
     faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
-    return play(resolved, source=source, rounds=meter.rounds, faults=faults, charge=meter.charge, observe=record)
+    rounds, charge = meter.rounds, meter.charge
+    state, training = play(resolved, source=source, rounds=rounds, faults=faults, charge=charge, observe=record)
+    return state, training, meter.stopped(1 + max(record.round for record in run.metrics))
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:

@@ -21,6 +21,7 @@ from p2pfl.experiment.agreement import alike, scaled, told
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.report import Record, Run
+from p2pfl.report.budget import stopped
 from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import draw
 from p2pfl.wire.rows import HEAD
@@ -213,7 +214,13 @@ def forecast(
     start = max(seen.begun, default=0.0)
     seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
     summary = summarise(
-        resolved, together=together, records=run.metrics, seconds=seconds, agreed=agreed, baselines=baselines
+        resolved,
+        together=together,
+        records=run.metrics,
+        seconds=seconds,
+        agreed=agreed,
+        stopped=stopped([peer.stopped for peer in peers]),
+        baselines=baselines,
     )
     run.finish(summary | {"predicted": True})
     return run

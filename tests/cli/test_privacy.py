@@ -84,6 +84,10 @@ def test_epsilon_over_rounds_rises_to_that_of_the_table(participation):
         assert curve[-1] == each["epsilon"]
 
 
+def budget(path, experiment):
+    return Budget(path, experiment.privacy, plan(experiment).topology.peers)
+
+
 def test_what_was_spent_before_leaves_fewer_rounds_and_counts_against_the_budget(tmp_path):
     path = tmp_path / "spent.jsonl"
     experiment = read(
@@ -92,25 +96,73 @@ def test_what_was_spent_before_leaves_fewer_rounds_and_counts_against_the_budget
     whole = privacy.facts(privacy.outlined(experiment))
     cost = plan(experiment).protection.cost
     for round in range(whole["affordable"] // 3):
-        Budget(path).spend(["peer3"], run="earlier", round=round, cost=Cost(cost.mu * 1.2))
+        budget(path, experiment).spend(["peer3"], run="earlier", round=round, cost=Cost(cost.mu * 1.2))
     found = privacy.facts(privacy.outlined(experiment))
     assert 0 < found["affordable"] < whole["affordable"]
-    assert 0 < found["spent_before"] < next(each["epsilon"] for each in found["observers"] if each["promised"]) <= 8
-    assert "spent before" in privacy.described(found)
+    assert 0 < found["spent_before"] < found["spent_after"] <= 8
     other = privacy.facts(privacy.outlined(experiment, only="peer4"))
     assert other["spent_before"] == 0
+
+
+def test_the_rows_are_of_this_run_alone_and_the_curve_of_the_budget_ends_where_it_does(tmp_path, capsys):
+    path = tmp_path / "spent.jsonl"
+    experiment = read(
+        TABLE, changes=[f"privacy.budget={path}", "privacy.noise=1", "privacy.mask=20", "privacy.clip=1", "rounds=60"]
+    )
+    cost = plan(experiment).protection.cost
+    budget(path, experiment).spend(["peer3"], run="earlier", round=0, cost=Cost(cost.mu * 2.5))
+    found = privacy.facts(privacy.outlined(experiment))
+    rows = [each["epsilon"] for each in found["observers"]]
+    assert rows == sorted(rows)
+    rounds, resolved = found["affordable"], plan(experiment).protection
+    assert rows[2] == pytest.approx(resolved.total({resolved.cost: rounds}))
+    together = resolved.total({resolved.cost: rounds, Cost(cost.mu * 2.5): 1})
+    assert rows[2] < together == pytest.approx(found["spent_after"])
+    assert found["curve"]["in_all"][-1] == pytest.approx(together)
+    privacy.show(found)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"epsilon {together:.3g} for the bold row" in said
+    assert f"with what was spent before {together:.3g}" in said
 
 
 def test_a_budget_of_which_nothing_is_left_is_said_beside_what_the_rounds_would_cost(tmp_path, capsys):
     path = tmp_path / "spent.jsonl"
     experiment = read(TABLE, changes=[f"privacy.budget={path}"])
-    Budget(path).spend(["peer3"], run="earlier", round=0, cost=Cost(5.0))
+    budget(path, experiment).spend(["peer3"], run="earlier", round=0, cost=Cost(5.0))
     found = privacy.facts(privacy.outlined(experiment))
     assert found["affordable"] == 0
     privacy.show(found)
     said = " ".join(capsys.readouterr().out.split())
     assert "6, of which epsilon 8 allows 0" in said
     assert f"{found['spent_before']:.3g}" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["privacy.delta=0.9"], "privacy.delta = 0.9 lets all updates of a peer be shown"),
+        (["privacy.epsilon=1e9"], "epsilon 1e+09 protects next to nothing, for the best attack is right in 100 %"),
+        (["privacy.noise=0.2", "privacy.clip=1", "privacy.epsilon=60"], "protects next to nothing"),
+    ],
+)
+def test_a_promise_that_is_worth_nothing_is_called_that(changes, said, capsys):
+    found = facts(*changes)
+    privacy.show(found)
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert facts()["warnings"] == []
+
+
+def test_a_clip_that_nobody_gave_is_said_to_be_one():
+    assert "clip 1 as none is given" in privacy.described(facts())["noise"]
+    assert privacy.described(facts("privacy.clip=2"))["noise"].endswith("clip 2")
+
+
+def test_noise_next_to_none_is_refused_without_a_warning(p2pfl):
+    sets = [f"--set=privacy.{each}" for each in ("mode=independent", "epsilon=8", "clip=1", "noise=1e-9")]
+    said = p2pfl("privacy", "small.toml", *sets)
+    assert said.status == 2
+    assert said.err.count("\n") == 1
+    assert "at least one round" in said.err
 
 
 @pytest.mark.parametrize(("noise", "charted"), [(1e3, True), (1e6, False)])
@@ -190,7 +242,8 @@ def test_a_picture_is_drawn_of_what_is_claimed(p2pfl, place):
     said = p2pfl("privacy", "small.toml", "--plot", "none.svg")
     assert (said.status, said.out) == (2, "")
     assert "claims none" in said.err
-    assert p2pfl("privacy", "small.toml", *QUICK, "--plot", "epsilon.odd").status == 2
+    said = p2pfl("privacy", "small.toml", *QUICK, "--plot", "epsilon.odd")
+    assert (said.status, said.out) == (2, "")
 
 
 def test_wrong_input_is_refused_in_one_sentence(p2pfl):

@@ -8,8 +8,9 @@ import pytest
 
 from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.schema import Privacy
 from p2pfl.privacy.spending import Cost
-from p2pfl.report.budget import Budget, Meter
+from p2pfl.report.budget import Budget, Meter, stopped
 from p2pfl.simulation import simulate
 
 TABLE = {
@@ -19,6 +20,14 @@ TABLE = {
     "model": {"name": "linear"},
     "privacy": {"mode": "pairwise", "noise": 2.0, "mask": 10.0, "clip": 1.0, "epsilon": 8.0},
 }
+
+
+PEERS = ("peer0", "peer1", "peer2", "peer3")
+
+
+def account(path, *, names=PEERS, **wanted):
+    """What the experiment of these peers reads and writes there."""
+    return Budget(path, Privacy(**wanted), names)
 
 
 def experiment(path, *changes):
@@ -58,7 +67,7 @@ def test_a_round_without_all_mask_neighbours_costs_what_private_noise_alone_give
     resolved = plan(experiment(tmp_path / "b.jsonl"))
     meter = Meter(resolved, ["peer0"], run="test")
     meter.charge(0, whole=False)
-    assert Budget(tmp_path / "b.jsonl").before(["peer0"], delta=1e-5) == {Cost(resolved.protection.guarantee.local): 1}
+    assert account(tmp_path / "b.jsonl").before(["peer0"]) == {Cost(resolved.protection.guarantee.local): 1}
     assert resolved.protection.local.mu > resolved.protection.cost.mu
 
 
@@ -66,7 +75,7 @@ def test_a_round_without_all_mask_neighbours_costs_what_private_noise_alone_give
 def test_rounds_that_absent_peers_make_dearer_end_the_run_before_its_budget_is_exceeded(changes, tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", *changes)
     run = simulate(settings, baselines=False)
-    counted = Budget(tmp_path / "b.jsonl").before(["peer0"], delta=1e-5)
+    counted = account(tmp_path / "b.jsonl").before(["peer0"])
     assert len(counted) == 2  # both kinds of rounds
     assert run.summary["rounds"] == sum(counted.values()) < plan(settings).protection.affordable
     assert 0.7 * settings.privacy.epsilon < run.summary["privacy"]["epsilon"] <= settings.privacy.epsilon
@@ -96,32 +105,33 @@ def test_what_the_disk_takes_in_parts_is_noted_as_a_whole_or_not_at_all(tmp_path
 
     real = Path.open
     monkeypatch.setattr(Path, "open", lambda path, mode, **_: Small(path, mode) if "a" in mode else real(path, mode))
-    budget = Budget(tmp_path / "b.jsonl")
+    budget = account(tmp_path / "b.jsonl")
     budget.spend(["peer0"], run="test", round=0, cost=Cost(0.5))
-    assert budget.before(["peer0"], delta=1e-5) == {Cost(0.5): 1}
+    assert budget.before(["peer0"]) == {Cost(0.5): 1}
     room[0] = 12
     with pytest.raises(StorageError, match="without it nothing is sent"):
         budget.spend(["peer0"], run="test", round=1, cost=Cost(0.5))
     with pytest.raises(InputError, match="line 2"):  # rather than to count too little
-        budget.before(["peer0"], delta=1e-5)
+        budget.before(["peer0"])
 
 
 def test_a_file_that_is_damaged_is_refused_by_its_line(tmp_path):
     path = tmp_path / "b.jsonl"
-    path.write_text('{"run":"a","peer":"peer0","round":0,"mu":0.5}\nnonsense\n')
+    account(path).spend(["peer0"], run="a", round=0, cost=Cost(0.5))
+    path.write_text(path.read_text() + "nonsense\n")
     with pytest.raises(InputError, match="line 2"):
-        Budget(path).before(["peer0"], delta=1e-5)
+        account(path).before(["peer0"])
 
 
 def test_a_table_of_data_has_its_budget_beside_it(tmp_path):
     table = TABLE | {"data": {"name": "csv", "options": {"path": str(tmp_path / "cells.csv"), "target": "y"}}}
-    found = Budget.of(read(table))
+    found = Budget.of(read(table), plan(read(TABLE)).protection)
     assert found is not None
     assert found.path == tmp_path / "cells.csv.budget.jsonl"
 
 
 def test_without_a_mode_nothing_is_counted():
-    assert Budget.of(read({})) is None
+    assert Budget.of(read({}), plan(read({})).protection) is None
 
 
 def test_two_runs_at_once_stop_where_both_together_reach_the_budget(tmp_path):
@@ -138,7 +148,7 @@ def test_two_runs_at_once_stop_where_both_together_reach_the_budget(tmp_path):
 
 
 def test_while_one_run_spends_another_waits(tmp_path):
-    budget = Budget(tmp_path / "b.jsonl")
+    budget = account(tmp_path / "b.jsonl")
     entered, order = threading.Event(), []
 
     def check():
@@ -149,7 +159,7 @@ def test_while_one_run_spends_another_waits(tmp_path):
 
     def spend():
         entered.wait()
-        Budget(tmp_path / "b.jsonl").spend(
+        account(tmp_path / "b.jsonl").spend(
             ["b"], run="other", round=0, cost=Cost(0.5), check=lambda: order.append("other looks")
         )
 
@@ -173,7 +183,7 @@ def test_rounds_of_sums_that_somebody_was_missing_from_cost_what_private_noise_a
     assert meter.spent == pytest.approx(resolved.spent({resolved.local: 2}))
     meter.charge(2, whole=True)
     assert meter.spent == pytest.approx(resolved.spent({resolved.local: 3}))
-    costs = Budget(tmp_path / "b.jsonl").before(["peer0"], delta=1e-5)
+    costs = account(tmp_path / "b.jsonl").before(["peer0"])
     assert resolved.total(costs) == pytest.approx(meter.spent)
 
 
@@ -201,3 +211,90 @@ def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_
         with pytest.raises(BudgetError, match="sums that somebody is missing from"):
             act()
     assert meter.spent == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("privacy.adjacency=replace", 'got privacy.adjacency = "replace" and privacy.colluders = 1'),
+        ("privacy.colluders=0", 'got privacy.adjacency = "zero-out" and privacy.colluders = 0'),
+    ],
+)
+def test_costs_under_another_adjacency_or_for_other_colluders_are_not_added_up(change, said, tmp_path):
+    path = tmp_path / "b.jsonl"
+    simulate(experiment(path), baselines=False)
+    kept = path.read_text()
+    with pytest.raises(InputError, match=f'expected privacy.adjacency = "zero-out" and privacy.colluders = 1.*{said}'):
+        simulate(experiment(path, change), baselines=False)
+    assert path.read_text() == kept
+
+
+def test_a_name_stands_for_the_same_data_in_every_run_of_the_same_peers(tmp_path):
+    path = tmp_path / "b.jsonl"
+    account(path).spend(["peer0"], run="one", round=0, cost=Cost(0.5))
+    account(path, names=reversed(PEERS)).spend(["peer1"], run="two", round=0, cost=Cost(0.7))
+    budget = account(path)
+    assert budget.before(["peer0"]) == {Cost(0.5): 1}
+    assert budget.before(["peer2"]) == {}
+    assert budget.before(PEERS) == {Cost(0.7): 1}
+
+
+def test_among_other_peers_the_data_may_have_been_anybodys(tmp_path):
+    path = tmp_path / "b.jsonl"
+    account(path).spend(["peer0"], run="one", round=0, cost=Cost(0.5))
+    account(path).spend(["peer1"], run="one", round=0, cost=Cost(0.7))
+    account(path, names=["ada", "bob"]).spend(["bob"], run="two", round=0, cost=Cost(0.6))
+    for name in ("peer0", "peer5"):
+        other = account(path, names=[*PEERS, "peer4", "peer5"])
+        assert other.before([name]) == {Cost(0.7): 1, Cost(0.6): 1}
+        other.spend([name], run=name, round=0, cost=Cost(0.1))
+        assert other.before([name]) == {Cost(0.7): 1, Cost(0.6): 1, Cost(0.1): 1}
+    assert account(path).before(["peer1"]) == {Cost(0.7): 1, Cost(0.6): 1, Cost(0.1): 1}
+
+
+def test_other_names_on_the_same_data_do_not_begin_at_zero(tmp_path):
+    path = tmp_path / "b.jsonl"
+    simulate(experiment(path, "rounds=400"), baselines=False)
+    for change in ("topology.peers=12", "topology.peers=5"):
+        with pytest.raises(InputError, match="spent already"):
+            simulate(experiment(path, "rounds=400", change), baselines=False)
+
+
+def test_a_peer_with_a_file_of_its_own_counts_its_lives_once_each(tmp_path):
+    settings = plan(experiment(tmp_path / "mine.jsonl", "privacy.epsilon=20"))
+    first = Meter(settings, ["peer2"], run="swarm 1")
+    first.charge(0, whole=True)
+    second = Meter(settings, ["peer2"], run="swarm 2", earlier=first.costs)
+    second.charge(1, whole=True)
+    assert second.spent == pytest.approx(settings.protection.spent({settings.protection.cost: 2}))
+
+
+@pytest.mark.parametrize(("rounds", "stops"), [(3, False), (400, True)])
+def test_a_run_that_its_budget_ends_says_so(rounds, stops, tmp_path):
+    path = tmp_path / "b.jsonl"
+    run = simulate(experiment(path, f"rounds={rounds}"), baselines=False, folder=tmp_path / "run")
+    played = run.summary["rounds"]
+    said = f"{played} of 400 rounds: one more would have exceeded privacy.epsilon = 8"
+    assert run.summary["stopped"] == (said if stops else None)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped"] == run.summary["stopped"]
+
+
+def test_a_run_that_stops_early_because_of_earlier_ones_names_their_account(tmp_path):
+    path = tmp_path / "b.jsonl"
+    simulate(experiment(path), baselines=False)
+    run = simulate(experiment(path, "rounds=400"), baselines=False)
+    assert run.summary["stopped"].endswith(f"privacy.epsilon = 8, with what {path} had before")
+
+
+def test_a_run_that_a_dearer_round_ends_says_so_too(tmp_path):
+    settings = experiment(tmp_path / "b.jsonl", "rounds=400", "simulation.absence=0.2")
+    run = simulate(settings, baselines=False)
+    said = f"{run.summary['rounds']} of 400 rounds: one more would have exceeded privacy.epsilon = 8"
+    assert run.summary["stopped"] == said
+
+
+def test_peers_that_their_budget_ended_are_counted():
+    said = "8 of 10 rounds: one more would have exceeded privacy.epsilon = 8"
+    assert stopped([None, None]) is None
+    assert stopped([said, said]) == said
+    assert stopped([said, None, None]) == f"{said} (1 of 3 peers)"

@@ -68,7 +68,7 @@ def test_the_same_plan_gives_the_same_scores_again():
 def test_no_budget_is_charged_for_a_comparison(tmp_path):
     given = resolved(f"privacy.budget={tmp_path / 'spent.jsonl'}")
     compare(given)
-    assert not Budget.of(given.experiment).path.exists()
+    assert not Budget.of(given.experiment, given.protection).path.exists()
 
 
 @pytest.mark.parametrize(
