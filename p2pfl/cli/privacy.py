@@ -189,7 +189,7 @@ def _curves(found: Mapping[str, Any]) -> tuple[list[str], list[list[float]], int
     promised = 1 + next(number for number, each in enumerate(found["observers"]) if each["promised"])
     if found["curve"]["in_all"] is None:
         return names, curves, promised
-    names.insert(promised, f"{names[promised - 1]}, with what was spent before")
+    names.insert(promised, "with what was spent before")
     curves.insert(promised, found["curve"]["in_all"])
     return names, curves, promised + 1
 

@@ -53,7 +53,8 @@ def mismatch(message: str, table: Mapping[str, Any]) -> str:
     choices = [choice for choice in _choices(kind) if isinstance(choice, str)]
     near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     hint = f': did you mean "{near[0]}"?' if near else ""
-    return f"{key}: expected {_words(kind)}, got {shown(value)}{hint}"
+    empty = " that is not empty" if value == "" and not choices else ""
+    return f"{key}: expected {_words(kind)}{empty}, got {shown(value)}{hint}"
 
 
 def idle(experiment: Experiment) -> dict[str, str]:
@@ -213,8 +214,6 @@ def _words(kind: inspect.Type) -> str:
             return _listed([shown(value) for value in kind.values])
         case inspect.UnionType():
             return _listed([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
-        case inspect.StrType() if kind.min_length:
-            return "text in quotes that is not empty"
         case inspect.StrType() if kind.pattern is not None:
             return f"text that matches {kind.pattern}"
         case inspect.VarTupleType():

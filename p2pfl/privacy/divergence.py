@@ -42,7 +42,7 @@ def epsilon(mu: float, *, delta: float) -> float:
     _check_delta(delta)
     if mu == 0 or math.isinf(mu):
         return mu
-    with np.errstate(divide="ignore"):  # the logarithm of a share that is none, where hardly any noise is
+    with np.errstate(divide="ignore"):  # it takes the logarithm of what is left of nothing, where mu is huge
         return float(_library().get_epsilon_gaussian(1 / mu, delta))
 
 
@@ -63,7 +63,8 @@ def mu(epsilon: float, *, delta: float) -> float:
     _check_delta(delta)
     if math.isinf(epsilon):
         return epsilon
-    return 1 / float(_library().get_sigma_gaussian(epsilon, delta))
+    with np.errstate(divide="ignore"):  # as above
+        return 1 / float(_library().get_sigma_gaussian(epsilon, delta))
 
 
 def delta(mu: float, *, epsilon: float) -> float:

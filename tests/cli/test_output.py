@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from p2pfl.cli import tables
+
 
 def test_help_does_not_wait_for_torch():
     code = "import sys; from p2pfl.cli import main\ntry: main(['--help'])\nfinally: assert 'torch' not in sys.modules"
@@ -83,3 +85,27 @@ def test_a_reader_who_has_had_enough_is_no_error(place):
     command = f"{sys.executable} -m p2pfl topology ring | true"
     said = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True, timeout=60, cwd=place)
     assert said.stderr == ""
+
+
+SPENT = [
+    f"--set={each}"
+    for each in ("rounds=9", "topology.peers=4", "privacy.mode=pairwise", "privacy.clip=1", "privacy.epsilon=8")
+]
+
+
+@pytest.mark.parametrize("command", ["run", "simulate"])
+def test_a_run_that_its_budget_ends_says_so_in_its_table_and_in_the_report(p2pfl, place, command):
+    said = p2pfl(command, "small.toml", *SPENT, "--set=privacy.noise=0.8", "--set=privacy.mask=20")
+    assert said.status == 0
+    (folder,) = (place / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert 0 < summary["rounds"] < 9
+    assert summary["stopped"] == f"{summary['rounds']} of 9 rounds: one more would have exceeded privacy.epsilon = 8"
+    for printed in (said.err, p2pfl("report", folder).out):
+        assert f"stopped after {summary['stopped']}" in " ".join(printed.split())
+
+
+def test_the_summary_of_one_peer_says_that_its_budget_ended_it(place, capsys):
+    found = {"peer": "ada", "scores": {"loss": 0.5}, "stopped": "2 of 9 rounds: one more would"}
+    tables.summary(found, place)
+    assert "stopped after 2 of 9 rounds" in capsys.readouterr().err

@@ -178,6 +178,23 @@ WRONG = {
         {"name": "a/b"},
         'name: expected text that matches ^[A-Za-z0-9_-]{1,40}$, got "a/b"',
     ),
+    "a mask that calibration chooses": (
+        {"privacy": {"mode": "pairwise", "epsilon": 8.0, "mask": 0.0}},
+        "privacy.mask: expected a key that has an effect, got 0.0, but privacy.epsilon without privacy.noise chooses",
+    ),
+    "an account without a mode": ({"privacy": {"budget": "b.jsonl"}}, 'got "b.jsonl", but privacy.mode is "none"'),
+    "an account of masks alone": (
+        {"privacy": {"mode": "pairwise", "clip": 1.0, "budget": "b.jsonl"}},
+        'privacy.budget: expected a key that has an effect, got "b.jsonl", but what updates cost adds up only where',
+    ),
+    "an account of noise without a clip": (
+        {"privacy": {"mode": "independent", "noise": 1.0, "budget": "b.jsonl"}},
+        "privacy.budget: expected a key that has an effect",
+    ),
+    "an account without a name": (
+        {"privacy": {"mode": "pairwise", "epsilon": 8.0, "budget": ""}},
+        'privacy.budget: expected text in quotes that is not empty, got ""',
+    ),
     "a section that is none": ({"topology": "ring"}, 'topology: expected a section with keys of its own, got "ring"'),
 }
 
@@ -239,7 +256,9 @@ def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, mon
 def test_a_budget_that_is_still_to_be_made_is_the_same_from_wherever_a_run_starts(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     file = tmp_path / "mine.toml"
-    file.write_text('[privacy]\nmode = "pairwise"\nbudget = "cells.budget.jsonl"\n[trust]\nkeys = "keys"\n')
+    file.write_text(
+        '[privacy]\nmode = "pairwise"\nepsilon = 8.0\nbudget = "cells.budget.jsonl"\n[trust]\nkeys = "keys"\n'
+    )
     for folder in (tmp_path, tmp_path / "here"):
         monkeypatch.chdir(folder)
         for experiment in (read(file), read(file, changes=["rounds=3"])):
@@ -247,6 +266,20 @@ def test_a_budget_that_is_still_to_be_made_is_the_same_from_wherever_a_run_start
             assert experiment.trust.keys == str(tmp_path / "keys")
     said = read(file, changes=["privacy.budget=other.jsonl"])
     assert said.privacy.budget == str(tmp_path / "here" / "other.jsonl")  # of the command line, so where that is
+
+
+def test_a_change_that_hides_nothing_does_not_forget_the_account(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('[privacy]\nmode = "pairwise"\nepsilon = 8.0\nbudget = "cells.budget.jsonl"\n')
+    with pytest.raises(
+        ExperimentError, match=r'^--set: privacy\.budget: .*, but privacy\.mode is "none": leave it out'
+    ):
+        read(file, changes=["privacy.mode=none"])
+    with pytest.raises(ExperimentError, match=r'^--set: privacy\.budget: expected .* not empty, got ""'):
+        read(file, changes=['privacy.budget=""'])
+    given = read(file, changes=["privacy.noise=1", "privacy.mask=20"])
+    assert given.privacy.mask == 20
+    assert read(given, changes=["privacy.noise=0"]).privacy.mask == 1.0  # calibrated again
 
 
 def test_every_key_that_holds_a_path_exists():

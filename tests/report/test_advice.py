@@ -104,6 +104,7 @@ def test_a_score_that_still_rises_asks_for_more_rounds():
     ]
     (said,) = advice(turns)
     assert said == "accuracy rose by 0.150 in the last 3 rounds alone: raise rounds, now 12"
+    assert advice(turns, noise=0.1) == []  # more rounds would cost more epsilon, or more noise
 
 
 REAL = {

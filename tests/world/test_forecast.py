@@ -43,6 +43,14 @@ def test_half_the_bandwidth_takes_twice_as_long():
     assert took[1] / took[0] == pytest.approx(2.0, rel=0.1)
 
 
+def test_peers_that_their_budget_ends_say_so_as_the_simulation_does():
+    changes = ["rounds=9", "privacy.mode=pairwise", "privacy.clip=1", "privacy.epsilon=8", "privacy.noise=0.8"]
+    experiment = read(SMALL, changes=changes)
+    run, same = (each(experiment) for each in (lambda e: forecast(e, network("wan"), baselines=False), simulate))
+    assert run.summary["stopped"] == same.summary["stopped"]
+    assert run.summary["stopped"].startswith(f"{run.summary['rounds']} of 9 rounds: one more would")
+
+
 @pytest.mark.parametrize("changes", [[], ["privacy.mode=pairwise"]], ids=str)
 def test_peers_over_a_network_learn_what_the_simulation_learns(changes):
     experiment = read(SMALL, changes=changes)
