@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from p2pfl.experiment.protection import Protection
+from p2pfl.privacy.colluders import parted
 from p2pfl.privacy.settings import Settings
 
 
@@ -61,13 +62,16 @@ def promise(
 
 
 def _bare(protection: Protection, mode: str) -> str:
-    """What colluders could do, where masks are promised to nobody; with a claim as few mask neighbours are refused."""
-    colluders, graph = protection.wanted.colluders, protection.graph
-    fewest = min(len(graph.neighbours(peer)) for peer in graph.peers)
-    if mode != "pairwise" or colluders < fewest:
+    """What colluders could do, where masks are promised to nobody; with a claim it is refused."""
+    colluders = protection.wanted.colluders
+    few = parted(protection.graph, colluders=colluders) if mode == "pairwise" else ()
+    if not few:
         return ""
+    what = "take all masks off a row" if len(few) == 1 else "leave but two peers to hide each other"
+    if not colluders:
+        return "; two peers can take all masks off each other's rows: take more peers"
     who = "one colluding peer" if colluders == 1 else f"{colluders} colluding peers"
-    return f"; {who} could take all masks off a row: take more peers, a denser topology or privacy.mask_graph"
+    return f"; {who} could {what}: take more peers, a denser topology or privacy.mask_graph"
 
 
 def _hides(mode: str, settings: Settings) -> str:
