@@ -86,7 +86,10 @@ def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "secagg":
         left = "what hardly changes from round to round shows in many sums"
-        hides = "each peer is given the exact sum of its neighbours' rows and none of them"
+        hides = (
+            "each peer is given the exact sum of its neighbours' rows and none of them; what the broker sees is under "
+            "masks as secret as their keys, so that its line rests on cryptography, not on noise"
+        )
     if mode == "none":
         return "rows are sealed against the broker, and every neighbour can read them"
     if claimed and mode == "secagg":
