@@ -103,7 +103,7 @@ class Address:
             if certificate:
                 file = certificate
                 # An empty password: an encrypted key is an error here, not a question at the terminal.
-                context.load_cert_chain(certificate, key, password="")
+                context.load_cert_chain(certificate, key, password="")  # nosec B106
         except OSError as error:  # ssl.SSLError is one
             reason = getattr(error, "reason", None) or error.strerror or "unreadable"
             pair = f"{file} and {key}" if key and file is certificate else f"{file}"

@@ -171,10 +171,10 @@ def history(seed: int, *, peers: Sequence[str], patience: float, kinds: Sequence
 
 
 def _conditions(seed: int, peer: str, peers: Sequence[str], kinds: frozenset[str], *, patience: float) -> Conditions:
-    random = draw(seed, "world conditions", peer)
-    latency, jitter = 10 ** random.uniform(-4, -0.5, size=2)
-    up, down = 10 ** random.uniform(3.5, 6, size=2)
-    loss, twice, overtaken = random.uniform(0, (0.3, 0.3, 0.5))
+    some = draw(seed, "world conditions", peer)
+    latency, jitter = 10 ** some.uniform(-4, -0.5, size=2)
+    up, down = 10 ** some.uniform(3.5, 6, size=2)
+    loss, twice, overtaken = some.uniform(0, (0.3, 0.3, 0.5))
     narrow = "bandwidth" in kinds
     return Conditions(
         latency=float(latency) if "latency" in kinds else 0.001,
@@ -195,90 +195,88 @@ def _cuts(
     cuts = []
     longest = min(0.8 * patience, 1.4 * KEEPALIVE)
     if "cuts" in kinds:
-        random = draw(seed, "world cuts")
-        for _ in range(int(random.integers(1, 4))):
-            start, length = random.uniform(SETTLED, 20.0), random.uniform(0.1, longest)
-            if random.random(len(peers))[list(peers).index(peer)] < 0.5:
+        some = draw(seed, "world cuts")
+        for _ in range(int(some.integers(1, 4))):
+            start, length = some.uniform(SETTLED, 20.0), some.uniform(0.1, longest)
+            if some.random(len(peers))[list(peers).index(peer)] < 0.5:
                 cuts.append((float(start), float(start + length)))
     if "half-open connections" in kinds:
-        random = draw(seed, "world half-open", peer)
-        if random.random() < 0.5:
-            start = float(random.uniform(SETTLED, 20.0))
-            cuts.append((start, start + float(random.uniform(1.5, 3.0)) * KEEPALIVE))
+        some = draw(seed, "world half-open", peer)
+        if some.random() < 0.5:
+            start = float(some.uniform(SETTLED, 20.0))
+            cuts.append((start, start + float(some.uniform(1.5, 3.0)) * KEEPALIVE))
     return tuple(sorted(cuts))
 
 
 def _clock(seed: int, peer: str) -> Clock:
-    random = draw(seed, "world clock", peer)
-    return Clock(float(random.uniform(0.9, 1.1)), float(random.uniform(0.0, 1e6)))
+    some = draw(seed, "world clock", peer)
+    return Clock(float(some.uniform(0.9, 1.1)), float(some.uniform(0.0, 1e6)))
 
 
 def _takes(seed: int, peer: str, kinds: frozenset[str], *, patience: float) -> float:
-    random = draw(seed, "world training", peer)
-    usual, slow = random.uniform(0.001, 0.1), random.uniform(0.1, 0.5) * patience
-    return float(slow if "stragglers" in kinds and random.random() < 0.3 else usual)
+    some = draw(seed, "world training", peer)
+    usual, slow = some.uniform(0.001, 0.1), some.uniform(0.1, 0.5) * patience
+    return float(slow if "stragglers" in kinds and some.random() < 0.3 else usual)
 
 
 def _pauses(seed: int, peers: Sequence[str], kinds: frozenset[str], *, patience: float) -> tuple[Pause, ...]:
     """Long ones are longer than anybody waits."""
-    random, found = draw(seed, "world pauses"), list[Pause]()
+    some, found = draw(seed, "world pauses"), list[Pause]()
     for kind, factor in (("pauses", (0.0, 0.8)), ("long pauses", (1.0, 3.0))):
-        for _ in range(int(random.integers(1, 4)) if kind in kinds else 0):
-            who, at = peers[int(random.integers(len(peers)))], float(random.uniform(0.1, 20.0))
-            found.append(Pause(who, at, max(0.1, float(random.uniform(*factor)) * patience)))
+        for _ in range(int(some.integers(1, 4)) if kind in kinds else 0):
+            who, at = peers[int(some.integers(len(peers)))], float(some.uniform(0.1, 20.0))
+            found.append(Pause(who, at, max(0.1, float(some.uniform(*factor)) * patience)))
     return tuple(found)
 
 
 def _deaths(seed: int, peers: Sequence[str]) -> tuple[Death, ...]:
     """Of all but two peers at most."""
-    random = draw(seed, "world deaths")
-    count = int(random.integers(1, max(2, len(peers) - 1)))
-    who: np.ndarray[tuple[int], np.dtype[np.int64]] = random.permutation(len(peers))[:count]
+    some = draw(seed, "world deaths")
+    count = int(some.integers(1, max(2, len(peers) - 1)))
+    who: np.ndarray[tuple[int], np.dtype[np.int64]] = some.permutation(len(peers))[:count]
     return tuple(
-        Death(peers[int(index)], int(10 ** random.uniform(1.0, 3.0)), bool(random.random() < 0.5)) for index in who
+        Death(peers[int(index)], int(10 ** some.uniform(1.0, 3.0)), bool(some.random() < 0.5)) for index in who
     )
 
 
 def _crashes(seed: int, peers: Sequence[str], kinds: frozenset[str]) -> tuple[Death, ...]:
     """Each is started again, soon or late; one peer may crash more than once."""
-    random, lost = draw(seed, "world crashes"), 0.3 if "lost disks" in kinds else 0.0
+    some, lost = draw(seed, "world crashes"), 0.3 if "lost disks" in kinds else 0.0
     return tuple(
         Death(
-            peers[int(random.integers(len(peers)))],
-            int(10 ** random.uniform(1.0, 3.2)),
-            bool(random.random() < 0.5),
-            float(10 ** random.uniform(-1.0, 1.5)),
-            bool(random.random() < lost),
+            peers[int(some.integers(len(peers)))],
+            int(10 ** some.uniform(1.0, 3.2)),
+            bool(some.random() < 0.5),
+            float(10 ** some.uniform(-1.0, 1.5)),
+            bool(some.random() < lost),
         )
-        for _ in range(int(random.integers(1, 5)))
+        for _ in range(int(some.integers(1, 5)))
     )
 
 
 def _full(seed: int, peers: Sequence[str]) -> tuple[Full, ...]:
-    random = draw(seed, "world full disks")
+    some = draw(seed, "world full disks")
     return tuple(
-        Full(peer, float(random.uniform(0.0, 20.0)), float(random.uniform(0.1, 20.0)))
+        Full(peer, float(some.uniform(0.0, 20.0)), float(some.uniform(0.1, 20.0)))
         for peer in peers
-        if random.random() < 0.3
+        if some.random() < 0.3
     )
 
 
 def _forgeries(seed: int) -> tuple[Forgery, ...]:
-    random = draw(seed, "world forgeries")
+    some = draw(seed, "world forgeries")
     kinds = ("noise", "replay", "moved", "flipped")
-    whens = sorted(int(when) for when in random.integers(1, 400, size=int(random.integers(1, 30))))
-    return tuple(Forgery(when, kinds[int(random.integers(len(kinds)))]) for when in whens)
+    whens = sorted(int(when) for when in some.integers(1, 400, size=int(some.integers(1, 30))))
+    return tuple(Forgery(when, kinds[int(some.integers(len(kinds)))]) for when in whens)
 
 
 def _restarts(seed: int, kinds: frozenset[str]) -> tuple[Restart, ...]:
-    random = draw(seed, "world restarts")
+    some = draw(seed, "world restarts")
     kept = "broker restarts that forget" not in kinds
     if kept and "broker restarts" not in kinds:
         return ()
-    count = int(random.integers(1, 4))
+    count = int(some.integers(1, 4))
     return tuple(
-        Restart(
-            float(random.uniform(SETTLED, 30.0)), float(random.uniform(0.1, 5.0)), kept, bool(random.random() < 0.5)
-        )
+        Restart(float(some.uniform(SETTLED, 30.0)), float(some.uniform(0.1, 5.0)), kept, bool(some.random() < 0.5))
         for _ in range(count)
     )

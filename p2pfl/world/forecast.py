@@ -107,9 +107,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         given = self.peers.get(peer, One()).seconds
         if given is not None:
             return given
-        random, training = draw(seed, "world training", peer), self.training
-        slow = random.random() < training.stragglers
-        usual = training.seconds * float(random.lognormal(0.0, training.spread))
+        some, training = draw(seed, "world training", peer), self.training
+        slow = some.random() < training.stragglers
+        usual = training.seconds * float(some.lognormal(0.0, training.spread))
         return usual * (training.slowdown if slow else 1.0)
 
 
