@@ -11,6 +11,7 @@ from swarms import Ended
 from p2pfl.experiment import plan
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Peer
+from p2pfl.peer.checkpoint import Store
 from p2pfl.transport import MemoryTransport
 from p2pfl.wire.envelope import CONTROL, SEALED
 from p2pfl.wire.messages import decode
@@ -45,7 +46,9 @@ def roster():
     return Roster(PUBLIC)
 
 
-async def together(experiment, transport, *, trust=roster, life=100, source=None, prepare=None, names=NAMES):
+async def together(
+    experiment, transport, *, trust=roster, life=100, source=None, prepare=None, names=NAMES, folder=None
+):
     """Run peers, all four by default, with their identities; each ends in what became of it, or its error."""
     notices = []
 
@@ -61,6 +64,7 @@ async def together(experiment, transport, *, trust=roster, life=100, source=None
             incarnation=life + index,
             observe=lambda record, _: records.append(record),
             notice=notices.append,
+            store=None if folder is None else Store(folder, name),
         )
         async with peer:
             if prepare is not None:

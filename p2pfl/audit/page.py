@@ -19,7 +19,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h1 { margin-bottom: 0 } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd }
 table { border-collapse: collapse; margin: .6rem 0 } th, td { padding: .25rem .8rem .25rem 0; text-align: left }
 th { font-weight: 600; border-bottom: 1px solid #999 } td + td.n, th.n { text-align: right }
-.verdict { padding: .7rem 1rem; border-left: 6px solid #2a7 ; background: #f2faf6 }
+.wide { overflow-x: auto } .verdict { padding: .7rem 1rem; border-left: 6px solid #2a7 ; background: #f2faf6 }
 .verdict.broken { border-color: #c33; background: #fdf3f3 } .bad { color: #c33; font-weight: 600 }
 .pictures img { image-rendering: pixelated; width: 72px; min-height: 12px; margin: 2px; border: 1px solid #ccc }
 .small { color: #666; font-size: 90% }
@@ -126,6 +126,7 @@ def _canaries(audit: Audit) -> Iterable[str]:
             f"{each.tpr_percent:.3f}",
             f"{each.tpr_permille:.3f}",
             number(each.measured, infinite="all"),
+            number(each.lower, infinite="all"),
             number(each.accounted),
             f"{each.epsilon:.2f}",
             number(each.bound),
@@ -133,8 +134,8 @@ def _canaries(audit: Audit) -> Iterable[str]:
         ]
         for each in audit.canaries
     ]
-    heads = ["observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "accounted", "epsilon above", "accounted"]
-    yield _table([*heads, ""], rows)
+    heads = ["observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "surely", "accounted", "epsilon above"]
+    yield _table([*heads, "accounted", ""], rows)
 
 
 def _inferences(audit: Audit) -> Iterable[str]:
@@ -195,7 +196,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Cells are HTML already."""
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (it is what is marked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from scipy.special import ndtr
 
@@ -130,7 +131,8 @@ def _models(audit: Audit, observer: str) -> list[str]:
     mine = [each for each in audit.inferences if each.observer == observer]
     if mine:
         best = _most(mine)
-        chance = ", which is chance" if best.auc - 2 * best.error <= 0.5 else ""
+        likely = NormalDist().inv_cdf(1 - 0.025 / len(mine))  # that the best of so many is by chance above
+        chance = ", which is chance" if best.auc - likely * best.error <= 0.5 else ""
         said.append(
             f"Tells a sample that a peer learned from and one that it did not apart in {100 * best.auc:.0f} % of pairs "
             f"(± {100 * best.error:.0f} %, best of {len(mine)} attacks){chance}."

@@ -8,7 +8,7 @@ import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from p2pfl.errors import InputError, StorageError
+from p2pfl.errors import InputError, PeerError, StorageError
 from p2pfl.experiment import schema
 from p2pfl.identity import Identity, Roster, SecretSource, fingerprint, rotation
 from p2pfl.peer.credentials import credentials
@@ -140,9 +140,7 @@ def accepted(name: str, *, roster: Path, said: Path) -> Done:
     Raises
     ------
     InputError
-        A file cannot be read, or does not say that.
-    PeerError
-        The key that the roster has for that name has not signed it.
+        A file cannot be read, does not say that, or the key that the roster has for that name has not signed it.
     StorageError
         The roster cannot be written.
     """
@@ -159,7 +157,11 @@ def accepted(name: str, *, roster: Path, said: Path) -> Done:
             f"{said}: expected the lines '{name} = \"ed25519:...\"' and 'rotation = \"...\"' that --rotate printed, "
             "got others: copy both"
         ) from None
-    before.rotated(name, public, statement).write(roster)
+    try:
+        after = before.rotated(name, public, statement)
+    except PeerError as error:
+        raise InputError(f"{said}: {error}") from None
+    after.write(roster)
     return Done(name, public, None, f"{roster} lists the key {fingerprint(public)}, to which {name} has rotated")
 
 

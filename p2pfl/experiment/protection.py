@@ -15,6 +15,7 @@ from p2pfl.experiment import schema
 from p2pfl.privacy import Settings, divergence
 from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.calibration import calibrate
+from p2pfl.privacy.colluders import parted
 from p2pfl.privacy.spending import Cost, affordable, per_round, spent
 
 if TYPE_CHECKING:
@@ -204,13 +205,12 @@ def protection(
             f'{sum(layers)} in all: set privacy.clipping to "flat"'
         )
     graph = mask_graph(wanted, topology.union, seed=seed)
-    fewest = min(len(graph.neighbours(peer)) for peer in graph.peers)
     claimed = wanted.epsilon is not None or (wanted.noise > 0 and not math.isinf(wanted.clip))
-    if wanted.mode == "pairwise" and claimed and wanted.colluders >= fewest:
+    if wanted.mode == "pairwise" and claimed and (few := parted(graph, colluders=wanted.colluders)):
         raise ExperimentError(
-            f"privacy.colluders: expected fewer colluding peers than anybody has mask neighbours, got "
-            f"{wanted.colluders} against {fewest}, who could take all masks off one row: set privacy.mask_graph to "
-            '"circulant", lower privacy.colluders, or set privacy.mode to "independent"'
+            "privacy.colluders: expected masks that hide each peer among at least three honest ones, got "
+            f"{wanted.colluders}, who could part {' and '.join(few)} from all others: set privacy.mask_graph to "
+            '"circulant", take more peers, lower privacy.colluders, or set privacy.mode to "independent"'
         )
     settings = Settings(
         clip=wanted.clip,

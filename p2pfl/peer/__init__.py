@@ -6,7 +6,7 @@ deciding         ``membership``, ``edges``, ``mailbox``, ``allowance``, ``detect
 conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
 hiding           ``hiding`` of rows; ``terms`` of secret sums, ``adding`` and ``sums`` of them
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
-lasting          ``keeper`` of ``checkpoint`` s and the journal; ``recording``; ``credentials`` of a device
+lasting          ``keeper`` of ``checkpoint`` s and the journal; ``recording``; ``proof`` of lies; ``credentials``
 running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by the ``server`` (``preload``)
 ===============  =======================================================================================
 

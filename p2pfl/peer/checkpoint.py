@@ -34,6 +34,7 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.errors import RunError, StorageError
 from p2pfl.files import DRIVE, Disk, replace
 from p2pfl.peer.books import Page, Rows
+from p2pfl.peer.proof import Proof
 from p2pfl.privacy import ledger
 from p2pfl.privacy.slots import Run, Slot, Slots
 from p2pfl.privacy.spending import Cost
@@ -384,6 +385,18 @@ class Store:
                 f"{self._journal}: expected the journal of this run, got: {error}; without it masks could be used "
                 "twice, begin a new run"
             ) from None
+
+    def accuse(self, peer: str, proof: Proof) -> Path:
+        """Write the proof against another peer, for third parties.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        path = self.folder / f"{self.peer}.accuses-{peer}.json"
+        replace(path, proof.written(), disk=self.disk)
+        return path
 
     def note(self, journal: Journal) -> None:
         """Write the journal, for its owner's eyes alone.

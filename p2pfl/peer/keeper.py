@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store
+from p2pfl.peer.proof import Proof
 from p2pfl.privacy.ledger import Journal as Masks
 from p2pfl.privacy.spending import Cost
 from p2pfl.rows import Rows
@@ -96,6 +98,10 @@ class Keeper:
             self.journal = now
             self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
             await asyncio.shield(self._noting)
+
+    def accuse(self, peer: str, proof: Proof) -> Path | None:
+        """Keep the proof against a peer that was excluded, and return where."""
+        return None if self.store is None else self.store.accuse(peer, proof)
 
     async def end(self) -> None:
         """Wait for what is being written: a next life is to find it ended."""

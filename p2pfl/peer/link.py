@@ -400,7 +400,6 @@ class Link:
         """Send a row to all who listen in this phase; returns when the one before is on its way."""
         streams = self.streams
         await self.durable()
-        streams.note(parts, phase=phase)
         while streams.busy(phase):
             behind = [each for each in streams.outboxes[phase].lagging() if self.left_behind(each)]
             for listener in behind:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from p2pfl.errors import DecodeError
+from p2pfl.peer.proof import Proof
 from p2pfl.rows import Rows
-from p2pfl.wire.rows import Head, said_head
+from p2pfl.wire.rows import Head
 from p2pfl.wire.trailer import Said
 
 Verdict = Literal["kept", "late", "duplicate", "stranger", "equivocation"]
@@ -20,40 +20,6 @@ AHEAD = 4
 
 WINDOW = 8
 """Exchanges of one neighbour, those next to the present one, for which it is remembered what it signed."""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """Two different rows of one exchange, both signed by one peer in one life: nobody else could have made it.
-
-    Attributes
-    ----------
-    one, other
-        What was signed: both heads, digests and signatures.
-    """
-
-    one: Said
-    other: Said
-
-    @property
-    def exchange(self) -> tuple[int, int]:
-        """The round and the step.
-
-        Raises
-        ------
-        DecodeError
-            What was signed is no row.
-        """
-        head = said_head(self.one)
-        return head.round, head.step
-
-    def holds(self, public: bytes) -> bool:
-        """Whether this convicts the owner of a key; for third parties, who need nothing but this."""
-        try:
-            same = self.exchange == Proof(self.other, self.one).exchange and self.one.context == self.other.context
-        except DecodeError:
-            return False
-        return same and self.one.statement != self.other.statement and self.one.by(public) and self.other.by(public)
 
 
 @dataclass(frozen=True)

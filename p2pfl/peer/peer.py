@@ -281,15 +281,15 @@ class Peer:
                 self.notice(Notice(self.name, sentence))
 
     def _accuse(self) -> None:
-        """Say aloud who was excluded; the proofs are the mailbox's and those of the sums."""
-        found = {peer: ("rows", *proof.exchange) for peer, proof in self.mailbox.proofs.items()}
+        """Say aloud who was excluded, and keep the proofs."""
         rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
-        found |= {peer: ("rolls of senders", one.round, one.step) for peer, (one, _) in rolls.items()}
-        for peer, (what, round, step) in sorted(found.items()):
-            key = fingerprint(self.membership.up[peer].identity)
+        for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
+            key, (round, step) = fingerprint(self.membership.up[peer].identity), proof.exchange
+            path = self.keeper.accuse(peer, proof)
+            kept = "" if path is None else f"; the proof is in {path}"
             sentence = (
-                f'EXCLUDED: "{peer}" with the key {key} signed two different {what} for step {step} of round {round}; '
-                "ask its owner why, and revoke the key if he cannot tell."
+                f'EXCLUDED: "{peer}" with the key {key} signed two different {proof.domain}s for step {step} of round '
+                f"{round}{kept}; ask its owner why, and revoke the key if he cannot tell."
             )
             if self.notice is not None:
                 self.notice(Notice(self.name, sentence))

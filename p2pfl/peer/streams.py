@@ -134,7 +134,7 @@ class Streams:
 
     # ------------------------------------------------------------------ sending
 
-    def note(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
+    def _note(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
         """Keep a row of the present round, to say it again to whoever comes late, if that is not much."""
         if self.mailbox.large:
             return
@@ -146,6 +146,7 @@ class Streams:
 
     def put(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
         """Let a row go."""
+        self._note(parts, phase=phase)  # not before it goes: whoever comes back while it waits would be told it twice
         outbox = self.outboxes[phase]
         outbox.put(parts)
         self._pump(outbox)

@@ -16,11 +16,13 @@ import numpy as np
 from p2pfl.errors import DecodeError, PrivacyError
 from p2pfl.identity import Identity, Source, verify
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.proof import Proof
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.ring import WIDTHS
 from p2pfl.privacy.secagg import Consent, Keys, Receiver, Roll, Sender, Share, Slot, Sum
 from p2pfl.privacy.stream import Ints
 from p2pfl.wire.messages import Agreement, Agreements, Hello, RollCall, Term, Unmasking, sum_statement
+from p2pfl.wire.trailer import Said
 
 Exchange = tuple[int, int]
 
@@ -74,6 +76,13 @@ class Seal:
         public = self.identity.public if own else known[peer].identity if peer in known else b""
         if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
             raise DecodeError(f'expected the {domain} of "{peer}" in its own words, got another')
+
+    def proof(self, receiver: str, slot: Slot, one: RollCall, other: RollCall) -> Proof:
+        """Two different rolls of one sum, which their receiver has signed."""
+        first, second = (
+            Said(self._statement(receiver, slot, each.here, None), each.signature) for each in (one, other)
+        )
+        return Proof(first, second, "roll")
 
     def life(self, peer: str) -> int:
         """The number of a peer's present life."""
@@ -139,8 +148,8 @@ class Giving:
         self.source = source
         self.secrets: Mapping[Edge, bytes] = {}
         """Shared with everybody whose rows are added to ours; known once all are there."""
-        self.proofs: dict[str, tuple[RollCall, RollCall]] = {}
-        """Two different rolls of one sum, both signed by their receiver: nobody else could have made them."""
+        self.proofs: dict[str, Proof] = {}
+        """Two different rolls of one sum, both signed by their receiver."""
         self._keys: Mapping[str, bytes] = {}  # that lead to them
         self._given: dict[str, dict[Exchange, _Given]] = {}  # by receiver, at most two
         self._closed: dict[str, Exchange] = {}
@@ -231,7 +240,7 @@ class Giving:
                 given.call, given.life = call, life
             if given.call.here != call.here:
                 if given.life == life:
-                    self.proofs.setdefault(receiver, (given.call, call))
+                    self.proofs.setdefault(receiver, self.seal.proof(receiver, slot, given.call, call))
                 raise PrivacyError(f"expected one roll of {slot}, got a second that differs; exclude {receiver}.")
             consent = given.part.consent(Roll(slot, call.here))
         elif self.peer in call.here:

@@ -35,6 +35,31 @@ _FINAL = 4
 """How many of the highest-ranked sets are computed anew."""
 
 
+def parted(graph: Topology, *, colluders: int) -> tuple[str, ...]:
+    r"""Return one or two peers whom so many colluders could part from all others; none if they cannot.
+
+    Masks hide a peer among those with whom it is connected when the colluders are taken away, and among two each
+    sees the other. Colluders part a connected set from all others if they are all its neighbours: of a peer u
+    those in :math:`N(u)`, of two that are neighbours those in :math:`N(u) \cup N(v) \setminus \{u, v\}`.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import complete, ring, star
+    >>> parted(ring(4), colluders=1), parted(ring(4), colluders=2)
+    ((), ('peer0',))
+    >>> parted(complete(3), colluders=1), parted(star(4), colluders=0)
+    (('peer0', 'peer1'), ())
+    """
+    for peer in graph.peers:
+        near = graph.neighbours(peer)
+        if len(near) <= colluders:
+            return (peer,)
+        for other in near if len(near) == colluders + 1 else ():  # with more, one of them is left
+            if len({*near, *graph.neighbours(other)} - {peer, other}) <= colluders:
+                return peer, other
+    return ()
+
+
 def worst_colluders(
     graph: Topology, *, noise: Noise, mask: Mask, count: int, seed: int = 0, limit: int = 20_000
 ) -> tuple[frozenset[str], float, Search]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from p2pfl.experiment.protection import Protection
+from p2pfl.privacy.colluders import parted
 from p2pfl.privacy.settings import Settings
 
 
@@ -61,13 +62,16 @@ def promise(
 
 
 def _bare(protection: Protection, mode: str) -> str:
-    """What colluders could do, where masks are promised to nobody; with a claim as few mask neighbours are refused."""
-    colluders, graph = protection.wanted.colluders, protection.graph
-    fewest = min(len(graph.neighbours(peer)) for peer in graph.peers)
-    if mode != "pairwise" or colluders < fewest:
+    """What colluders could do, where masks are promised to nobody; with a claim it is refused."""
+    colluders = protection.wanted.colluders
+    few = parted(protection.graph, colluders=colluders) if mode == "pairwise" else ()
+    if not few:
         return ""
+    what = "take all masks off a row" if len(few) == 1 else "leave but two peers to hide each other"
+    if not colluders:
+        return "; two peers can take all masks off each other's rows: take more peers"
     who = "one colluding peer" if colluders == 1 else f"{colluders} colluding peers"
-    return f"; {who} could take all masks off a row: take more peers, a denser topology or privacy.mask_graph"
+    return f"; {who} could {what}: take more peers, a denser topology or privacy.mask_graph"
 
 
 def _hides(mode: str, settings: Settings) -> str:
@@ -82,7 +86,10 @@ def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "secagg":
         left = "what hardly changes from round to round shows in many sums"
-        hides = "each peer is given the exact sum of its neighbours' rows and none of them"
+        hides = (
+            "each peer is given the exact sum of its neighbours' rows and none of them; what the broker sees is under "
+            "masks as secret as their keys, so that its line rests on cryptography, not on noise"
+        )
     if mode == "none":
         return "rows are sealed against the broker, and every neighbour can read them"
     if claimed and mode == "secagg":

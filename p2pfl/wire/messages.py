@@ -357,6 +357,9 @@ _decoder = msgspec.msgpack.Decoder(
     Hello | Key | Claim | Pulse | Ack | Account | RollCall | Agreement | Agreements | Unmasking | _ChunkHead | _TermHead
 )
 _plain = msgspec.msgpack.Decoder(Plain)
+_spoken = msgspec.msgpack.Decoder(
+    tuple[tuple[str, int, str, int], int, int, tuple[str, ...], tuple[bytes, ...]]
+)  # of :func:`sum_statement`
 
 
 def encode(message: Message) -> bytes:
@@ -432,6 +435,28 @@ def sum_statement(
     """
     who = by.peer, by.incarnation, receiver.peer, receiver.incarnation
     return swarm.encode() + b"/" + _encoder.encode((who, round, step, here, keys))
+
+
+def about_sum(statement: bytes) -> tuple[str | int, ...]:
+    """On which sum a statement is: swarm, who says it and to whom, in which lives, round and step.
+
+    Raises
+    ------
+    DecodeError
+        It is none of :func:`sum_statement`.
+
+    Examples
+    --------
+    >>> ada, bob = (Hello(name, 1, "up") for name in ("ada", "bob"))
+    >>> about_sum(sum_statement(ada, bob, swarm="clinic", round=3, step=0, here=("ada",)))
+    ('clinic', 'ada', 1, 'bob', 1, 3, 0)
+    """
+    swarm, _, rest = statement.partition(b"/")
+    try:
+        who, round, step, _here, _keys = _spoken.decode(rest)
+    except (msgspec.DecodeError, RecursionError):
+        raise DecodeError(f"expected a statement on a sum, got {len(statement)} other bytes") from None
+    return swarm.decode(errors="replace"), *who, round, step
 
 
 def _prefix(head: bytes) -> bytes:

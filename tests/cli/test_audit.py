@@ -8,7 +8,9 @@ from p2pfl.audit import Effort
 from p2pfl.cli import audits
 from p2pfl.privacy import PrivateNeighbourhood
 
-PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")]
+PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")] + [
+    "--set=topology.peers=4"
+]
 
 
 @pytest.fixture(autouse=True)

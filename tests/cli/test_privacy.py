@@ -10,7 +10,7 @@ from p2pfl.privacy import divergence
 from p2pfl.privacy.spending import Cost
 from p2pfl.report.budget import Budget
 
-CLAIM = ("--set", "privacy.mode=pairwise", "--set", "privacy.epsilon=8")
+CLAIM = ("--set", "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "topology.peers=4")
 QUICK = (*CLAIM, "--no-baselines")
 TABLE = {
     "rounds": 6,
@@ -116,7 +116,7 @@ def test_a_budget_of_which_nothing_is_left_is_said_beside_what_the_rounds_would_
 @pytest.mark.parametrize(("noise", "charted"), [(1e3, True), (1e6, False)])
 def test_noise_that_costs_next_to_nothing_is_shown_all_the_same(p2pfl, noise, charted):
     sets = [f"--set=privacy.{each}" for each in ("mode=pairwise", "clip=1", f"noise={noise}", "bits=10")]
-    said = p2pfl("privacy", "small.toml", *sets, "--no-baselines", "--plot", "epsilon.svg")
+    said = p2pfl("privacy", "small.toml", *sets, "--peers", 4, "--no-baselines", "--plot", "epsilon.svg")
     assert said.status == 0
     assert ("epsilon over rounds" in said.out) == charted
 
@@ -213,6 +213,9 @@ def test_a_chart_keeps_to_its_width_whatever_is_in_it():
     [
         (["topology.kind=star"], "one colluding peer could take all masks off a row"),
         (["topology.kind=ring", "privacy.colluders=2"], "2 colluding peers could take all masks off a row"),
+        (["topology.kind=path", "topology.peers=3"], "one colluding peer could take all masks off a row"),
+        (["topology.kind=complete", "topology.peers=3"], "one colluding peer could leave but two peers to hide each"),
+        (["topology.kind=path", "topology.peers=2", "privacy.colluders=0"], "two peers can take all masks off each"),
         (["topology.kind=ring", "privacy.colluders=1"], None),
         (["topology.kind=star", "privacy.mask_graph=circulant"], None),
     ],
@@ -220,5 +223,5 @@ def test_a_chart_keeps_to_its_width_whatever_is_in_it():
 def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said):
     masks = {"topology": {"peers": 6}, "data": {"name": "wine"}, "privacy": {"mode": "pairwise"}}
     statement = privacy.facts(privacy.outlined(read(masks, changes=changes)))["statement"]
-    assert ("could take all masks off" in statement) == (said is not None)
+    assert ("take more peers" in statement) == (said is not None)
     assert said is None or said in statement

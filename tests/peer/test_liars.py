@@ -12,7 +12,8 @@ from swarms import SMALL
 from p2pfl.experiment import read
 from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
 from p2pfl.peer.child import connect
-from p2pfl.peer.mailbox import WINDOW, Mailbox, Proof
+from p2pfl.peer.mailbox import WINDOW, Mailbox
+from p2pfl.peer.proof import Proof
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
 from p2pfl.wire.envelope import SEALED, Envelope
@@ -238,7 +239,7 @@ def test_what_convicts_nobody_does_not_hold(proof):
     assert not Proof(proof.other, proof.one).holds(ADA.public)
 
 
-def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept():
+def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_path):
     experiment = read(SMALL, changes=[*RING, "transport.patience=2.0", "rounds=4"])
 
     def prepare(peer):
@@ -254,7 +255,7 @@ def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept():
 
         peer.link.send = lying
 
-    ended, notices = asyncio.run(together(experiment, MemoryTransport(), prepare=prepare))
+    ended, notices = asyncio.run(together(experiment, MemoryTransport(), prepare=prepare, folder=tmp_path))
     for name in ("peer0", "peer2"):
         end = ended[name]
         proof = end.peer.mailbox.proofs["peer1"]
@@ -271,4 +272,7 @@ def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept():
         (accusation,) = [sentence for sentence in told if "EXCLUDED" in sentence]
         assert accusation.startswith(f'EXCLUDED: "peer1" with the key {IDENTITIES["peer1"].fingerprint}')
         assert "step 0 of round 1" in accusation
+        path = tmp_path / f"{name}.accuses-peer1.json"
+        assert str(path) in accusation
+        assert Proof.read(path) == proof
     assert not ended["peer3"].peer.mailbox.proofs

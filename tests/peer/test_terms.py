@@ -12,6 +12,7 @@ from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.identity import ExchangeKey, Identity, SeededSource
 from p2pfl.peer.adding import Adding, known
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.proof import Proof
 from p2pfl.peer.terms import Getting, Giving, Seal
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg import Slot
@@ -288,9 +289,12 @@ def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
         with pytest.raises(PrivacyError, match="a second that differs"):
             ada.called("eve", other)
     assert ada.called("eve", first) is not None  # that one it goes on with
-    assert ada.proofs == {"eve": (first, other)}
-    for roll in ada.proofs["eve"]:
-        seal("bob").check("eve", Slot("eve", 0, 0), roll.here, roll.signature, domain="roll")  # whoever looks
+    proof = ada.proofs["eve"]
+    assert (proof.one.signature, proof.other.signature) == (first.signature, other.signature)
+    assert proof.exchange == (0, 0)
+    assert proof.holds(seal("eve").identity.public)  # whoever looks
+    assert not proof.holds(seal("bob").identity.public)
+    assert not Proof(proof.one, proof.one, "roll").holds(seal("eve").identity.public)
 
 
 def test_a_roll_that_nobody_signed_proves_nothing(begun):

@@ -1,6 +1,7 @@
 import itertools
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError
 from p2pfl.privacy import colluders
-from p2pfl.privacy.colluders import worst_colluders, worst_rows
+from p2pfl.privacy.colluders import parted, worst_colluders, worst_rows
 from p2pfl.privacy.leakage import Cover, leakage
 from p2pfl.topology import Topology
 
@@ -166,3 +167,20 @@ def test_rounds_count_as_often_as_they_come():
 def test_somebody_must_be_honest(count):
     with pytest.raises(InputError, match=f"0 to 3 colluders among 4 peers, got {count}"):
         worst_colluders(graphs.ring(4), noise=1.0, mask=1.0, count=count)
+
+
+@given(covered(most=7), st.data())
+@settings(max_examples=200, deadline=None)
+def test_who_can_be_parted_from_all_others_is_left_among_fewer_than_three_by_some_colluders(cover, data):
+    graph = cover[0]
+    count = data.draw(st.integers(0, len(graph.peers) - 1))
+    whole = nx.Graph(graph.edges)
+    whole.add_nodes_from(graph.peers)
+    few = [
+        part
+        for some in itertools.combinations(graph.peers, count)
+        for part in nx.connected_components(whole.subgraph(set(graph.peers) - set(some)))
+        if len(part) < 3
+    ]
+    found = parted(graph, colluders=count)
+    assert set(found) in few if few else not found

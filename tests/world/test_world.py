@@ -16,6 +16,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
 from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.line import Line
+from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.terms import Getting, Seal
@@ -104,6 +105,15 @@ async def nothing(_self):
     """Say nothing."""
 
 
+async def early(self, parts, *, phase):
+    await self.durable()
+    self.streams._note(parts, phase=phase)
+    while self.streams.busy(phase):
+        await self.news.wait()
+    self.streams.outboxes[phase].put(parts)
+    self.streams._pump(self.streams.outboxes[phase])
+
+
 opened = Envelope.open
 ANY = range(40)
 MUTANTS = {
@@ -117,6 +127,7 @@ MUTANTS = {
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [1957]),
     "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
+    "a row is said again before it has gone": (Link, "send", early, [363]),
     "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),
 }
 
