@@ -46,7 +46,6 @@ HOSPITALS = {
     "epsilon 15": ["privacy.epsilon=15"],
     "epsilon 8": [],
     "epsilon 8, eight hospitals": ["topology.peers=8"],
-    "epsilon 8, two colluders": ["privacy.colluders=2"],
     "epsilon 8, all others colluding": ["privacy.mode=independent"],
     "epsilon 8, for each patient": ["privacy.mode=none", "learning.example_noise=4"],
 }
