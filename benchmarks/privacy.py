@@ -1,6 +1,6 @@
-"""What privacy costs: DECOR's quadratic task beside its published losses, and digits at epsilon 8.
+"""What privacy costs: DECOR's quadratic task beside its published losses, digits at epsilon 8, and four hospitals.
 
-    python -m benchmarks.privacy [decor] [digits] [--seeds 5] [--plot docs/privacy.png]
+    python -m benchmarks.privacy [decor] [digits] [hospitals] [--seeds 5] [--plot docs/privacy.png]
 
 The task of DECOR (Allouah et al., ICML 2024, figure 1 and the tables of its repository): 16 peers, peer i with
 f_i(x) = |a_i x|^2 / 2, a_i = i / 4, in 10 dimensions, all starting at x = 1; 3,500 steps of size 1.668e-3, gradients
@@ -12,12 +12,13 @@ tables and the spread of an independent implementation over five seeds.
 import argparse
 import math
 import statistics
+from collections.abc import Sequence
 
 import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, learn, start
-from p2pfl.experiment import read
+from p2pfl.experiment import Experiment, plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Report
 from p2pfl.neighbourhood import settled
@@ -25,6 +26,7 @@ from p2pfl.privacy import Masks, Settings, private, swarm_secrets
 from p2pfl.report.plots import blank, keep
 from p2pfl.rows import Layout
 from p2pfl.simulation import StackedNeighbourhood, simulate
+from p2pfl.simulation.curator import compare, needed
 from p2pfl.simulation.inline import Inline
 
 PEERS, SIZE, STEPS, RATE = 16, 10, 3500, 1.668e-3
@@ -36,6 +38,18 @@ PUBLISHED = {
     "independent, ring": (graphs.ring(PEERS), 37.67776137497631, 0.0, "-", "1.32 +- .24"),
 }
 """Graph, noise and mask at epsilon 20 by their conversion (reference numbers of the accountant's tests)."""
+
+HOSPITALS = {
+    "nothing hidden": ["privacy.mode=none"],
+    "epsilon 60": ["privacy.epsilon=60"],
+    "epsilon 30": ["privacy.epsilon=30"],
+    "epsilon 15": ["privacy.epsilon=15"],
+    "epsilon 8": [],
+    "epsilon 8, eight hospitals": ["topology.peers=8"],
+    "epsilon 8, all others colluding": ["privacy.mode=independent"],
+    "epsilon 8, for each patient": ["privacy.mode=none", "learning.example_noise=4"],
+}
+"""What changes in the shipped experiment, by what it then promises."""
 
 
 class Quadratics:
@@ -80,6 +94,18 @@ def quadratic(graph: graphs.Topology, *, noise: float, mask: float, seed: int) -
     return float(state.rows.square().sum(1).mean())
 
 
+def spread_of(values: Sequence[float], *, places: int = 3) -> str:
+    """The mean, and the standard deviation where there are several.
+
+    >>> spread_of([0.5, 0.75])
+    '0.625 +- 0.177'
+    >>> spread_of([0.5])
+    '0.500'
+    """
+    mean = f"{statistics.mean(values):.{places}f}"
+    return mean if len(values) == 1 else f"{mean} +- {statistics.stdev(values):.{places}f}"
+
+
 async def nothing(*_: object) -> None:
     """Look at no round."""
 
@@ -89,8 +115,7 @@ def decor(seeds: int) -> None:
     print(f"{'quadratic task, epsilon 20':>28} {'ours':>18} {'their draw':>12} {'independent code':>18}")
     for name, (graph, noise, mask, draw, spread) in PUBLISHED.items():
         losses = [quadratic(graph, noise=noise, mask=mask, seed=seed) for seed in range(seeds)]
-        ours = f"{statistics.mean(losses):.4f} +- {statistics.stdev(losses):.4f}"
-        print(f"{name:>28} {ours:>18} {draw:>12} {spread:>18}", flush=True)
+        print(f"{name:>28} {spread_of(losses, places=4):>18} {draw:>12} {spread:>18}", flush=True)
 
 
 def digits(seeds: int, path: str | None) -> None:
@@ -106,9 +131,8 @@ def digits(seeds: int, path: str | None) -> None:
     for name, changes in kinds.items():
         runs = [simulate(read("private", changes=[*changes, *shared(name, seed)])) for seed in range(seeds)]
         finals = [run.summary["together"] for run in runs]
-        spread = statistics.stdev(finals) if seeds > 1 else math.nan
         alone, pooled = (statistics.mean(run.summary[key] for run in runs) for key in ("alone", "pooled"))
-        print(f"{name:>28} {statistics.mean(finals):>8.3f} +- {spread:.3f} {alone:>8.3f} {pooled:>8.3f}", flush=True)
+        print(f"{name:>28} {spread_of(finals):>16} {alone:>8.3f} {pooled:>8.3f}", flush=True)
         rounds = runs[0].summary["rounds"]
         curves[name] = [
             statistics.mean(r.scores["accuracy"] for run in runs for r in run.metrics if r.round == round)
@@ -123,11 +147,50 @@ def shared(name: str, seed: int) -> list[str]:
     changes = [f"seed={seed}"]
     if name == "trusted curator":
         plain = read("private", changes=["privacy.mode=independent"])
-        from p2pfl.experiment import plan  # noqa: PLC0415 (only here)
-
         noise = plan(plain).protection.settings.noise / math.sqrt(plain.topology.peers)
         changes += [f"privacy.noise={noise}", "privacy.epsilon=1e6"]  # accounted as if each peer stood alone
     return changes
+
+
+def hospitals(seeds: int) -> None:
+    """Print, as a table in Markdown, what four hospitals reach together at each promise.
+
+    Each seed deals the patients out anew. A hospital gains where the common model is better than what it learns alone.
+    The last three columns are what ``p2pfl privacy`` says of the seeds: what a curator would reach, of how many that
+    learning together can pay, and with how many peers it would begin to pay in the others.
+    """
+    print("| what is promised | alone | together | gain | who gain | a curator | says yes | else asks for |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, changes in HOSPITALS.items():
+        swarms = [read("hospitals", changes=[*changes, f"seed={seed}"]) for seed in range(seeds)]
+        print(f"| {' | '.join([name, *reached(swarms), *forecast(swarms)])} |", flush=True)
+
+
+def reached(swarms: Sequence[Experiment]) -> list[str]:
+    """Scores alone and together, and what learning together gained, over seeds."""
+    found = [simulate(each).summary for each in swarms]
+    alone, together = ([each[key] for each in found] for key in ("alone", "together"))
+    gains = [after - before for before, after in zip(alone, together, strict=True)]
+    everybody = [peer for each in found for peer in each["per_peer"].values()]
+    better = sum(peer["together"] > peer["alone"] for peer in everybody)
+    return [*map(spread_of, (alone, together, gains)), f"{better} of {len(everybody)}"]
+
+
+def forecast(swarms: Sequence[Experiment]) -> list[str]:
+    """What the command says of each seed before anything runs."""
+    plans = [plan(each) for each in swarms]
+    if not plans[0].protection.claimed:
+        return ["-"] * 3
+    found = [compare(each) for each in plans]
+    curators = [math.nan if each.curator is None else each.curator for each in found]
+    pays = sum(each.pays for each in found)
+    asked = [
+        needed(one, each)[0] if each.share else math.inf
+        for one, each in zip(plans, found, strict=True)
+        if not each.pays
+    ]
+    peers = f"{min(asked):g} to {max(asked):g} peers" if asked else "-"
+    return [spread_of(curators), f"{pays} of {len(found)}", peers]
 
 
 def picture(curves: dict[str, list[float]], alone: float, path: str) -> None:
@@ -145,7 +208,7 @@ def picture(curves: dict[str, list[float]], alone: float, path: str) -> None:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", nargs="*", default=["decor", "digits"], help="decor, digits")
+    parser.add_argument("which", nargs="*", default=["decor", "digits", "hospitals"], help="decor, digits, hospitals")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--plot", metavar="FILE", help="draw accuracy over rounds")
     options = parser.parse_args()
@@ -154,6 +217,8 @@ def main() -> None:
         decor(options.seeds)
     if "digits" in options.which:
         digits(options.seeds, options.plot)
+    if "hospitals" in options.which:
+        hospitals(options.seeds)
 
 
 if __name__ == "__main__":
