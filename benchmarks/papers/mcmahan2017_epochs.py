@@ -9,13 +9,9 @@ from benchmarks.papers.mcmahan2017 import SHARDS, bounded, rounds
 
 
 def lines() -> list[Line]:
-    """Rounds of the 2NN to 97 % where peers differ: ten and twenty epochs of batches of ten."""
+    """Rounds of the 2NN to 97 % where peers differ: ten epochs of batches of ten."""
+    parted = rounds(*SHARDS, "learning.rate=0.05", "learning.epochs=10", target=0.97, most=497)
     return [
-        bounded(
-            f"2NN, non-IID, E = {epochs}, B = 10, rate .05: rounds to 97 %",
-            published,
-            rounds(*SHARDS, "learning.rate=0.05", f"learning.epochs={epochs}", target=0.97, most=published),
-            most=published,
-        )
-        for epochs, published in ((10, 497), (20, 738))
+        bounded("2NN, non-IID, E = 10, B = 10, rate .05: rounds to 97 %", 497, parted, most=497),
+        Line("2NN, non-IID, E = 20, B = 10: rounds to 97 %", "738", "not run", None, "two hours of one core"),
     ]
