@@ -112,6 +112,8 @@ def _promised(promise: Promise) -> str:
 def _told(game: Game) -> str:
     times = "one release" if game.releases == 1 else f"{game.releases} releases and what was mixed of them"
     limit = "" if math.isinf(game.accounted) else f", the accountant's limit {share(game.accounted)}"
+    if game.accounted < game.measured and not game.broken:
+        limit += ", within the error of what was measured"
     warning = ": MORE THAN IS ACCOUNTED" if game.broken else ""
     cases = f"about {share(game.measured)} of cases (a coin: 50 %{limit})"
     return f"From {times} he tells {game.question} in {cases}{warning}."
