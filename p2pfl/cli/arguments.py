@@ -61,20 +61,7 @@ def parser() -> argparse.ArgumentParser:
 
     _identity(commands)
 
-    broker = commands.add_parser("broker", help="the embedded broker on its own, or a configuration for mosquitto")
-    broker.add_argument(
-        "experiment", nargs="?", metavar="EXPERIMENT", help="with --config: whose peers may join, by passwords"
-    )
-    broker.add_argument(
-        "--config",
-        metavar="DIR",
-        help="start nothing, but write mosquitto.conf and all it needs outside of a trusted network",
-    )
-    broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    broker.add_argument("--port", type=int, help="port, 0 for any free one (default: 1883, with --config 8883)")
-    broker.add_argument(
-        "--kind", choices=["auto", "mosquitto", "iotcore"], default="auto", help="auto is the first that is installed"
-    )
+    _broker(commands)
 
     topology = commands.add_parser("topology", help="degree, diameter, spectral gap, rounds to consensus")
     topology.add_argument("topology", metavar="NAME|FILE", help="a kind such as ring, or a graph file")
@@ -107,6 +94,30 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds")
     report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
     return top
+
+
+def _broker(commands: argparse._SubParsersAction[_Parser]) -> None:
+    broker = commands.add_parser("broker", help="the embedded broker on its own, or a configuration for mosquitto")
+    broker.add_argument(
+        "experiment", nargs="?", metavar="EXPERIMENT", help="with --config: whose peers may join, by passwords"
+    )
+    broker.add_argument(
+        "--config",
+        metavar="DIR",
+        help="start nothing, but write mosquitto.conf and all it needs outside of a trusted network",
+    )
+    broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    broker.add_argument(
+        "--public",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="with --config: by what peers reach it, in its certificate; again for more",
+    )
+    broker.add_argument("--port", type=int, help="port, 0 for any free one (default: 1883, with --config 8883)")
+    broker.add_argument(
+        "--kind", choices=["auto", "mosquitto", "iotcore"], default="auto", help="auto is the first that is installed"
+    )
 
 
 def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:

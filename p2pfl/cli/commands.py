@@ -159,17 +159,19 @@ def broker(options: argparse.Namespace) -> int:
 
 def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
+    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
     from p2pfl.peer.line import rights  # noqa: PLC0415
     from p2pfl.transport.hardened import configure  # noqa: PLC0415
 
-    port = options.port or 8883
+    port = 8883 if options.port is None else options.port
     swarm, peers = "+", tuple[str, ...]()
     if options.experiment is not None:
-        resolved = p2pfl.plan(read_experiment(options.experiment))
-        swarm, peers = resolved.experiment.name, resolved.topology.peers
+        experiment = read_experiment(options.experiment)  # neither model nor data need be here
+        swarm, peers = experiment.name, (loaded(experiment) or built(experiment)).peers
     folder = Path(options.config)
-    configure(folder, rights=rights(swarm), peers=peers, host=options.host, port=port)
+    named = configure(folder, rights=rights(swarm), peers=peers, host=options.host, public=options.public, port=port)
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
+    print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)
     shows = f'credentials = "{folder / "credentials"}"' if peers else "certificate and key, signed by ca.pem"
     print(
         f'peers need, in [transport]: broker = "mqtts://HOST:{port}", ca = "{folder / "broker.pem"}", and {shows};'

@@ -355,7 +355,7 @@ class Store:
         StorageError
             If the disk is full or not writable; what was there stays.
         """
-        replace(self._newest, packed(checkpoint), former=self._former, disk=self.disk)
+        replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
         about = {"peer": self.peer, "round": str(checkpoint.round - 1)}
         replace(self.folder / f"{self.peer}.safetensors", save(plain, about), disk=self.disk)

@@ -9,7 +9,7 @@ import os
 import pwd
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -25,11 +25,21 @@ PACKET = 2 * 1024 * 1024
 ITERATIONS = 101
 """Of PBKDF2, as mosquitto_passwd has it; passwords that we draw have 192 bits, which no iteration adds to."""
 
+EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 (what is no address to reach it by)
+
 YEARS = 10
 """In which the broker's certificate is valid."""
 
 
-def configure(folder: Path, *, rights: Mapping[str, Iterable[str]], peers: Iterable[str], host: str, port: int) -> None:
+def configure(
+    folder: Path,
+    *,
+    rights: Mapping[str, Iterable[str]],
+    peers: Iterable[str],
+    host: str,
+    port: int,
+    public: Iterable[str] = (),
+) -> list[str]:
     """Write what mosquitto reads and, for each peer, what it shows; passwords, key and certificate are made once.
 
     Parameters
@@ -45,16 +55,26 @@ def configure(folder: Path, *, rights: Mapping[str, Iterable[str]], peers: Itera
         for their names.
     host, port
         Where to listen.
+    public
+        By what else peers reach it.
+
+    Returns
+    -------
+    list of str
+        The hosts that its certificate names.
 
     Raises
     ------
     InputError
-        The folder cannot be written, no authority is there to trust, or the certificate of an earlier call is not for
-        this host.
+        The port is none, the folder cannot be written, no authority is there to trust, or the certificate that is there
+        has no key or is not for these hosts.
     """
+    if not 0 < port < 2**16:
+        raise InputError(f"expected a port from 1 to 65535, got {port}: choose another")
     names = sorted(peers)
     folder = folder.resolve()
-    _check_certified(folder, host=host)
+    hosts = [*([] if host in EVERYWHERE else [host]), *public]
+    named = _named(folder, hosts)
     if not names and not (folder / "ca.pem").is_file():
         raise InputError(
             f"expected an experiment, whose peers get passwords, or {folder / 'ca.pem'}, whose certificates they show,"
@@ -66,8 +86,9 @@ def configure(folder: Path, *, rights: Mapping[str, Iterable[str]], peers: Itera
         _write(
             folder / "mosquitto.conf", configuration(folder, host=host, port=port, passwords=bool(names)), mode=0o644
         )
-        if not (folder / "broker.key").exists():
-            _certify(folder, host=host)
+        if not named:
+            named = [*dict.fromkeys(["localhost", "127.0.0.1", socket.gethostname(), *hosts])]
+            _certify(folder, hosts=named)
         (folder / "data").mkdir(mode=0o700, exist_ok=True)
         if names:
             _admit(folder, names)
@@ -76,6 +97,7 @@ def configure(folder: Path, *, rights: Mapping[str, Iterable[str]], peers: Itera
         raise InputError(
             f"expected to write {error.filename or folder}, got: {error.strerror}; choose another"
         ) from None
+    return named
 
 
 def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str:
@@ -152,10 +174,9 @@ def _admit(folder: Path, names: list[str]) -> None:
     _write(known, "".join(f"{name}:{line}\n" for name, line in sorted(lines.items())), mode=0o600)
 
 
-def _certify(folder: Path, *, host: str) -> None:
+def _certify(folder: Path, *, hosts: Sequence[str]) -> None:
     """A certificate that the broker signs itself: peers trust this one and no other."""
     key = ec.generate_private_key(ec.SECP256R1())
-    hosts = dict.fromkeys(["localhost", "127.0.0.1", socket.gethostname(), *_reached(host)])
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "p2pfl broker")])
     now = dt.datetime.now(dt.UTC)
     built = (
@@ -178,35 +199,39 @@ def _certify(folder: Path, *, host: str) -> None:
     _write(folder / "broker.key", private.decode(), mode=0o600)
 
 
-def _check_certified(folder: Path, *, host: str) -> None:
-    """Refuse a host that the certificate does not name: peers that know it would take the broker for another."""
-    file = folder / "broker.pem"
+def _named(folder: Path, hosts: Sequence[str]) -> list[str]:
+    """Whom the certificate that is there names; peers would take the broker at another host for another."""
+    wanted = {_alternative(each): each for each in hosts}
+    file, key = folder / "broker.pem", folder / "broker.key"
+    if file.is_file() != key.is_file():
+        there, lacks = (file, key) if file.is_file() else (key, file)
+        raise InputError(f"expected {lacks.name} beside {there}, got none: put it there, or remove {there.name}")
     if not file.is_file():
-        return
+        return []
     try:
         made = x509.load_pem_x509_certificate(file.read_bytes())
-        named = set(made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        named = list(made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except (ValueError, x509.ExtensionNotFound):
         raise InputError(
             f"expected the broker's certificate, got {file}: remove it, and broker.key beside it"
         ) from None
-    if missing := [each for each in _reached(host) if _alternative(each) not in named]:
+    if missing := [each for name, each in wanted.items() if name not in named]:
         raise InputError(
             f"expected a host that {file} names, got {missing[0]}: leave it, or remove broker.pem and broker.key and "
             "give peers the new certificate"
         )
-
-
-def _reached(host: str) -> list[str]:
-    """By what a broker is reached that listens there."""
-    return [] if host in {"0.0.0.0", "::"} else [host]  # noqa: S104 (everywhere is no address)
+    return [str(each.value) for each in named]
 
 
 def _alternative(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    try:
+        return x509.DNSName(host.encode("idna").decode())
+    except UnicodeError:
+        raise InputError(f'expected an address or the name of a host, got "{host}": correct it') from None
 
 
 def _hand_over(paths: Iterable[Path]) -> None:

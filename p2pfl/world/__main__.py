@@ -37,7 +37,7 @@ def main() -> int:
         tally.merge(found)
         table = tally.table(wall=time.perf_counter() - begun)
         if options.write:  # whatever ends it later
-            _write(Path(options.write), table)
+            _write(options.write, table)
     sys.stdout.write(table + "\n")
     return 1 if tally.failures else 0
 
@@ -45,13 +45,25 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m p2pfl.world", description="Real peers in a simulated world.")
     parser.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--seed", type=int, metavar="N", help="replay this one")
     parser.add_argument("--replay", metavar="FILE", help="play a live peer's recording again (p2pfl run --record)")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
     parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
-    parser.add_argument("--write", metavar="FILE", help="put the table into this page")
+    parser.add_argument("--write", type=_page, metavar="FILE", help="put the table into this page")
     return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return int(text)
+
+
+def _page(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"expected a page that there is, got {text}")
+    return Path(text)
 
 
 def _span(text: str) -> range:

@@ -18,6 +18,8 @@ from p2pfl.algorithms import State
 from p2pfl.errors import ExperimentError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.agreement import alike, scaled, told
+from p2pfl.experiment.contest import attack
+from p2pfl.experiment.schema import LARGEST, NotNegative, Simulation
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.report import Record, Run
@@ -33,7 +35,6 @@ SHIPPED = Path(__file__).parent.parent / "networks"
 """The networks that come with the package."""
 
 Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -71,7 +72,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seconds: NotNegative = 0.0
     spread: NotNegative = 0.0
     stragglers: Share = 0.0
-    slowdown: Annotated[float, Meta(ge=1)] = 1.0
+    slowdown: Annotated[float, Meta(ge=1, le=LARGEST)] = 1.0
 
 
 class One(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -200,6 +201,12 @@ def forecast(
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(f'the network: expected peers of "{experiment.name}", got "{unknown[0]}": rename it')
+    attack(experiment, names, live=True)  # what live peers refuse is refused
+    if experiment.simulation != Simulation():
+        raise ExperimentError(
+            "simulation: expected nothing beside a network, which says what is lost and who is slow, got "
+            f"{experiment.simulation}: leave the section out"
+        )
     loop = VirtualLoop()
     run = Run(experiment, folder=folder)
     seen = _Seen(run, observe, len(names), loop)

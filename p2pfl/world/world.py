@@ -372,7 +372,10 @@ class World:
         """Why this must not have been the end; empty if it may."""
         for name in self.plan.topology.peers:
             ended = self.ended[name]
-            if ended.state is None and name not in self._killed and not self._excused(name, ended.error):
+            if ended.state is None and name not in self._killed:
+                if self._excused(name, ended.error):
+                    self.faults["ended for want of others"] += 1
+                    continue
                 task = self._lives[name].task
                 error = ended.error or (None if task.cancelled() else task.exception())
                 return f"{name} ended with {type(error).__name__}: {error}"

@@ -59,6 +59,18 @@ def test_a_configuration_is_written_for_the_peers_of_an_experiment(p2pfl, place)
     assert "listener 8883 127.0.0.1" in (place / "broker" / "mosquitto.conf").read_text()
 
 
+def test_a_configuration_needs_neither_the_model_nor_the_data_of_the_peers(p2pfl, place):
+    text = (place / "small.toml").read_text()
+    (place / "clinic.toml").write_text(
+        text.replace('"linear"', '"not.here:Model"').replace('"wine"', '"not.here:data"')
+    )
+    said = p2pfl("broker", "clinic.toml", "--config", "broker", "--host", "::", "--public", "broker.example")
+    assert said.status == 0, said.err
+    assert "its certificate is for localhost, 127.0.0.1," in said.err
+    assert "broker.example: name other hosts with --public" in said.err
+    assert (place / "broker" / "credentials" / "peer2.toml").is_file()
+
+
 def test_what_a_configuration_lacks_is_said(p2pfl):
     said = p2pfl("broker", "--config", "broker")
     assert said.status == 2

@@ -152,6 +152,26 @@ def test_a_second_call_with_a_host_that_the_certificate_does_not_name_is_refused
     assert (tmp_path / "broker.pem").read_text() == made
 
 
+def test_a_certificate_is_for_the_hosts_by_which_peers_reach_it(tmp_path):
+    settings = {"rights": rights("clinic"), "peers": ["ada"], "host": "::", "port": 8883}
+    named = configure(tmp_path, public=["broker.example", "192.0.2.7", "bröker.example"], **settings)
+    assert {"localhost", "broker.example", "192.0.2.7", "bröker.example"} <= {*named}
+    again = configure(tmp_path, public=["broker.example"], **settings)
+    assert {"localhost", "broker.example", "192.0.2.7", "xn--brker-kua.example"} <= {*again}
+    with pytest.raises(InputError, match="expected an address or the name of a host"):
+        configure(tmp_path, public=["a" * 70], **settings)
+    with pytest.raises(InputError, match="expected a port from 1 to 65535, got 0"):
+        configure(tmp_path, **settings | {"port": 0})
+
+
+@pytest.mark.parametrize(("there", "lacks"), [("broker.pem", "broker.key"), ("broker.key", "broker.pem")])
+def test_half_a_certificate_of_ones_own_is_not_written_over(tmp_path, there, lacks):
+    (tmp_path / there).write_text("mine")
+    with pytest.raises(InputError, match=f"expected {lacks} beside .*{there}, got none"):
+        configure(tmp_path, rights=rights("clinic"), peers=["ada"], host="::", port=8883)
+    assert (tmp_path / there).read_text() == "mine"
+
+
 def test_what_is_secret_can_be_read_by_its_owner_alone_and_no_password_is_in_clear_but_the_peers_own(place):
     secret = ["broker.key", "passwords", "credentials/ada.toml", "credentials/bob.toml"]
     assert all(stat.S_IMODE((place / name).stat().st_mode) == 0o600 for name in secret)

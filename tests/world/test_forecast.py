@@ -170,3 +170,16 @@ def test_the_command_predicts(tmp_path, capsys):
     summary = json.loads(capsys.readouterr().out)
     assert summary["predicted"]
     assert summary["wall_s"] > 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["attack.name=alie", "learning.weighted=false"], "must know the rows of all honest peers: use simulate"),
+        (["simulation.loss=0.1"], "expected nothing beside a network"),
+    ],
+    ids=str,
+)
+def test_what_live_peers_cannot_do_is_not_foretold(changes, why):
+    with pytest.raises(ExperimentError, match=why):
+        forecast(read(SMALL, changes=changes), Network())
