@@ -19,23 +19,7 @@ from p2pfl.peer.pace import Pace
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
 from p2pfl.peer.threads import SLOW
-from p2pfl.wire.messages import (
-    Account,
-    Ack,
-    Agreement,
-    Agreements,
-    Chunk,
-    Claim,
-    ForOne,
-    Hello,
-    Key,
-    Message,
-    Plain,
-    Pulse,
-    RollCall,
-    Term,
-    Unmasking,
-)
+from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
 from p2pfl.wire.rows import HEAD, read_row
 
 PULSE = 1.0
@@ -311,7 +295,7 @@ class Link:
                 await self._heard_pulse(sender, message)
             case Account() if present:
                 self._told(sender, message)
-            case Term() | RollCall() | Agreement() | Agreements() | Unmasking() if self.adding is not None and present:
+            case _ if isinstance(message, ForOne) and self.adding is not None and present:
                 await self._add(sender, message, self.adding)
             case _:
                 self.desk.refuse(sender, f"unexpected {type(message).__name__}")

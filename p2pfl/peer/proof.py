@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from p2pfl.errors import DecodeError, InputError
 from p2pfl.identity import verify
 from p2pfl.wire.messages import about_sum
 from p2pfl.wire.rows import said_head
 from p2pfl.wire.trailer import Said
-
-Domain = Literal["row", "roll"]
-DOMAINS: dict[str, Domain] = {"row": "row", "roll": "roll"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Proof:
 
     one: Said
     other: Said
-    domain: Domain = "row"
+    domain: Literal["row", "roll"] = "row"
 
     @property
     def exchange(self) -> tuple[int, int]:
@@ -70,14 +66,7 @@ class Proof:
 
     def written(self) -> bytes:
         """As a file, which :meth:`read` takes."""
-        said = [
-            {
-                "statement": base64.b64encode(each.statement).decode(),
-                "signature": base64.b64encode(each.signature).decode(),
-            }
-            for each in (self.one, self.other)
-        ]
-        return json.dumps({"domain": self.domain, "said": said}, indent=2).encode()
+        return msgspec.json.format(msgspec.json.encode(self))
 
     @staticmethod
     def read(path: str | Path) -> Proof:
@@ -89,14 +78,8 @@ class Proof:
             It cannot be read, or is no proof.
         """
         try:
-            table = json.loads(Path(path).read_text("utf-8"))
-            one, other = (
-                Said(*(base64.b64decode(each[key], validate=True) for key in ("statement", "signature")))
-                for each in table["said"]
-            )
-            domain = DOMAINS[table["domain"]]
+            return msgspec.json.decode(Path(path).read_bytes(), type=Proof)
         except OSError as error:
             raise InputError(f"{path}: expected a proof that can be read, got: {error.strerror}: name one") from None
-        except (ValueError, KeyError, TypeError, binascii.Error):
+        except msgspec.DecodeError:
             raise InputError(f"{path}: expected a proof as a peer keeps it, got something else: name one") from None
-        return Proof(one, other, domain)

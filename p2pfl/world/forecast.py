@@ -202,11 +202,13 @@ def forecast(
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(f'the network: expected peers of "{experiment.name}", got "{unknown[0]}": rename it')
     attack(experiment, names, live=True)  # what live peers refuse is refused
-    if experiment.simulation != Simulation():
-        raise ExperimentError(
-            "simulation: expected nothing beside a network, which says what is lost and who is slow, got "
-            f"{experiment.simulation}: leave the section out"
-        )
+    usual = msgspec.structs.asdict(Simulation())
+    for key, value in msgspec.structs.asdict(experiment.simulation).items():
+        if value != usual[key]:
+            raise ExperimentError(
+                f"simulation.{key}: expected {usual[key]:g} beside a network, which says what is lost and who is slow, "
+                f"got {value:g}: leave it out"
+            )
     loop = VirtualLoop()
     run = Run(experiment, folder=folder)
     seen = _Seen(run, observe, len(names), loop)
