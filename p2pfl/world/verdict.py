@@ -1,0 +1,181 @@
+"""What must have come of a world in which all has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+import torch
+
+from p2pfl.algorithms import State
+from p2pfl.errors import PeerError, RunError
+from p2pfl.experiment import Plan
+from p2pfl.peer.flows import Exchange, Row
+from p2pfl.world.faults import History
+from p2pfl.world.learner import Goals
+from p2pfl.world.settings import Setting
+
+
+@dataclass
+class Ended:
+    """How one peer's last life ended: with a state, an error, or by a death.
+
+    Attributes
+    ----------
+    lives
+        That it has had.
+    killed
+        Whether the last ended for good before its time.
+    missed
+        Rows, in all lives.
+    left
+        What it said of what stays open.
+    late
+        Whether a life has come later than its last checkpoint: its weight was given up.
+    """
+
+    state: State | None = None
+    error: BaseException | None = None
+    lives: int = 0
+    killed: bool = False
+    missed: int = 0
+    left: list[str] = field(default_factory=list)
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """A world in which all has ended.
+
+    Attributes
+    ----------
+    setting, plan, history
+        What the peers did, and what went wrong.
+    ended
+        How each of them ended.
+    flows
+        What a peer's row has at its end of those of each partner, see :meth:`~p2pfl.world.invariants.Watch.flows`.
+    faults
+        How often which happened; what becomes known here is counted there, too.
+    """
+
+    setting: Setting
+    plan: Plan
+    history: History
+    ended: Mapping[str, Ended]
+    flows: Callable[[str], dict[str, dict[Exchange, Row]] | None]
+    faults: Counter[str]
+
+    @property
+    def killed(self) -> set[str]:
+        """Who ended for good before its time."""
+        return {name for name, ended in self.ended.items() if ended.killed}
+
+    @property
+    def states(self) -> list[State]:
+        """Of all peers."""
+        states = [self.ended[name].state for name in self.plan.topology.peers]
+        found = [state for state in states if state is not None]
+        if len(found) != len(states):
+            raise RunError("expected all peers to have a state")
+        return found
+
+    @property
+    def goals(self) -> torch.Tensor:
+        """Of all peers, ``[N, P]``."""
+        goals = self.plan.learner
+        if not isinstance(goals, Goals):
+            raise RunError("expected a world of goals")
+        return torch.stack([goals.goal(name) for name in self.plan.topology.peers])  # [N, P]
+
+
+def verdict(end: End) -> str:
+    """Why this must not have been the end; empty if it may."""
+    for name in end.plan.topology.peers:
+        ended = end.ended[name]
+        if ended.state is None and name not in end.killed:
+            if _excused(end, name, ended.error):
+                end.faults["ended for want of others"] += 1
+                continue
+            return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
+        if ended.missed and not end.history.kinds:
+            return f"{name} missed {ended.missed} rows although nothing went wrong"
+    if not isinstance(end.plan.learner, Goals):  # only of averaging alone is the result known
+        return ""
+    if failure := _accounted(end, end.plan.learner):
+        return failure
+    if end.killed or any(ended.state is None or ended.late for ended in end.ended.values()):
+        return ""
+    if end.setting.running:
+        return _summed(end)
+    return _averaged(end) if end.setting.averages else ""
+
+
+def _excused(end: End, name: str, error: BaseException | None) -> bool:
+    """Whether what went wrong allows for this: others died, or had ended before it came back."""
+    patience = end.plan.experiment.transport.patience
+    gone = bool(end.killed) or any(ended.lives > 1 for ended in end.ended.values())
+    gone |= any(pause.seconds > patience for pause in end.history.pauses)
+    gone |= any(end - start > patience for start, end in end.history.conditions[name].cuts)
+    return isinstance(error, PeerError) and "did not come" in str(error) and gone
+
+
+def _averaged(end: End) -> str:
+    """The mean of the rows is that of the goals, unless peers say that it may not be."""
+    if not all(weights.symmetric for weights in end.plan.weights) and any(e.missed for e in end.ended.values()):
+        return ""  # nothing is conserved along edges that weigh otherwise at their other end
+    if any(ended.left for ended in end.ended.values()):
+        end.faults["left open"] += 1
+        return ""
+    rows = torch.cat([state.rows for state in end.states])  # [N, P]
+    off = float((rows.mean(0) - end.goals.mean(0)).abs().max())
+    settings = end.plan.protection.settings
+    grid = end.plan.experiment.rounds * 2.0**-settings.bits if end.plan.masked else 1e-9  # each release rounds
+    if end.plan.protection.sums is not None:
+        grid = end.plan.experiment.rounds * len(rows) * 2.0**-settings.bits  # and so does each term
+    return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
+
+
+def _accounted(end: End, goals: Goals) -> str:
+    """A row is its goal and what was moved to it, and what is moved between two that were not lost is the same.
+
+    So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
+    """
+    plain = not end.plan.masked and all(omega == 1.0 for omega in end.plan.gossip.omegas)
+    entered = {}
+    for name, ended in end.ended.items():
+        flows = None if ended.state is None or ended.late else end.flows(name)
+        if ended.state is None or flows is None or not end.setting.averages:
+            continue
+        entered[name] = flows
+        moved = sum((row for each in flows.values() for row in each.values()), np.zeros(1))
+        off = float(np.abs(ended.state.rows[0].numpy() - goals.goal(name).numpy() - moved).max())
+        if plain and off > 1e-9:
+            return f"the row of {name} is off by {off:.3g} from its goal and what was moved to it"
+    for one, other in combinations(sorted(entered), 2):
+        here, there = entered[one].get(other, {}), entered[other].get(one, {})
+        said = any("may have moved" in each for name in (one, other) for each in end.ended[name].left)
+        even = here.keys() == there.keys() and all(np.array_equal(here[each], -there[each]) for each in here)
+        if not even and not said:
+            return f"{one} and {other} ended with different flows, and neither said so"
+    return ""
+
+
+def _summed(end: End) -> str:
+    """All mass is in a row or on its way: rows, and totals that were sent and not seen."""
+    states, topology = end.states, end.plan.topology.at(0)
+    total = np.zeros(end.plan.learner.layout.size + 1)
+    index = {name: place for place, name in enumerate(topology.peers)}
+    for name, state in zip(topology.peers, states, strict=True):
+        mass = state.extra["mass"]
+        total += torch.cat([state.rows * mass, mass], -1)[0].numpy()
+        for slot, sender in enumerate(topology.hears(name)):
+            sent = states[index[sender]].extra["total"][0]
+            total += (sent - state.extra["seen"][0, slot]).numpy()
+    goals = end.goals
+    wanted = torch.cat([goals.sum(0), torch.tensor([float(len(goals))], dtype=goals.dtype)]).numpy()
+    off = float(np.abs(total - wanted).max())
+    return "" if off < 1e-9 else f"mass is lost: the sum of rows and of what is on its way is off by {off:.3g}"
