@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 from p2pfl.errors import DecodeError, PeerError
@@ -437,6 +437,11 @@ class Link:
         """From now on all must hear all: suspect nobody, and leave nobody behind."""
         self.doubting = False
         self.suspected = frozenset()
+
+    def vanished(self, missed: Collection[str], *, since: float) -> frozenset[str]:
+        """Neighbours that are gone without a goodbye, or whose row was missed and of whom nothing came since a time."""
+        missing = {peer for peer in missed if self.detector.silent(peer, since=since)}
+        return self.membership.vanished | self.membership.greeted & missing
 
     # ------------------------------------------------------------------ heartbeats
 
