@@ -438,10 +438,17 @@ class Link:
         self.doubting = False
         self.suspected = frozenset()
 
-    def vanished(self, missed: Collection[str], *, since: float) -> frozenset[str]:
-        """Neighbours that are gone without a goodbye, or whose row was missed and of whom nothing came since a time."""
-        missing = {peer for peer in missed if self.detector.silent(peer, since=since)}
-        return self.membership.vanished | self.membership.greeted & missing
+    async def vanished(self, missed: Collection[str]) -> frozenset[str]:
+        """Neighbours that are gone without a goodbye, or that were missed at last and now give no sign of life."""
+        start = self.clock()
+
+        def silent() -> set[str]:
+            missing = self.membership.greeted & {*missed}
+            return {peer for peer in missing if self.detector.silent(peer, since=start)}
+
+        while silent() - self.detector.suspected(now=self.clock()) and self.clock() < start + self.patience:
+            await self.changed(by=min(self.clock() + PULSE, start + self.patience))
+        return self.membership.vanished | silent()
 
     # ------------------------------------------------------------------ heartbeats
 

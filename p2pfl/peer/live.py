@@ -35,11 +35,6 @@ class LiveNeighbourhood:
         The round's exchanges so far.
     conserving
         Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
-
-    Attributes
-    ----------
-    opened
-        When our row of the last exchange was on its way, on the link's clock.
     """
 
     def __init__(
@@ -60,7 +55,7 @@ class LiveNeighbourhood:
         self.zstd = zstd
         self.conserving = conserving and link.books.conserving
         self.step = step
-        self.opened = 0.0
+        self._opened = 0.0  # when our row of this exchange was on its way
         self._expected: set[str] = set()  # whose rows of this exchange will come, or would have
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
@@ -186,7 +181,7 @@ class LiveNeighbourhood:
         )
         self.link.pace.ready(now=self.link.clock())
         await self._send(parts, phase=phase)
-        self.opened = self.link.clock()
+        self._opened = self.link.clock()
         return senders
 
     async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
@@ -251,7 +246,7 @@ class LiveNeighbourhood:
         deadline = self.link.deadline(sender, since=since)
         if not self.link.doubting or self.link.mailbox.large:
             return deadline
-        return since if self.link.left_behind(sender) else min(deadline, self.opened + self.link.pace.bound)
+        return since if self.link.left_behind(sender) else min(deadline, self._opened + self.link.pace.bound)
 
     def _miss(self, sender: str) -> None:
         self.missed.append(sender)

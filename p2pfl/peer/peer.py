@@ -172,7 +172,7 @@ class Peer:
         self.phase = "joining"
         self._played = False  # all rounds
         self._done = 0  # of them
-        self._missed, self._since = list[str](), 0.0  # whose rows, in the last of them, and when its exchange began
+        self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
         self.given: dict[str, float] | None = None
@@ -373,16 +373,17 @@ class Peer:
             self._state = await self._settle(self._state, hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
-        self._part(self._state)
+        await self._part(self._state)
         for sentence in self._left():
             self._say(sentence)
         return self._state
 
-    def _part(self, state: State) -> None:
-        """Take it that who is not there any more does not come back."""
+    async def _part(self, state: State) -> None:
+        """Where there is an account of what was given, take it that who is not there any more does not come back."""
         accounts = given(self.plan, state, peers=(self.name,))
-        self.given = None if accounts is None else accounts[self.name]
-        self.vanished = self.link.vanished(self._missed, since=self._since)
+        if accounts is not None:
+            self.given = accounts[self.name]
+            self.vanished = await self.link.vanished(self._missed)
 
     def _turns(self, rounds: range) -> Iterable[int]:
         """The rounds that this peer plays: all, unless it is slow, or the others went on without it."""
@@ -397,11 +398,12 @@ class Peer:
                 due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])
 
     def _left(self) -> list[str]:
-        """What stays open at the end."""
+        """What stays open at the end; who keeps account of what it gave moves nothing that its books would know."""
+        if self.given is not None:
+            return bereft(self.given, self.vanished)
         missed = {} if self.link.adding is None else self.link.adding.missed
         deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
-        sentences = left(self.link.books, deviation=deviation, peers=peers, missed=missed)
-        return sentences + bereft(self.given or {}, self.vanished)
+        return left(self.link.books, deviation=deviation, peers=peers, missed=missed)
 
     def _say(self, sentence: str) -> None:
         if self.notice is not None:
@@ -473,7 +475,7 @@ class Peer:
         )
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
-        self._state, self._done, self._missed, self._since = state, round + 1, net.missed, net.opened
+        self._state, self._done, self._missed = state, round + 1, net.missed
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
         report = state.report
         record = Record(

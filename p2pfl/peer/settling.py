@@ -221,8 +221,8 @@ def bereft(given: Mapping[str, float], vanished: Collection[str]) -> list[str]:
         Neighbours that were given up and not heard again.
     """
     return [
-        f"{peer} did not come back: from here it took a mass of {given[peer]:.6g}, which is lost to the average with "
-        "the 1 that it began with and what its other neighbours gave it"
+        f"nothing comes any more from {peer}, which took a mass of {given[peer]:.6g} from here: if it is gone for "
+        "good, that is lost to the average with the 1 that it began with and what its other neighbours gave it"
         for peer in sorted(given.keys() & vanished)
     ]
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from p2pfl.algorithms import State
 from p2pfl.errors import BrokerError, P2PFLError, StorageError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
 from p2pfl.peer.checkpoint import Store
+from p2pfl.report import Record
 from p2pfl.rows import draw, raw
 from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.transport.lasting import Lasting
@@ -181,6 +183,7 @@ class World:
         ended = self.ended[name]
         ended.lives += 1
         ended.error, ended.killed = None, False
+        ended.words.clear()
         disk = Mounted(self.disks[name]) if self.disks else None
         peer = self._peer(name, ended, disk)
         context = Context()
@@ -210,6 +213,8 @@ class World:
         learner = Timed(self.plan.learner, takes=lambda peer, _: self.history.takes[peer], spend=self.loop.spent)
         store = None if disk is None else Store(FOLDER, name, disk=disk)
         former = store.former() if store is not None and ended.lives > 1 else None
+        if former is None or not former.kept:
+            ended.last, ended.trained = None, False
         peer = Peer(
             name,
             replace(self.plan, learner=learner),
@@ -218,7 +223,7 @@ class World:
             identity=self.identities[name],
             trust=self.roster,
             incarnation=ended.lives,
-            observe=lambda record, _: self._count(ended, len(record.missed)),
+            observe=lambda record, state: self._ended(ended, record, state),
             notice=lambda notice: self._heard(ended, notice),
             store=store,
             former=former,
@@ -233,6 +238,7 @@ class World:
                 self._lives[name].joined = True
                 self.watch.joined(peer)
                 ended.state = await peer.run()
+                ended.given, ended.vanished = peer.given, peer.vanished
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
         except P2PFLError as error:
             ended.error = error
@@ -243,11 +249,16 @@ class World:
                 self.faults["starts that failed"] += isinstance(error, BrokerError)
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
-    def _count(self, ended: Ended, missed: int) -> None:
-        ended.missed += missed
+    def _ended(self, ended: Ended, record: Record, state: State) -> None:
+        """A peer has ended a round."""
+        ended.missed += len(record.missed)
+        ended.last = state
+        ended.trained |= record.training_loss is not None
+        ended.unheard = set(record.missed)
 
     def _heard(self, ended: Ended, notice: Notice) -> None:
         ended.left.append(notice.sentence)
+        ended.words.add(notice.sentence)
         ended.late |= "it comes back in round" in notice.sentence
         self._log("notice", notice.peer, "", notice.sentence)
 
