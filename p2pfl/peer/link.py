@@ -138,7 +138,8 @@ class Link:
                 why = "".join(f"; {sentence}" for sentence in self.membership.refused.values())
                 raise PeerError(
                     f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
-                    f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
+                    f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}",
+                    absent=self.membership.absent,
                 )
 
     @property
