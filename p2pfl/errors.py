@@ -104,13 +104,13 @@ class PeerError(RunError):
 
     Parameters
     ----------
-    absent
-        Neighbours that did not come.
+    absent, gone
+        Neighbours that did not come, and those that came and went.
     """
 
-    def __init__(self, sentence: str, *, absent: Sequence[str] = ()) -> None:
+    def __init__(self, sentence: str, *, absent: Sequence[str] = (), gone: Sequence[str] = ()) -> None:
         super().__init__(sentence)
-        self.absent = tuple(absent)
+        self.absent, self.gone = tuple(absent), tuple(gone)
 
 
 class StorageError(RunError):

@@ -28,8 +28,8 @@ class Stay(Protocol):
         """What the last ended with."""
 
 
-def excuse(other: Stay, mine: Span, *, apart: Iterable[Span]) -> str:
-    """Why a peer need not have met a neighbour in its life; empty if it must have.
+def excuse(other: Stay, mine: Span, *, apart: Iterable[Span], met: bool = False) -> str:
+    """Why a neighbour need not have been there for a peer at the end of its life; empty if it must have.
 
     What counts is the neighbour's last life in that time, of which alone it can be said that it did not come.
 
@@ -41,23 +41,30 @@ def excuse(other: Stay, mine: Span, *, apart: Iterable[Span]) -> str:
         The life of the peer that missed it.
     apart
         When either of them could not speak.
+    met
+        Whether they have met, so that nothing but its end, or that it seemed to have come, explains that it is away.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> excuse(SimpleNamespace(spans=[(0.0, 90.0)], killed=False, error=None), (100.0, 220.0), apart=[])
+    >>> mine, ended = (100.0, 220.0), {"killed": False, "error": None}
+    >>> excuse(SimpleNamespace(spans=[(0.0, 90.0)], **ended), mine, apart=[])
     'had ended'
-    >>> excuse(SimpleNamespace(spans=[(0.0, 150.0)], killed=False, error=None), (100.0, 220.0), apart=[])
-    ''
+    >>> long = SimpleNamespace(spans=[(0.0, 150.0)], **ended)
+    >>> excuse(long, mine, apart=[]), excuse(long, mine, apart=[], met=True)
+    ('', 'had ended')
     """
     before = [span for span in other.spans if span[0] < mine[1]]
     if not before:
         return "was not there yet"
     last = before[-1]
-    if max(together(last, mine, apart=apart), default=0.0) >= MEET:
+    shared = last if not met else (max(last[0], mine[1] - MEET), last[1])
+    if max(together(shared, mine, apart=apart), default=0.0) >= MEET:
         return ""
-    if last[1] > mine[0]:
-        return "was there too briefly" if last[1] < mine[1] else "could not speak"
+    if last[1] >= mine[1]:
+        return "could not speak"
+    if last[1] > mine[0] and not met:
+        return "was there too briefly"
     if last != other.spans[-1]:
         return "was down"
     if other.killed:

@@ -144,13 +144,12 @@ def _known(end: End, goals: Goals) -> str:
 def _excused(end: End, name: str) -> list[str]:
     """Why a peer may have ended without its neighbours; empty if it may not."""
     error = end.ended[name].error
-    if not isinstance(error, PeerError) or not error.absent:
+    if not isinstance(error, PeerError):
         return []
-    mine = end.ended[name].spans[-1]
-    why = [
-        excuse(end.ended[other], mine, apart=(*end.history.apart(name), *end.history.apart(other)))
-        for other in error.absent
-    ]
+    mine, why = end.ended[name].spans[-1], list[str]()
+    for other in (*error.absent, *error.gone):
+        apart = (*end.history.apart(name), *end.history.apart(other))
+        why.append(excuse(end.ended[other], mine, apart=apart, met=other in error.gone))
     return why if all(why) else []
 
 
