@@ -182,7 +182,7 @@ class World:
         """Start a process, which goes on from what it finds on its disk."""
         ended = self.ended[name]
         ended.lives += 1
-        ended.error, ended.killed = None, False
+        ended.error, ended.killed, ended.age = None, False, 0.0
         ended.words.clear()
         disk = Mounted(self.disks[name]) if self.disks else None
         peer = self._peer(name, ended, disk)
@@ -223,7 +223,7 @@ class World:
             identity=self.identities[name],
             trust=self.roster,
             incarnation=ended.lives,
-            observe=lambda record, state: self._ended(ended, record, state),
+            observe=lambda record, state: self._observed(ended, record, state),
             notice=lambda notice: self._heard(ended, notice),
             store=store,
             former=former,
@@ -237,7 +237,12 @@ class World:
             async with peer:
                 self._lives[name].joined = True
                 self.watch.joined(peer)
-                ended.state = await peer.run()
+                began = self.loop.now
+                try:
+                    ended.state = await peer.run()
+                finally:
+                    ended.spans.append((began, self.loop.now))
+                ended.planned = self._planned(peer)
                 ended.given, ended.vanished = peer.given, peer.vanished
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
         except P2PFLError as error:
@@ -249,12 +254,21 @@ class World:
                 self.faults["starts that failed"] += isinstance(error, BrokerError)
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
-    def _ended(self, ended: Ended, record: Record, state: State) -> None:
-        """A peer has ended a round."""
+    def _planned(self, peer: Peer) -> bool:
+        """Whether a peer had all the edges and masks that were planned, to its end."""
+        cover = peer.hiding.cover
+        return peer.link.edges.topology is self.plan.topology and not (cover is not None and cover.charged)
+
+    def _observed(self, ended: Ended, record: Record, state: State) -> None:
+        """A round has ended."""
         ended.missed += len(record.missed)
+        ended.rounds.append(record.round)
+        age = float(state.extra["age"][0, 0]) if self.setting.asynchronous else 0.0
+        if age < ended.age:
+            self.watch.fail(f"the age of the row of {record.peer} fell from {ended.age:g} to {age:g}")
+        ended.age = age
         ended.last = state
         ended.trained |= record.training_loss is not None
-        ended.unheard = set(record.missed)
 
     def _heard(self, ended: Ended, notice: Notice) -> None:
         ended.left.append(notice.sentence)
@@ -351,4 +365,16 @@ class World:
         for name, ended in self.ended.items():
             task = self._lives[name].task
             ended.error = ended.error or (task.exception() if task.done() and not task.cancelled() else None)
-        return verdict(End(self.setting, self.plan, self.history, self.ended, self.watch.flows, self.faults))
+        agreed = f"{self.plan.experiment.name}{self.roster.digest}"
+        return verdict(
+            End(
+                self.setting,
+                self.plan,
+                self.history,
+                self.ended,
+                self.watch.flows,
+                self.faults,
+                source=self.source,
+                agreed=agreed,
+            )
+        )
