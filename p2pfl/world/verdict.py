@@ -134,8 +134,8 @@ def verdict(end: End) -> str:
                 end.faults.update(f"wanted: {each}" for each in why)
                 continue
             return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
-        if ended.missed and not end.history.kinds:
-            return f"{name} missed {ended.missed} rows although nothing went wrong"
+        if (ended.missed or ended.vanished) and not end.history.kinds:
+            return f"{name} missed {ended.missed} rows or gave somebody up although nothing went wrong"
     if not isinstance(end.plan.learner, Goals):  # only of averaging alone is the result known
         return ""
     return _known(end, end.plan.learner)
