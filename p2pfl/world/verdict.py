@@ -18,7 +18,7 @@ from p2pfl.identity import Source
 from p2pfl.peer.flows import Exchange, Row
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
-from p2pfl.world.excuses import Span, excuse
+from p2pfl.world.excuses import Span, excuse, meet
 from p2pfl.world.faults import History
 from p2pfl.world.learner import Goals
 from p2pfl.world.settings import Setting
@@ -142,14 +142,23 @@ def _known(end: End, goals: Goals) -> str:
 
 
 def _excused(end: End, name: str) -> list[str]:
-    """Why a peer may have ended without its neighbours; empty if it may not."""
-    error = end.ended[name].error
-    if not isinstance(error, PeerError):
+    """Why a peer may have ended without its neighbours; empty if it may not.
+
+    Each that is missing is explained, and there was no time in which all were there so that it could have begun.
+    """
+    error, mine = end.ended[name].error, end.ended[name].spans[-1:]
+    if not isinstance(error, PeerError) or not mine:
         return []
-    mine, why = end.ended[name].spans[-1], list[str]()
-    for other in (*error.absent, *error.gone):
-        apart = (*end.history.apart(name), *end.history.apart(other))
-        why.append(excuse(end.ended[other], mine, apart=apart, met=other in error.gone))
+    around = sorted({*end.plan.topology.neighbours(name), *error.absent, *error.gone})
+    apart = {other: end.history.apart(other) for other in (name, *around)}
+    if meet(
+        mine, *(end.ended[other].spans for other in around), apart=[span for each in apart.values() for span in each]
+    ):
+        return []
+    why = [
+        excuse(end.ended[other], mine[0], apart=(*apart[name], *apart[other]), met=other in error.gone)
+        for other in (*error.absent, *error.gone)
+    ]
     return why if all(why) else []
 
 

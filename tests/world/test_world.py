@@ -14,6 +14,7 @@ from swarms import SMALL
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
@@ -68,6 +69,7 @@ def test_every_kind_of_fault_has_happened(seen):
     faults = sum((found.faults for found in seen), Counter())
     for fault in ("lost", "twice", "overtaken", "pauses", "deaths", "forgeries", "crashes", "broker restarts"):
         assert faults[fault] > 50
+    assert faults["compared with simulate"] > 20
 
 
 def test_one_seed_is_one_history(seen):
@@ -85,10 +87,18 @@ def test_another_process_with_another_hash_seed_has_the_same_history(seen):
 
 
 def test_where_nothing_goes_wrong_nobody_misses_anything(plans):
+    compared = 0
     for seed in range(20):
         found = outcome(seed, plans=plans, kinds=())
         assert not found.failure
         assert not found.kinds
+        compared += found.faults["compared with simulate"]
+    assert compared >= 18  # all but those whose peers wait for nobody
+
+
+def test_weights_that_differ_alike_at_both_ends_are_found_by_comparing_with_the_simulation(monkeypatch, plans):
+    monkeypatch.setattr(Edges, "row", lightly)
+    assert any("those of the simulation" in outcome(seed, plans=plans, kinds=()).failure for seed in range(3))
 
 
 heard = FlowLedger.hear
@@ -114,13 +124,41 @@ async def early(self, parts, *, phase):
     self.streams._pump(self.streams.outboxes[phase])
 
 
+def together(self):
+    """Of old: where somebody came back, those that gather wait until each has said that it has begun."""
+    membership = self.membership
+    if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
+        return False
+    told = self.streams.senders & membership.present <= self.places.keys()
+    if self.running:
+        return told
+    resumed = any(membership.up[peer].rounds for peer in membership.present)
+    return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
+
+
+def lightly(self, phase):
+    """Neighbours weigh half of what they should, at both ends: all averages of averages stay what they are."""
+    return {peer: weight / 2 + (peer == self.me) / 2 for peer, weight in weighed(self, phase).items()}
+
+
+def mistaken(self, phase):
+    """Everybody has the weight of the next."""
+    row = weighed(self, phase)
+    peers = sorted(row)
+    return {peer: row[other] for peer, other in zip(peers, peers[1:] + peers[:1], strict=True)}
+
+
 opened = Envelope.open
+weighed = Edges.row
 ANY = range(40)
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
     "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
+    "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
+    "rows have each other's weights": (Edges, "row", mistaken, ANY),
+    "those that gather beside one that came back wait for each other": (Link, "_gathered", together, [31]),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Line, "come_back", nothing, [168]),
