@@ -124,7 +124,7 @@ async def early(self, parts, *, phase):
     self.streams._pump(self.streams.outboxes[phase])
 
 
-def together(self):
+def mutual(self):
     """Of old: where somebody came back, those that gather wait until each has said that it has begun."""
     membership = self.membership
     if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
@@ -158,7 +158,7 @@ MUTANTS = {
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
     "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
     "rows have each other's weights": (Edges, "row", mistaken, ANY),
-    "those that gather beside one that came back wait for each other": (Link, "_gathered", together, [31]),
+    "those that gather beside one that came back wait for each other": (Link, "_gathered", mutual, [31]),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Line, "come_back", nothing, [168]),
