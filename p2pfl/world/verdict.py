@@ -178,16 +178,16 @@ def undisturbed(end: End) -> bool:
 def _differs(end: End) -> str:
     """The rows are those of the simulation of all rows at once, with the same secrets.
 
-    Sums in secret and running sums are the same to the last bit. Plain rows are added up in another order, so that
-    they may differ by some units in the last place; where they are rounded onto the grid of masks, those can tip a
-    number that lies half-way, by a step in each release, which counts more where a small mass is divided by.
+    Sums in secret are the same to the last bit. Other rows are added up in another order, so that they may differ by
+    some units in the last place; where they are rounded onto the grid of masks, those can tip a number that lies
+    half-way, by a step in each release, which counts more where a small mass is divided by.
     """
     end.faults["compared with simulate"] += 1
     plan, settings = end.plan, end.plan.protection.settings
     named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
     simulated, _ = play(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
-    exact = plan.protection.sums is not None or end.setting.running
+    exact = plan.protection.sums is not None
     grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])
     most = 0.0 if exact else grid if plan.masked else 1e-12
     off = float((rows - simulated.rows).abs().max())

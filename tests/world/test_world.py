@@ -11,6 +11,7 @@ import pytest
 import torch
 from swarms import SMALL
 
+from p2pfl.algorithms import gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
@@ -148,9 +149,21 @@ def mistaken(self, phase):
     return {peer: row[other] for peer, other in zip(peers, peers[1:] + peers[:1], strict=True)}
 
 
+def doubled(heard, own):
+    rows, ages = merging(heard, own)
+    return 2 * rows, ages
+
+
+def rejuvenated(heard, own):
+    rows, _ = merging(heard, own)
+    return rows, heard.rows[-1:, -1:].double()
+
+
 opened = Envelope.open
 weighed = Edges.row
+merging = gossip_learning.merged
 ANY = range(40)
+WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
     "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
@@ -159,6 +172,8 @@ MUTANTS = {
     "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
     "rows have each other's weights": (Edges, "row", mistaken, ANY),
     "those that gather beside one that came back wait for each other": (Link, "_gathered", mutual, [31]),
+    "rows leave the hull of the goals": (gossip_learning, "merged", doubled, WAITLESS),
+    "ages are those of the last heard": (gossip_learning, "merged", rejuvenated, WAITLESS),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Line, "come_back", nothing, [168]),
