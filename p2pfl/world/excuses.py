@@ -1,8 +1,8 @@
-"""Whether a neighbour may have stayed away: from when each of two was there, and what kept them apart."""
+"""Whether neighbours may have stayed away: from when each was there, and what kept them apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 Span = tuple[float, float]
@@ -17,7 +17,7 @@ class Stay(Protocol):
 
     @property
     def spans(self) -> Sequence[Span]:
-        """When its lives were connected."""
+        """When its lives were connected, one after the other."""
 
     @property
     def killed(self) -> bool:
@@ -28,62 +28,67 @@ class Stay(Protocol):
         """What the last ended with."""
 
 
-def excuse(other: Stay, mine: Span, *, apart: Iterable[Span], met: bool = False) -> str:
-    """Why a neighbour need not have been there for a peer at the end of its life; empty if it must have.
-
-    What counts is the neighbour's last life in that time, of which alone it can be said that it did not come.
+def excuse(other: Stay, mine: Span, *, apart: Collection[Span], met: bool) -> str:
+    """Why a neighbour was not there when a peer gave up; empty if it must have been.
 
     Parameters
     ----------
     other
-        The neighbour.
+        The neighbour. Of its lives the last in that time counts, of which alone it can be said that it did not come.
     mine
-        The life of the peer that missed it.
+        The life of the peer that gave up.
     apart
         When either of them could not speak.
     met
-        Whether they have met, so that nothing but its end, or that it seemed to have come, explains that it is away.
+        Whether they have met, so that nothing but its end, or what looked like it, explains that it is away.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> mine, ended = (100.0, 220.0), {"killed": False, "error": None}
-    >>> excuse(SimpleNamespace(spans=[(0.0, 90.0)], **ended), mine, apart=[])
-    'had ended'
-    >>> long = SimpleNamespace(spans=[(0.0, 150.0)], **ended)
-    >>> excuse(long, mine, apart=[]), excuse(long, mine, apart=[], met=True)
+    >>> long = SimpleNamespace(spans=[(0.0, 150.0)], killed=False, error=None)
+    >>> excuse(long, (100.0, 220.0), apart=[], met=False), excuse(long, (100.0, 220.0), apart=[], met=True)
     ('', 'had ended')
     """
     before = [span for span in other.spans if span[0] < mine[1]]
     if not before:
         return "was not there yet"
-    last = before[-1]
-    shared = last if not met else (max(last[0], mine[1] - MEET), last[1])
-    if max(together(shared, mine, apart=apart), default=0.0) >= MEET:
+    start, end = before[-1]
+    shared = (max(start, mine[1] - MEET), end) if met else (start, end)
+    if meet([mine], [shared], apart=apart):
         return ""
-    if last[1] >= mine[1]:
+    if end >= mine[1]:
         return "could not speak"
-    if last[1] > mine[0] and not met:
+    if end > mine[0] and not met:
         return "was there too briefly"
-    if last != other.spans[-1]:
+    if (start, end) != other.spans[-1]:
         return "was down"
     if other.killed:
         return "was killed"
     return "had ended" if other.error is None else "had failed"
 
 
-def together(one: Span, other: Span, *, apart: Iterable[Span]) -> list[float]:
-    """The stretches of time that two spans have in common, without those in between.
+def meet(*spans: Sequence[Span], apart: Collection[Span]) -> bool:
+    """Whether all were there together, and could speak, for as long as it takes to meet.
+
+    Parameters
+    ----------
+    spans
+        Of each, when it was there, one after the other.
+    apart
+        When one of them could not speak.
 
     Examples
     --------
-    >>> together((0.0, 10.0), (2.0, 20.0), apart=[(3.0, 5.0), (4.0, 6.0)])
-    [1.0, 4.0]
+    >>> meet([(0.0, 100.0)], [(20.0, 90.0)], apart=[(45.0, 55.0), (50.0, 52.0)])
+    True
+    >>> meet([(0.0, 100.0)], [(20.0, 90.0)], apart=[(45.0, 61.0)])
+    False
     """
-    start, end = max(one[0], other[0]), min(one[1], other[1])
-    found = []
-    for begin, over in sorted(apart):
-        if start < min(begin, end):
-            found.append(min(begin, end) - start)
-        start = max(start, over)
-    return [*found, end - start] if start < end else found
+    common, *others = spans
+    for other in others:
+        both = ((max(a, c), min(b, d)) for a, b in common for c, d in other)
+        common = [(start, end) for start, end in both if start < end]
+    for since, until in apart:
+        pieces = [piece for start, end in common for piece in ((start, min(end, since)), (max(start, until), end))]
+        common = [(start, end) for start, end in pieces if start < end]
+    return any(end - start >= MEET for start, end in common)

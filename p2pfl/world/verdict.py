@@ -19,7 +19,7 @@ from p2pfl.peer.flows import Exchange, Row
 from p2pfl.report.masses import account
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
-from p2pfl.world.excuses import Span, excuse
+from p2pfl.world.excuses import Span, excuse, meet
 from p2pfl.world.faults import History
 from p2pfl.world.learner import Goals
 from p2pfl.world.settings import Setting
@@ -154,14 +154,23 @@ def _known(end: End, goals: Goals) -> str:
 
 
 def _excused(end: End, name: str) -> list[str]:
-    """Why a peer may have ended without its neighbours; empty if it may not."""
-    error = end.ended[name].error
-    if not isinstance(error, PeerError):
+    """Why a peer may have ended without its neighbours; empty if it may not.
+
+    Each that is missing is explained, and there was no time in which all were there so that it could have begun.
+    """
+    error, mine = end.ended[name].error, end.ended[name].spans[-1:]
+    if not isinstance(error, PeerError) or not mine:
         return []
-    mine, why = end.ended[name].spans[-1], list[str]()
-    for other in (*error.absent, *error.gone):
-        apart = (*end.history.apart(name), *end.history.apart(other))
-        why.append(excuse(end.ended[other], mine, apart=apart, met=other in error.gone))
+    around = sorted({*end.plan.topology.neighbours(name), *error.absent, *error.gone})
+    apart = {other: end.history.apart(other) for other in (name, *around)}
+    if meet(
+        mine, *(end.ended[other].spans for other in around), apart=[span for each in apart.values() for span in each]
+    ):
+        return []
+    why = [
+        excuse(end.ended[other], mine[0], apart=(*apart[name], *apart[other]), met=other in error.gone)
+        for other in (*error.absent, *error.gone)
+    ]
     return why if all(why) else []
 
 
@@ -181,16 +190,16 @@ def undisturbed(end: End) -> bool:
 def _differs(end: End) -> str:
     """The rows are those of the simulation of all rows at once, with the same secrets.
 
-    Sums in secret and running sums are the same to the last bit. Plain rows are added up in another order, so that
-    they may differ by some units in the last place; where they are rounded onto the grid of masks, those can tip a
-    number that lies half-way, by a step in each release, which counts more where a small mass is divided by.
+    Sums in secret are the same to the last bit. Other rows are added up in another order, so that they may differ by
+    some units in the last place; where they are rounded onto the grid of masks, those can tip a number that lies
+    half-way, by a step in each release, which counts more where a small mass is divided by.
     """
     end.faults["compared with simulate"] += 1
     plan, settings = end.plan, end.plan.protection.settings
     named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
     simulated, _ = play(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
-    exact = plan.protection.sums is not None or end.setting.running
+    exact = plan.protection.sums is not None
     grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])
     most = 0.0 if exact else grid if plan.masked else 1e-12
     off = float((rows - simulated.rows).abs().max())

@@ -11,10 +11,11 @@ import pytest
 import torch
 from swarms import SMALL
 
-from p2pfl.algorithms import RobustSGP
+from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
@@ -70,6 +71,7 @@ def test_every_kind_of_fault_has_happened(seen):
     faults = sum((found.faults for found in seen), Counter())
     for fault in ("lost", "twice", "overtaken", "pauses", "deaths", "forgeries", "crashes", "broker restarts"):
         assert faults[fault] > 50
+    assert faults["compared with simulate"] > 20
 
 
 def test_one_seed_is_one_history(seen):
@@ -87,10 +89,18 @@ def test_another_process_with_another_hash_seed_has_the_same_history(seen):
 
 
 def test_where_nothing_goes_wrong_nobody_misses_anything(plans):
+    compared = 0
     for seed in range(20):
         found = outcome(seed, plans=plans, kinds=())
         assert not found.failure
         assert not found.kinds
+        compared += found.faults["compared with simulate"]
+    assert compared >= 18  # all but those whose peers wait for nobody
+
+
+def test_weights_that_differ_alike_at_both_ends_are_found_by_comparing_with_the_simulation(monkeypatch, plans):
+    monkeypatch.setattr(Edges, "row", lightly)
+    assert any("those of the simulation" in outcome(seed, plans=plans, kinds=()).failure for seed in range(3))
 
 
 heard = FlowLedger.hear
@@ -116,15 +126,57 @@ async def early(self, parts, *, phase):
     self.streams._pump(self.streams.outboxes[phase])
 
 
+def mutual(self):
+    """Of old: where somebody came back, those that gather wait until each has said that it has begun."""
+    membership = self.membership
+    if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
+        return False
+    told = self.streams.senders & membership.present <= self.places.keys()
+    if self.running:
+        return told
+    resumed = any(membership.up[peer].rounds for peer in membership.present)
+    return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
+
+
+def lightly(self, phase):
+    """Neighbours weigh half of what they should, at both ends: all averages of averages stay what they are."""
+    return {peer: weight / 2 + (peer == self.me) / 2 for peer, weight in weighed(self, phase).items()}
+
+
+def mistaken(self, phase):
+    """Everybody has the weight of the next."""
+    row = weighed(self, phase)
+    peers = sorted(row)
+    return {peer: row[other] for peer, other in zip(peers, peers[1:] + peers[:1], strict=True)}
+
+
+def doubled(heard, own):
+    rows, ages = merging(heard, own)
+    return 2 * rows, ages
+
+
+def rejuvenated(heard, own):
+    rows, _ = merging(heard, own)
+    return rows, heard.rows[-1:, -1:].double()
+
+
 opened = Envelope.open
 stated = RobustSGP.given
+weighed = Edges.row
+merging = gossip_learning.merged
 ANY = range(40)
 DEATHS = [55, 70]  # of running sums
+WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
     "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
+    "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
+    "rows have each other's weights": (Edges, "row", mistaken, ANY),
+    "those that gather beside one that came back wait for each other": (Link, "_gathered", mutual, [31]),
+    "rows leave the hull of the goals": (gossip_learning, "merged", doubled, WAITLESS),
+    "ages are those of the last heard": (gossip_learning, "merged", rejuvenated, WAITLESS),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Line, "come_back", nothing, [168]),
