@@ -115,8 +115,8 @@ class RobustSGP:
         >>> rows = torch.zeros(1, 2)
         >>> sums = {"total": torch.tensor([[6.0, 4.0, 2.0]]), "seen": torch.tensor([[[1.0, 1.0, 0.5]]])}
         >>> pair = RobustSGP(path(2), Layout(("row",), ((2,),)))
-        >>> pair.given(State(rows, rows, extra=sums), peers=("peer0",), to="peer1")
-        tensor([[5.0000, 3.0000, 1.5000]])
+        >>> pair.given(State(rows, rows, extra=sums), peers=("peer0",), to="peer1").tolist()
+        [[5.0, 3.0, 1.5]]
         """
         graph, extra = self.topology.at(0), state.extra
         given = state.rows.new_zeros(len(peers), state.rows.shape[-1] + 1, dtype=torch.float64)  # [R, P + 1]
