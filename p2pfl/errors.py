@@ -22,6 +22,8 @@
 Each message is one sentence: what was expected, what came, what to do.
 """
 
+from collections.abc import Sequence
+
 
 class P2PFLError(Exception):
     """Root of every error that p2pfl raises on purpose."""
@@ -98,7 +100,17 @@ class RefusedError(TransportError):
 
 
 class PeerError(RunError):
-    """A neighbour is missing, differs in what must agree, or carries our name."""
+    """A neighbour is missing, differs in what must agree, or carries our name.
+
+    Parameters
+    ----------
+    absent, gone
+        Neighbours that did not come, and those that came and went.
+    """
+
+    def __init__(self, sentence: str, *, absent: Sequence[str] = (), gone: Sequence[str] = ()) -> None:
+        super().__init__(sentence)
+        self.absent, self.gone = tuple(absent), tuple(gone)
 
 
 class StorageError(RunError):

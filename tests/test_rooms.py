@@ -42,8 +42,8 @@ ROOMS = {
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
-ROOMS["world"] = BELOW | {"peer"}
 ROOMS["simulation"] = BELOW - {"wire", "transport"}
+ROOMS["world"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = (BELOW - {"wire", "transport"}) | {"simulation"}
 ROOMS["cli"] = BELOW | {"peer", "world", "simulation", "audit"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 from p2pfl.errors import DecodeError, PeerError
@@ -60,6 +60,8 @@ class Link:
         The first round that this life takes part in; ``None`` until it is known.
     entered, places
         By neighbour: the same of its present life, and where it is.
+    gathering
+        Neighbours that said last that they have not begun.
     adding
         What is added up in secret; nothing by default.
     suspected
@@ -99,6 +101,7 @@ class Link:
         self.first: int | None = None
         self.entered: dict[str, int] = {}
         self.places: dict[str, tuple[int, int]] = {}
+        self.gathering: set[str] = set()
         self._patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         self._fresh: set[str] = set()  # neighbours by edges that are new in this run
         self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for
@@ -135,11 +138,22 @@ class Link:
             elif self.running or self.membership.complete(quorum=quorum):
                 break
             else:
-                why = "".join(f"; {sentence}" for sentence in self.membership.refused.values())
-                raise PeerError(
-                    f"expected neighbours {', '.join(sorted(self.membership.neighbours))} within {within:g} s, "
-                    f"{', '.join(self.membership.absent)} did not come: start them, or lower transport.quorum{why}"
-                )
+                raise self._missing(within)
+
+    def _missing(self, within: float) -> PeerError:
+        """Say who is not there."""
+        membership = self.membership
+        absent = membership.absent
+        gone = sorted(membership.neighbours - membership.present - {*absent})
+        ways = ((absent, "did not come"), (gone, "went again"))
+        who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
+        why = "".join(f"; {sentence}" for sentence in membership.refused.values())
+        return PeerError(
+            f"expected neighbours {', '.join(sorted(membership.neighbours))} within {within:g} s, {' and '.join(who)}: "
+            f"start them, or lower transport.quorum{why}",
+            absent=absent,
+            gone=gone,
+        )
 
     @property
     def running(self) -> bool:
@@ -151,11 +165,11 @@ class Link:
         membership = self.membership
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
-        told = self.streams.senders & membership.present <= self.places.keys()
-        if self.running:  # who is not there now comes late, too
-            return told
-        resumed = any(membership.up[peer].rounds for peer in membership.present)
-        return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
+        here, told = self.streams.senders & membership.present, self.places.keys()
+        if self.running:  # who is not there now comes late, too, as do those who gather like us
+            return here <= told | self.gathering
+        resumed = {peer for peer in here if membership.up[peer].rounds}  # who may be ahead; the others wait for us, too
+        return not (membership.absent or membership.silent) and (bool(self.me.rounds) or resumed <= told)
 
     def begin(self, first: int) -> None:
         """Take part from this round on."""
@@ -244,6 +258,7 @@ class Link:
         """Know nothing any more of where a neighbour is."""
         self.entered.pop(peer, None)
         self.places.pop(peer, None)
+        self.gathering.discard(peer)
         self._patient.pop(peer, None)
         self._since.pop(peer, None)
         self.detector.forget(peer)
@@ -340,7 +355,10 @@ class Link:
         if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
             return
         self.presence.lives(sender)
-        if pulse.first is not None:
+        if pulse.first is None:
+            self.gathering.add(sender)
+        else:
+            self.gathering.discard(sender)
             self.books.revive(sender, pulse.first)
             if sender in self._fresh:  # where the run goes on, both ends know of the edge from its next round on
                 self._fresh.discard(sender)
@@ -437,6 +455,18 @@ class Link:
         """From now on all must hear all: suspect nobody, and leave nobody behind."""
         self.doubting = False
         self.suspected = frozenset()
+
+    async def vanished(self, missed: Collection[str]) -> frozenset[str]:
+        """Neighbours that are gone without a goodbye, or that were missed at last and now give no sign of life."""
+        start = self.clock()
+
+        def silent() -> set[str]:
+            missing = self.membership.greeted & {*missed}
+            return {peer for peer in missing if self.detector.silent(peer, since=start)}
+
+        while silent() - self.detector.suspected(now=self.clock()) and self.clock() < start + self.patience:
+            await self.changed(by=min(self.clock() + PULSE, start + self.patience))
+        return self.membership.vanished | silent()
 
     # ------------------------------------------------------------------ heartbeats
 

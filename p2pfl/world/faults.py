@@ -128,6 +128,12 @@ class History:
     restarts: tuple[Restart, ...] = ()
     full: tuple[Full, ...] = ()
 
+    def apart(self, peer: str) -> tuple[tuple[float, float], ...]:
+        """When a peer stands still, is cut off, or has no broker."""
+        still = ((pause.at, pause.at + pause.seconds) for pause in self.pauses if pause.peer == peer)
+        down = ((restart.at, restart.at + restart.down) for restart in self.restarts)
+        return (*still, *down, *self.conditions[peer].cuts)
+
     @property
     def quiet(self) -> float:
         """From when on nothing more goes wrong at a known time."""

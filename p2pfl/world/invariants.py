@@ -20,7 +20,7 @@ from p2pfl.peer import Peer
 from p2pfl.peer.books import Books, Page
 from p2pfl.peer.books import Rows as Beside
 from p2pfl.peer.flows import Exchange, FlowLedger, Row, Statement
-from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox, Verdict
+from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox, Newest, Verdict
 from p2pfl.privacy import ledger
 from p2pfl.privacy.ledger import Mask, MaskLedger, Payment
 from p2pfl.privacy.slots import Slot
@@ -98,7 +98,7 @@ class Watch:
         self.dead.discard(peer.name)
         self._greeted.pop(peer.name, None)
         self._came.pop(peer.name, None)
-        peer.mailbox = WatchedMailbox(self, peer)
+        peer.mailbox = (WatchedNewest if peer.plan.asynchronous else WatchedMailbox)(self, peer)
 
     def joined(self, peer: Peer) -> None:
         """Watch the link of a peer that has just joined."""
@@ -276,6 +276,18 @@ class WatchedMailbox(Mailbox):
         if delivery is not None:
             self.watch.used(lived(self.peer), sender, delivery, exchange=self.exchange)
         return delivery
+
+
+class WatchedNewest(WatchedMailbox, Newest):
+    """The same of peers that wait for nobody, who use rows of whichever exchange."""
+
+    def collect(self) -> dict[str, Delivery]:
+        """The rows that have come since one last asked, each once."""
+        came = super().collect()
+        for sender, delivery in came.items():
+            life = f"{sender} in its life {self.peer.membership.up[sender].incarnation}"
+            self.watch.used(lived(self.peer), life, delivery, exchange=delivery.exchange)
+        return came
 
 
 class WatchedOutbox(Outbox):

@@ -159,14 +159,15 @@ class Goals:
         active: torch.Tensor | None = None,
         correction: Correction | None = None,
     ) -> Fitted:
-        """Go to the goals, in round 0."""
+        """Go to the goals, in round 0; a step in each later round moves nothing, and makes the row older."""
         del memory, correction
         gone = torch.full((len(peers),), round == 0)
         if active is not None:
             gone &= active
         goals = torch.stack([self.goal(peer) for peer in peers])  # [R, P]
         after = torch.where(gone.unsqueeze(-1), goals, rows)  # [R, P]
-        return Fitted(after, {}, Report(torch.zeros(len(peers), dtype=torch.float64), gone.to(torch.int64)))
+        steps = torch.ones(len(peers), dtype=torch.int64) if active is None else active.to(torch.int64)
+        return Fitted(after, {}, Report(torch.zeros(len(peers), dtype=torch.float64), steps))
 
     def gradient(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.rows import draw
@@ -30,6 +31,19 @@ ALGORITHMS = (
     ("learning.algorithm=robust_sgp",),
     ("learning.algorithm=fedavg", "privacy.mode=secagg", "gossip.steps=1"),
 )
+MORE = (
+    ("learning.algorithm=choco", "compression.name=qsgd", "compression.levels=7"),
+    ("learning.algorithm=fedavg", "compression.name=random_k", "compression.share=0.2", "compression.refresh=2"),
+    ("learning.algorithm=dpsgd", "compression.name=bfloat16"),
+    ("learning.algorithm=fedavg", "robustness.rule=median"),
+    ("learning.algorithm=dpsgd", "robustness.rule=clipped_gossip"),
+    ("learning.algorithm=gossip_learning",),
+)
+"""Drawn in a fifth of the seeds: few bytes, rules in place of averages, peers that wait for nobody."""
+
+CYCLES = 20
+"""Times the rounds of others, for peers that wait for nobody."""
+
 LINES = (("8", "2048"), ("12", "4096"), ("20", "8192"))
 """Patience and chunk."""
 
@@ -62,9 +76,28 @@ class Setting:
     changes: tuple[str, ...]
 
     @property
+    def table(self) -> dict[str, Any]:
+        """What is changed: peers that wait for nobody make one exchange a cycle, and take no other number."""
+        return {key: value for key, value in SMALL.items() if key != "gossip" or not self.asynchronous}
+
+    @property
     def averages(self) -> bool:
-        """Whether the mean of the rows is to be the mean of the goals, whatever happens to living peers."""
-        return "learning.weighted=true" not in self.changes and not self.running
+        """Whether the mean of the rows is to be the mean of the goals, whatever happens to living peers.
+
+        A difference of compressed rows that is missed is made up for later, but what was mixed meanwhile is not.
+        """
+        others = self.running or self.convex or any(each.startswith("compression.") for each in self.changes)
+        return "learning.weighted=true" not in self.changes and not others
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether nobody waits for anybody."""
+        return "learning.algorithm=gossip_learning" in self.changes
+
+    @property
+    def convex(self) -> bool:
+        """Whether every number of a row is to lie between those of the goals, whatever happens; no mean is kept."""
+        return self.asynchronous or any(each.startswith("robustness.") for each in self.changes)
 
     @property
     def running(self) -> bool:
@@ -75,19 +108,22 @@ class Setting:
 def setting(seed: int) -> Setting:
     """Draw the setting of a seed."""
     random = draw(seed, "world setting")
-    algorithm = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
+    algorithm: tuple[str, ...] = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
+    more = draw(seed, "world other")  # of its own, so that the other seeds stay what they were
+    if more.random() < 0.2:
+        algorithm = MORE[int(more.integers(len(MORE)))]
     peers = (3, 3, 4, 4, 5)[int(random.integers(5))]
     graphs = [graph for graph in GRAPHS if _fits(graph, algorithm)]
     graph = graphs[int(random.integers(len(graphs)))]
     if graph == "one_peer_exponential" or _hides(algorithm) == "secagg":
         peers = max(4, peers if graph == "complete" else 4)
-    fits = graph in HEALED and not any("robust_sgp" in each or "secagg" in each for each in algorithm)
-    heals = fits and draw(seed, "world heals").random() < 0.2
+    heals = _heals(graph, algorithm) and draw(seed, "world heals").random() < 0.2
     if heals:  # with more peers, of whom more may be lost
         graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
-    given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
+    rounds = int(random.integers(1, 4)) * (CYCLES if "learning.algorithm=gossip_learning" in algorithm else 1)
+    given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={rounds}")
     patience, chunk = LINES[int(random.integers(len(LINES)))]
-    hurry = HURRIES[int(random.integers(len(HURRIES)))] if _hides(algorithm) == "none" else 1.0
+    hurry = HURRIES[int(random.integers(len(HURRIES)))] if _hurries(algorithm) else 1.0
     line = (f"transport.patience={patience}", f"transport.chunk={chunk}", f"transport.hurry={hurry}")
     healing = ("topology.heal=true",) if heals else ()
     return Setting((*given, *healing, *line, *algorithm))
@@ -98,12 +134,26 @@ def _hides(algorithm: tuple[str, ...]) -> str:
     return next((each.partition("=")[2] for each in algorithm if each.startswith("privacy.mode")), "none")
 
 
+def _hurries(algorithm: tuple[str, ...]) -> bool:
+    """Whether slow neighbours may be left behind."""
+    return _hides(algorithm) == "none" and "learning.algorithm=gossip_learning" not in algorithm
+
+
+def _heals(graph: str, algorithm: tuple[str, ...]) -> bool:
+    """Whether an algorithm can be played while the graph heals."""
+    never = ("robust_sgp", "secagg", "choco", "random_k")
+    return graph in HEALED and not any(each in option for each in never for option in algorithm)
+
+
 def _fits(graph: str, algorithm: tuple[str, ...]) -> bool:
     """Whether an algorithm can be played on a graph."""
+    if any("robustness" in each for each in algorithm):
+        return graph in {"ring", "complete", "exponential"}  # where everybody hears two
     if _hides(algorithm) == "secagg":
         return graph == "complete"  # of the small ones, that in which everybody hears three
     if graph == "one_peer_exponential":
-        return not any("robust_sgp" in each or "chebyshev" in each for each in algorithm)
+        never = ("robust_sgp", "chebyshev", "choco", "random_k")
+        return not any(each in option for each in never for option in algorithm)
     return graph != "exponential" or not any("chebyshev" in each for each in algorithm)
 
 
@@ -117,6 +167,6 @@ class Plans:
         """The plan of a setting, with the goals of a seed."""
         found = self.known.get(setting)
         if found is None:
-            found = self.known[setting] = plan(read(SMALL, changes=setting.changes))
+            found = self.known[setting] = plan(read(setting.table, changes=setting.changes))
         goals = Goals(found.learner.layout, dtype=found.learner.dtype, seed=seed)
         return replace(found, learner=goals)

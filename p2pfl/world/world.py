@@ -6,20 +6,17 @@ import asyncio
 import zlib
 from collections import Counter, deque
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from p2pfl.algorithms import State
-from p2pfl.errors import BrokerError, P2PFLError, PeerError, RunError, StorageError
+from p2pfl.errors import BrokerError, P2PFLError, StorageError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
 from p2pfl.peer.checkpoint import Store
+from p2pfl.report import Record
 from p2pfl.rows import draw, raw
 from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.transport.lasting import Lasting
@@ -27,9 +24,10 @@ from p2pfl.world.clock import WHO, StuckError, VirtualLoop
 from p2pfl.world.disk import Mounted, WorldDisk
 from p2pfl.world.faults import DISKS, Death, History
 from p2pfl.world.invariants import InvariantError, Watch
-from p2pfl.world.learner import Goals, Timed
+from p2pfl.world.learner import Timed
 from p2pfl.world.network import NOBODY, WorldTransport
 from p2pfl.world.settings import Setting
+from p2pfl.world.verdict import End, Ended, verdict
 
 FOLDER = Path("peers")
 """Where every peer has its files, on its own disk."""
@@ -75,33 +73,6 @@ class Outcome:
     def digest(self) -> str:
         """A checksum of the log."""
         return f"{zlib.crc32(chr(10).join(self.log).encode()):08x}"
-
-
-@dataclass
-class Ended:
-    """How one peer's last life ended: with a state, an error, or by a death.
-
-    Attributes
-    ----------
-    lives
-        That it has had.
-    killed
-        Whether the last ended for good before its time.
-    missed
-        Rows, in all lives.
-    left
-        What it said of what stays open.
-    late
-        Whether a life has come later than its last checkpoint: its weight was given up.
-    """
-
-    state: State | None = None
-    error: BaseException | None = None
-    lives: int = 0
-    killed: bool = False
-    missed: int = 0
-    left: list[str] = field(default_factory=list)
-    late: bool = False
 
 
 @dataclass
@@ -211,7 +182,8 @@ class World:
         """Start a process, which goes on from what it finds on its disk."""
         ended = self.ended[name]
         ended.lives += 1
-        ended.error, ended.killed = None, False
+        ended.error, ended.killed, ended.age = None, False, 0.0
+        ended.words.clear()
         disk = Mounted(self.disks[name]) if self.disks else None
         peer = self._peer(name, ended, disk)
         context = Context()
@@ -241,6 +213,8 @@ class World:
         learner = Timed(self.plan.learner, takes=lambda peer, _: self.history.takes[peer], spend=self.loop.spent)
         store = None if disk is None else Store(FOLDER, name, disk=disk)
         former = store.former() if store is not None and ended.lives > 1 else None
+        if former is None or not former.kept:
+            ended.last, ended.trained = None, False
         peer = Peer(
             name,
             replace(self.plan, learner=learner),
@@ -249,7 +223,7 @@ class World:
             identity=self.identities[name],
             trust=self.roster,
             incarnation=ended.lives,
-            observe=lambda record, _: self._count(ended, len(record.missed)),
+            observe=lambda record, state: self._observed(ended, record, state),
             notice=lambda notice: self._heard(ended, notice),
             store=store,
             former=former,
@@ -263,7 +237,13 @@ class World:
             async with peer:
                 self._lives[name].joined = True
                 self.watch.joined(peer)
-                ended.state = await peer.run()
+                began = self.loop.now
+                try:
+                    ended.state = await peer.run()
+                finally:
+                    ended.spans.append((began, self.loop.now))
+                ended.planned = self._planned(peer)
+                ended.given, ended.vanished = peer.given, peer.vanished
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
         except P2PFLError as error:
             ended.error = error
@@ -274,11 +254,25 @@ class World:
                 self.faults["starts that failed"] += isinstance(error, BrokerError)
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
-    def _count(self, ended: Ended, missed: int) -> None:
-        ended.missed += missed
+    def _planned(self, peer: Peer) -> bool:
+        """Whether a peer had all the edges and masks that were planned, to its end."""
+        cover = peer.hiding.cover
+        return peer.link.edges.topology is self.plan.topology and not (cover is not None and cover.charged)
+
+    def _observed(self, ended: Ended, record: Record, state: State) -> None:
+        """A round has ended."""
+        ended.missed += len(record.missed)
+        ended.rounds.append(record.round)
+        age = float(state.extra["age"][0, 0]) if self.setting.asynchronous else 0.0
+        if age < ended.age:
+            self.watch.fail(f"the age of the row of {record.peer} fell from {ended.age:g} to {age:g}")
+        ended.age = age
+        ended.last = state
+        ended.trained |= record.training_loss is not None
 
     def _heard(self, ended: Ended, notice: Notice) -> None:
         ended.left.append(notice.sentence)
+        ended.words.add(notice.sentence)
         ended.late |= "it comes back in round" in notice.sentence
         self._log("notice", notice.peer, "", notice.sentence)
 
@@ -366,107 +360,21 @@ class World:
             data = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
         return topic, data
 
-    # ------------------------------------------------------------------ what must have come of it
-
     def _verdict(self) -> str:
         """Why this must not have been the end; empty if it may."""
-        for name in self.plan.topology.peers:
-            ended = self.ended[name]
-            if ended.state is None and name not in self._killed:
-                if self._excused(name, ended.error):
-                    self.faults["ended for want of others"] += 1
-                    continue
-                task = self._lives[name].task
-                error = ended.error or (None if task.cancelled() else task.exception())
-                return f"{name} ended with {type(error).__name__}: {error}"
-            if ended.missed and not self.history.kinds:
-                return f"{name} missed {ended.missed} rows although nothing went wrong"
-        if not isinstance(self.plan.learner, Goals):  # only of averaging alone is the result known
-            return ""
-        if failure := self._accounted(self.plan.learner):
-            return failure
-        if self._killed or any(ended.state is None or ended.late for ended in self.ended.values()):
-            return ""
-        if self.setting.running:
-            return self._summed()
-        return self._averaged() if self.setting.averages else ""
-
-    @property
-    def _killed(self) -> set[str]:
-        return {name for name, ended in self.ended.items() if ended.killed}
-
-    def _excused(self, name: str, error: BaseException | None) -> bool:
-        """Whether what went wrong allows for this: others died, or had ended before it came back."""
-        patience = self.plan.experiment.transport.patience
-        gone = bool(self._killed) or any(ended.lives > 1 for ended in self.ended.values())
-        gone |= any(pause.seconds > patience for pause in self.history.pauses)
-        gone |= any(end - start > patience for start, end in self.history.conditions[name].cuts)
-        return isinstance(error, PeerError) and "did not come" in str(error) and gone
-
-    def _states(self) -> list[State]:
-        states = [self.ended[name].state for name in self.plan.topology.peers]
-        found = [state for state in states if state is not None]
-        if len(found) != len(states):
-            raise RunError("expected all peers to have a state")
-        return found
-
-    def _goals(self) -> torch.Tensor:
-        goals = self.plan.learner
-        if not isinstance(goals, Goals):
-            raise RunError("expected a world of goals")
-        return torch.stack([goals.goal(name) for name in self.plan.topology.peers])  # [N, P]
-
-    def _averaged(self) -> str:
-        """The mean of the rows is that of the goals, unless peers say that it may not be."""
-        if not all(weights.symmetric for weights in self.plan.weights) and any(e.missed for e in self.ended.values()):
-            return ""  # nothing is conserved along edges that weigh otherwise at their other end
-        if any(ended.left for ended in self.ended.values()):
-            self.faults["left open"] += 1
-            return ""
-        rows = torch.cat([state.rows for state in self._states()])  # [N, P]
-        off = float((rows.mean(0) - self._goals().mean(0)).abs().max())
-        settings = self.plan.protection.settings
-        grid = self.plan.experiment.rounds * 2.0**-settings.bits if self.plan.masked else 1e-9  # each release rounds
-        if self.plan.protection.sums is not None:
-            grid = self.plan.experiment.rounds * len(rows) * 2.0**-settings.bits  # and so does each term
-        return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
-
-    def _accounted(self, goals: Goals) -> str:
-        """A row is its goal and what was moved to it, and what is moved between two that were not lost is the same.
-
-        So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
-        """
-        plain = not self.plan.masked and all(omega == 1.0 for omega in self.plan.gossip.omegas)
-        entered = {}
         for name, ended in self.ended.items():
-            flows = None if ended.state is None or ended.late else self.watch.flows(name)
-            if ended.state is None or flows is None or not self.setting.averages:
-                continue
-            entered[name] = flows
-            moved = sum((row for each in flows.values() for row in each.values()), np.zeros(1))
-            off = float(np.abs(ended.state.rows[0].numpy() - goals.goal(name).numpy() - moved).max())
-            if plain and off > 1e-9:
-                return f"the row of {name} is off by {off:.3g} from its goal and what was moved to it"
-        for one, other in combinations(sorted(entered), 2):
-            here, there = entered[one].get(other, {}), entered[other].get(one, {})
-            said = any("may have moved" in each for name in (one, other) for each in self.ended[name].left)
-            even = here.keys() == there.keys() and all(np.array_equal(here[each], -there[each]) for each in here)
-            if not even and not said:
-                return f"{one} and {other} ended with different flows, and neither said so"
-        return ""
-
-    def _summed(self) -> str:
-        """All mass is in a row or on its way: rows, and totals that were sent and not seen."""
-        states, topology = self._states(), self.plan.topology.at(0)
-        total = np.zeros(self.plan.learner.layout.size + 1)
-        index = {name: place for place, name in enumerate(topology.peers)}
-        for name, state in zip(topology.peers, states, strict=True):
-            mass = state.extra["mass"]
-            total += torch.cat([state.rows * mass, mass], -1)[0].numpy()
-            for slot, sender in enumerate(topology.hears(name)):
-                sent = states[index[sender]].extra["total"][0]
-                total += (sent - state.extra["seen"][0, slot]).numpy()
-        goals = self._goals()
-        wanted = torch.cat([goals.sum(0), torch.tensor([float(len(goals))], dtype=goals.dtype)]).numpy()
-        off = float(np.abs(total - wanted).max())
-        return "" if off < 1e-9 else f"mass is lost: the sum of rows and of what is on its way is off by {off:.3g}"
+            task = self._lives[name].task
+            ended.error = ended.error or (task.exception() if task.done() and not task.cancelled() else None)
+        agreed = f"{self.plan.experiment.name}{self.roster.digest}"
+        return verdict(
+            End(
+                self.setting,
+                self.plan,
+                self.history,
+                self.ended,
+                self.watch.flows,
+                self.faults,
+                source=self.source,
+                agreed=agreed,
+            )
+        )

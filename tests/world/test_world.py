@@ -11,13 +11,16 @@ import pytest
 import torch
 from swarms import SMALL
 
+from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
+from p2pfl.peer.edges import Edges
 from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
+from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.terms import Getting, Seal
 from p2pfl.privacy.ledger import MaskLedger
@@ -68,6 +71,7 @@ def test_every_kind_of_fault_has_happened(seen):
     faults = sum((found.faults for found in seen), Counter())
     for fault in ("lost", "twice", "overtaken", "pauses", "deaths", "forgeries", "crashes", "broker restarts"):
         assert faults[fault] > 50
+    assert faults["compared with simulate"] > 20
 
 
 def test_one_seed_is_one_history(seen):
@@ -85,10 +89,18 @@ def test_another_process_with_another_hash_seed_has_the_same_history(seen):
 
 
 def test_where_nothing_goes_wrong_nobody_misses_anything(plans):
+    compared = 0
     for seed in range(20):
         found = outcome(seed, plans=plans, kinds=())
         assert not found.failure
         assert not found.kinds
+        compared += found.faults["compared with simulate"]
+    assert compared >= 18  # all but those whose peers wait for nobody
+
+
+def test_weights_that_differ_alike_at_both_ends_are_found_by_comparing_with_the_simulation(monkeypatch, plans):
+    monkeypatch.setattr(Edges, "row", lightly)
+    assert any("those of the simulation" in outcome(seed, plans=plans, kinds=()).failure for seed in range(3))
 
 
 heard = FlowLedger.hear
@@ -114,13 +126,57 @@ async def early(self, parts, *, phase):
     self.streams._pump(self.streams.outboxes[phase])
 
 
+def mutual(self):
+    """Of old: where somebody came back, those that gather wait until each has said that it has begun."""
+    membership = self.membership
+    if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
+        return False
+    told = self.streams.senders & membership.present <= self.places.keys()
+    if self.running:
+        return told
+    resumed = any(membership.up[peer].rounds for peer in membership.present)
+    return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
+
+
+def lightly(self, phase):
+    """Neighbours weigh half of what they should, at both ends: all averages of averages stay what they are."""
+    return {peer: weight / 2 + (peer == self.me) / 2 for peer, weight in weighed(self, phase).items()}
+
+
+def mistaken(self, phase):
+    """Everybody has the weight of the next."""
+    row = weighed(self, phase)
+    peers = sorted(row)
+    return {peer: row[other] for peer, other in zip(peers, peers[1:] + peers[:1], strict=True)}
+
+
+def doubled(heard, own):
+    rows, ages = merging(heard, own)
+    return 2 * rows, ages
+
+
+def rejuvenated(heard, own):
+    rows, _ = merging(heard, own)
+    return rows, heard.rows[-1:, -1:].double()
+
+
 opened = Envelope.open
+stated = RobustSGP.given
+weighed = Edges.row
+merging = gossip_learning.merged
 ANY = range(40)
+DEATHS = [55, 70]  # of running sums
+WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
     "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
+    "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
+    "rows have each other's weights": (Edges, "row", mistaken, ANY),
+    "those that gather beside one that came back wait for each other": (Link, "_gathered", mutual, [31]),
+    "rows leave the hull of the goals": (gossip_learning, "merged", doubled, WAITLESS),
+    "ages are those of the last heard": (gossip_learning, "merged", rejuvenated, WAITLESS),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Line, "come_back", nothing, [168]),
@@ -129,6 +185,10 @@ MUTANTS = {
     "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
     "a row is said again before it has gone": (Link, "send", early, [363]),
     "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),
+    "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
+    "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
+    "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
+    "nobody says who did not come back": (peer, "bereft", lambda *_: [], DEATHS),
 }
 
 
@@ -137,6 +197,12 @@ def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead, seeds = mutant
     monkeypatch.setattr(owner, name, instead)
     assert any(outcome(seed, plans=plans).failure for seed in seeds)
+
+
+def test_a_world_notices_who_is_given_up_for_nothing(monkeypatch, plans):
+    monkeypatch.setattr(Membership, "vanished", property(lambda membership: membership.neighbours))
+    seed = next(seed for seed in range(100) if setting(seed).running)
+    assert "although nothing went wrong" in outcome(seed, plans=plans, kinds=()).failure
 
 
 def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():

@@ -1,0 +1,94 @@
+"""Whether neighbours may have stayed away: from when each was there, and what kept them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+Span = tuple[float, float]
+"""From when to when, in seconds of the world."""
+
+MEET = 30.0
+"""Seconds in which two that are both there have met, whatever the broker drops: as long as a claim is repeated."""
+
+
+class Stay(Protocol):
+    """How somebody was there."""
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """When its lives were connected, one after the other."""
+
+    @property
+    def killed(self) -> bool:
+        """Whether the last ended for good before its time."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the last ended with."""
+
+
+def excuse(other: Stay, mine: Span, *, apart: Collection[Span], met: bool) -> str:
+    """Why a neighbour was not there when a peer gave up; empty if it must have been.
+
+    Parameters
+    ----------
+    other
+        The neighbour. Of its lives the last in that time counts, of which alone it can be said that it did not come.
+    mine
+        The life of the peer that gave up.
+    apart
+        When either of them could not speak.
+    met
+        Whether they have met, so that nothing but its end, or what looked like it, explains that it is away.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> long = SimpleNamespace(spans=[(0.0, 150.0)], killed=False, error=None)
+    >>> excuse(long, (100.0, 220.0), apart=[], met=False), excuse(long, (100.0, 220.0), apart=[], met=True)
+    ('', 'had ended')
+    """
+    before = [span for span in other.spans if span[0] < mine[1]]
+    if not before:
+        return "was not there yet"
+    start, end = before[-1]
+    shared = (max(start, mine[1] - MEET), end) if met else (start, end)
+    if meet([mine], [shared], apart=apart):
+        return ""
+    if end >= mine[1]:
+        return "could not speak"
+    if end > mine[0] and not met:
+        return "was there too briefly"
+    if (start, end) != other.spans[-1]:
+        return "was down"
+    if other.killed:
+        return "was killed"
+    return "had ended" if other.error is None else "had failed"
+
+
+def meet(*spans: Sequence[Span], apart: Collection[Span]) -> bool:
+    """Whether all were there together, and could speak, for as long as it takes to meet.
+
+    Parameters
+    ----------
+    spans
+        Of each, when it was there, one after the other.
+    apart
+        When one of them could not speak.
+
+    Examples
+    --------
+    >>> meet([(0.0, 100.0)], [(20.0, 90.0)], apart=[(45.0, 55.0), (50.0, 52.0)])
+    True
+    >>> meet([(0.0, 100.0)], [(20.0, 90.0)], apart=[(45.0, 61.0)])
+    False
+    """
+    common, *others = spans
+    for other in others:
+        both = ((max(a, c), min(b, d)) for a, b in common for c, d in other)
+        common = [(start, end) for start, end in both if start < end]
+    for since, until in apart:
+        pieces = [piece for start, end in common for piece in ((start, min(end, since)), (max(start, until), end))]
+        common = [(start, end) for start, end in pieces if start < end]
+    return any(end - start >= MEET for start, end in common)
