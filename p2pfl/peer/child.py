@@ -23,6 +23,7 @@ from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
+from p2pfl.peer.owner import Owner
 from p2pfl.peer.peer import Notice, Peer, Progress
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
 from p2pfl.report import Record
@@ -218,13 +219,16 @@ def main(
     roster: Mapping[str, bytes] | None,
     resume: tuple[int | None] | None,
     record: bool,
+    owner: Owner,
     pipe: Connection,
 ) -> None:
     """Entry of a spawned process: everything it has to say goes through ``pipe``.
 
     ``roster`` lists the public keys of this run, where its folder has the private ones; ``resume`` is the round with
-    which all go on, if there is one, and ``None`` in a new run.
+    which all go on, if there is one, and ``None`` in a new run; ``owner`` keeps others out of the folder for as long as
+    this process lives.
     """
+    del owner  # the file stays open
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     torch.set_num_threads(threads)
 

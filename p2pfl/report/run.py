@@ -5,6 +5,7 @@ metrics.jsonl              one record per peer and round
 peers/<name>.safetensors   the model under its own names
 peers/<name>.state         what a peer needs to go on, safetensors too; of live peers the one before as well
 keys/                      of a live run: who its peers are, so that it can be resumed
+run.lock, peer.lock        of live peers: the processes that play them, which keep others out
 summary.json               alone, together, pooled; the same keys for run and simulate
 """
 

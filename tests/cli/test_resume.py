@@ -8,6 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 from p2pfl.simulation import simulate
+from p2pfl.transport.broker import embedded
 
 LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.epochs=5"]
 GRID = 2.0**-20 + 1e-12  # one point, and rounding
@@ -61,3 +62,28 @@ def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
     assert said.status == 2
     assert why in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
+    command = start("run", "small.toml", "--set", "rounds=100000")
+    command.until("round 2/")
+    [folder] = (place / "runs").iterdir()
+    said = p2pfl("run", "--resume", folder)
+    assert said.status == 2
+    assert f"which process {command.process.pid} has: wait until it has ended" in said.err
+    command.until("round ")  # it goes on
+    command.ctrl_c()
+    assert command.end().status == 130
+
+
+def test_a_peer_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
+    with embedded() as broker:
+        command = start("peer", "small.toml", "--name", "peer0", "--broker", broker.url)
+        command.until("waiting for peer1")
+        [folder] = (place / "runs").iterdir()
+        said = p2pfl("peer", "small.toml", "--name", "peer0", "--broker", broker.url, "--resume")
+        assert said.status == 2
+        assert f"{folder.name}, which process {command.process.pid} has: wait until it has ended" in said.err
+        command.ctrl_c()
+        assert command.end().status == 130
+    assert folder.exists()
