@@ -316,6 +316,7 @@ def _interrupted(options: argparse.Namespace) -> Path:
             f"expected --resume without --set and --peers, for the experiment in {folder} says what is run: leave them "
             "out"
         )
+    folders.check_played(folder)
     options.experiment, options.changes, options.peers = str(folder / "experiment.toml"), [], None
     return folder
 

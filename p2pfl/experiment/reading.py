@@ -157,6 +157,34 @@ def write(experiment: Experiment) -> str:
     return tomli_w.dumps(plain(experiment))
 
 
+def kept(path: Path, *, whole: bool) -> Experiment:
+    """Read what :func:`write` has written: not one of its keys is left out, so what lacks the last ones was cut.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    whole
+        Whether the last key must be there; a version that adds one reads what earlier ones have written, but such a run
+        is not gone on with. What has no key at all is always refused.
+
+    Raises
+    ------
+    ExperimentError
+        As :func:`read`, and for a file that was cut or emptied.
+    """
+    experiment, table = read(path), _load(path)
+    keys = [*flat(experiment)]
+    there = {f"{key}.{name}" for key, section in table.items() if isinstance(section, dict) for name in section}
+    last = max((place for place, key in enumerate(keys, 1) if key in there | {*table}), default=0)
+    if last < (len(keys) if whole else 1):
+        raise ExperimentError(
+            f"{path}: expected an experiment with every key, as the run has written it, got none from {keys[last]} on: "
+            "the file was cut; take it from a copy, or begin a new run"
+        )
+    return experiment
+
+
 def flat(experiment: Experiment) -> dict[str, Any]:
     """``{"section.key": value}`` of all keys.
 

@@ -23,8 +23,9 @@ from typing import Any, Self
 import msgspec
 
 from p2pfl.errors import InputError, P2PFLError, StorageError
-from p2pfl.experiment import Experiment, read, write
-from p2pfl.files import replace
+from p2pfl.experiment import Experiment, write
+from p2pfl.experiment.reading import kept
+from p2pfl.files import DRIVE, replace
 from p2pfl.report.records import Record
 
 
@@ -75,11 +76,14 @@ class Run:
             folder.mkdir(parents=True)
             try:
                 (folder / "peers").mkdir()
-                (folder / "experiment.toml").write_text(write(self.experiment), "utf-8")
                 (folder / "metrics.jsonl").touch()
+                replace(folder / "experiment.toml", write(self.experiment).encode())
+                DRIVE.sync(folder.parent)  # all that is durable in it is so only if its name is
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
+        except StorageError as error:
+            raise InputError(str(error)) from None
         except OSError as error:
             raise InputError(
                 f"expected to write a run directory at {folder}, got: {error.strerror}; choose another with --runs"
@@ -159,7 +163,7 @@ class Run:
         folder = Path(folder)
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
-        run = Run(read(folder / "experiment.toml"))
+        run = Run(kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
         run.summary = _summary(folder / "summary.json")
