@@ -65,7 +65,8 @@ class Tape:
     @property
     def until(self) -> float:
         """When the last of it was, in seconds since the beginning."""
-        return max(each.at for each in (*self.joined, *self.came, *self.ended))
+        timed: tuple[Joined | Came | Ended, ...] = (*self.joined, *self.came, *self.ended)
+        return max(each.at for each in timed)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Replayed:
     seconds: float
 
 
-class _Over(RunError):
+class _EndError(RunError):
     """Nothing more was drawn before the recording stopped."""
 
 
@@ -164,7 +165,7 @@ def replayed(path: Path) -> Replayed:
         peer = _peer(found, path.parent.parent, loop, records=records, notices=notices)
         try:
             row = runner.run(life(peer))
-        except (TimeoutError, _Over):
+        except (TimeoutError, _EndError):
             if ended:
                 raise RunError(f"expected the peer to end as it did, but it waits: {peer.progress}") from None
             row = ""
@@ -247,7 +248,7 @@ class TapedSource:
         """Return the ``size`` bytes that came then."""
         left = self._left[purpose, peer, round]
         if not self._ended and not any(self._left.values()):
-            raise _Over("expected more of the recording, got its end")
+            raise _EndError("expected more of the recording, got its end")
         if not left or len(left[0]) != size:
             raise RunError(
                 f"expected to draw what was drawn, got a wish for {size} bytes of {purpose} in round {round}: "
