@@ -75,7 +75,7 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
-    from p2pfl.peer.child import Done, brokers, live  # noqa: PLC0415
+    from p2pfl.peer.child import Done, brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
@@ -100,6 +100,8 @@ def peer(options: argparse.Namespace) -> int:
                 summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
             lines.observe(event)
 
+        for warning in overhearing(experiment, urls=urls, peer=options.name):
+            tell(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         given: dict[str, Any] = {"former": former, "record": options.record}
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))

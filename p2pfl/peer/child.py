@@ -30,7 +30,7 @@ from p2pfl.report import Record
 from p2pfl.transport import Transport
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting
-from p2pfl.transport.login import login
+from p2pfl.transport.login import Login, login, overheard
 from p2pfl.transport.mqtt import MqttTransport
 from p2pfl.wire.rows import HEAD
 
@@ -77,7 +77,7 @@ def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transp
     Connections last beyond the broker's restart, but for that of an embedded one: nobody starts that again.
     """
     settings = experiment.transport
-    owned = login(_path(settings.credentials), peer=peer, environment=os.environ)
+    owned = _login(experiment, peer)
     transports = [
         MqttTransport(
             url,
@@ -94,6 +94,16 @@ def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transp
     if settings.broker == "embedded":
         return transports[0]
     return Lasting(transports, backoff=Backoff(outage=settings.outage))
+
+
+def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
+    """A warning, if a peer shows a broker its password in clear."""
+    sentence = overheard(_login(experiment, peer), urls)
+    return [] if sentence is None else [Notice(peer, sentence)]
+
+
+def _login(experiment: Experiment, peer: str) -> Login:
+    return login(_path(experiment.transport.credentials), peer=peer, environment=os.environ)
 
 
 def brokers(experiment: Experiment) -> tuple[str, ...]:

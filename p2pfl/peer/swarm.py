@@ -22,7 +22,7 @@ from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
 from p2pfl.peer.checkpoint import common
-from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main
+from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main, overhearing
 from p2pfl.peer.owner import RUN, Owner, owned
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped
@@ -172,6 +172,8 @@ def run(
             asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0]))
         names = resolved.topology.peers
         tell = observe or (lambda _event: None)
+        for warning in overhearing(experiment, urls=urls, peer=names[0]):  # once, not by each
+            tell(warning)
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None
         begin = {name: max(each.at(*together).rounds) for name, each in left.items()} if together else {}

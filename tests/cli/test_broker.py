@@ -6,6 +6,8 @@ import pytest
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.report import Run
+from p2pfl.transport.address import Address
+from p2pfl.transport.broker import embedded
 
 URL = "mqtt://ada:s3cret@127.0.0.1:1"
 
@@ -29,6 +31,18 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(p2pfl, place, argu
     assert "s3cret" not in said.out + said.err
     assert len(said.err.splitlines()) == 1
     assert not (place / "runs").exists()
+
+
+def test_a_password_over_a_line_that_others_may_hear_is_warned_of_once(p2pfl, place, monkeypatch):
+    monkeypatch.setitem(os.environ, "P2PFL_BROKER_USER", "peer0")
+    monkeypatch.setitem(os.environ, "P2PFL_BROKER_PASSWORD", "s3cret")
+    with embedded() as broker:
+        monkeypatch.setattr(Address, "here", False)
+        said = p2pfl("run", "small.toml", "--broker", broker.url)
+    assert said.status == 0
+    assert said.err.count("WARNING: a password goes to") == 1
+    assert f"{broker.url} in clear" in said.err
+    assert "s3cret" not in said.err
 
 
 def test_a_login_of_the_environment_reaches_no_file(tmp_path, monkeypatch):

@@ -225,6 +225,19 @@ def test_certificates_that_cannot_be_used_are_named(certificates, tmp_path):
         MqttTransport("mqtt://host", ca=certificates.ca)
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o610])
+@pytest.mark.parametrize("together", [False, True], ids=["in a file of its own", "in the certificate's"])
+def test_a_private_key_that_others_can_read_is_refused(certificates, tmp_path, mode, together):
+    path = tmp_path / "peer.pem"
+    path.write_bytes(certificates.peer_key.read_bytes() + together * certificates.peer.read_bytes())
+    shown = {"certificate": path} if together else {"certificate": certificates.peer, "key": path}
+    path.chmod(mode)
+    with pytest.raises(BrokerError, match=rf"only its owner can use, got mode {mode:04o}: run chmod 600 {path}"):
+        MqttTransport("mqtts://host", **shown)
+    path.chmod(0o600)
+    MqttTransport("mqtts://host", **shown)
+
+
 @pytest.fixture
 def strict(tmp_path, configured_broker):
     """A broker that knows ada alone, who may write to ada/# and read everything."""
