@@ -181,7 +181,7 @@ def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
     from p2pfl.peer.line import rights  # noqa: PLC0415
-    from p2pfl.transport.hardened import configure  # noqa: PLC0415
+    from p2pfl.transport.hardened import closed, configure  # noqa: PLC0415
 
     port = 8883 if options.port is None else options.port
     swarm, peers = "+", tuple[str, ...]()
@@ -192,6 +192,12 @@ def _configure(options: argparse.Namespace) -> int:
     named = configure(folder, rights=rights(swarm), peers=peers, host=options.host, public=options.public, port=port)
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
     print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)
+    if (wall := closed(folder)) is not None:
+        print(
+            f"WARNING: mosquitto gives up root, and its user cannot pass through {wall}, so it will not start: name a "
+            f"DIR elsewhere, or run chmod o+x {wall}",
+            file=sys.stderr,
+        )
     shows = f'credentials = "{folder / "credentials"}"' if peers else "certificate and key, signed by ca.pem"
     print(
         f'peers need, in [transport]: broker = "mqtts://HOST:{port}", ca = "{folder / "broker.pem"}", and {shows};'

@@ -129,8 +129,8 @@ def _check_private(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise BrokerError(
-            f"{path}: expected a private key that only its owner can use, got mode {mode:04o}: run chmod 600 {path}, and "
-            "ask for a new certificate if others may have read it"
+            f"{path}: expected a private key that only its owner can use, got mode {mode:04o}: run chmod 600 {path}, "
+            "and ask for a new certificate if others may have read it"
         )
 
 

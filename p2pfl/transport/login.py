@@ -42,7 +42,7 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
     Raises
     ------
     BrokerError
-        The file cannot be read, others can read it, or it says something else.
+        The file cannot be read, others can read it, it says something else, or it is another peer's in the folder.
     """
     if place is None:
         found = Login(environment.get(USER), environment.get(PASSWORD))
@@ -65,6 +65,11 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
         )
     if not {"user"} <= set(table) <= {"user", "password"} or not all(isinstance(each, str) for each in table.values()):
         raise _other(path)
+    if path != place and table["user"] != peer and (place / f"{table['user']}.toml").exists():
+        raise BrokerError(
+            f'expected the credentials of "{peer}" in {path}, got those of "{table["user"]}", which has one of its '
+            "own: the files were swapped"
+        )
     return Login(table["user"], table.get("password"))
 
 

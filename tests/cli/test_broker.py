@@ -33,7 +33,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(p2pfl, place, argu
     assert not (place / "runs").exists()
 
 
-def test_a_password_over_a_line_that_others_may_hear_is_warned_of_once(p2pfl, place, monkeypatch):
+def test_a_password_over_a_line_that_others_may_hear_is_warned_of_once(p2pfl, monkeypatch):
     monkeypatch.setitem(os.environ, "P2PFL_BROKER_USER", "peer0")
     monkeypatch.setitem(os.environ, "P2PFL_BROKER_PASSWORD", "s3cret")
     with embedded() as broker:
@@ -83,6 +83,22 @@ def test_a_configuration_needs_neither_the_model_nor_the_data_of_the_peers(p2pfl
     assert "its certificate is for localhost, 127.0.0.1," in said.err
     assert "broker.example: name other hosts with --public" in said.err
     assert (place / "broker" / "credentials" / "peer2.toml").is_file()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mosquitto stays who we are")
+def test_a_configuration_below_a_folder_that_mosquitto_cannot_pass_through_is_warned_of(p2pfl, place):
+    wall = place / "private"
+    for above in place.parents:
+        above.chmod(above.stat().st_mode | 0o001)
+    place.chmod(0o755)
+    wall.mkdir(mode=0o700)
+    said = p2pfl("broker", "small.toml", "--config", "private/deep/broker")
+    assert said.status == 0
+    assert (
+        f"WARNING: mosquitto gives up root, and its user cannot pass through {wall}, so it will not start" in said.err
+    )
+    wall.chmod(0o711)
+    assert "WARNING" not in p2pfl("broker", "small.toml", "--config", "private/deep/broker").err
 
 
 def test_what_a_configuration_lacks_is_said(p2pfl):

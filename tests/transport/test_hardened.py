@@ -273,6 +273,17 @@ def test_a_password_that_others_can_overhear_is_warned_of_and_one_that_nobody_ca
         assert "s3cret" not in said
 
 
+def test_credentials_that_were_swapped_are_told_before_anybody_joins(tmp_path):
+    """A broker that speaks MQTT 3.1.1 drops what is said in another's name without a word."""
+    for name, user in (("ada", "bob"), ("bob", "ada"), ("cy", "device-17")):
+        (tmp_path / f"{name}.toml").write_text(f'user = "{user}"\npassword = "secret"\n')
+        (tmp_path / f"{name}.toml").chmod(0o600)
+    with pytest.raises(BrokerError, match=r'expected the credentials of "ada" in .*ada.toml, got those of "bob"'):
+        login(tmp_path, peer="ada", environment={})
+    assert login(tmp_path, peer="cy", environment={}).user == "device-17"  # who is no peer
+    assert login(tmp_path / "ada.toml", peer="cy", environment={}).user == "bob"  # all may share a user
+
+
 def test_a_missing_file_or_half_a_login_is_said(tmp_path):
     with pytest.raises(BrokerError, match=r"bob.toml, got: No such file"):
         login(tmp_path, peer="bob", environment={})

@@ -12,11 +12,12 @@ import paho.mqtt.client
 import psutil
 import pytest
 
-from p2pfl.errors import BrokerError, TransportError
+from p2pfl.errors import AccessError, BrokerError, TransportError
 from p2pfl.transport import mqtt
 from p2pfl.transport.address import Address
 from p2pfl.transport.broker import embedded, mosquitto
 from p2pfl.transport.channel import LIMIT, Will
+from p2pfl.transport.lasting import Lasting
 from p2pfl.transport.mqtt import MqttTransport
 
 DEADLINE = 20.0
@@ -173,6 +174,25 @@ def test_a_server_that_is_no_broker_or_of_another_version_is_noticed_at_once(ans
     with listening(answer) as port:
         sentence = refusal(MqttTransport(f"mqtt://127.0.0.1:{port}", version=version))
     assert re.search("closed the connection without an answer|does not let us in", sentence)
+
+
+@pytest.mark.parametrize(
+    ("answer", "version", "why"),
+    [
+        (b"\x20\x02\x00\x04", 4, "Bad user name or password"),
+        (b"\x20\x02\x00\x05", 4, "Not authorized"),
+        (b"\x20\x03\x00\x86\x00", 5, "Bad user name or password"),
+        (b"\x20\x03\x00\x87\x00", 5, "Not authorized"),
+    ],
+)
+def test_a_broker_that_refuses_our_credentials_is_not_asked_again_whatever_its_version(answer, version, why):
+    async def scenario(port):
+        transport = MqttTransport(f"mqtt://127.0.0.1:{port}", version=version)
+        async with Lasting([transport, transport]).join("ada"):
+            pass
+
+    with listening(answer) as port, pytest.raises(AccessError, match=rf"let us in \({why}\): (set or )?correct P2PFL"):
+        played(scenario(port))
 
 
 def test_to_be_welcomed_and_thrown_out_at_once_is_a_loss():
