@@ -82,11 +82,11 @@ class Run:
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        except StorageError as error:
-            raise InputError(str(error)) from None
-        except OSError as error:
+        except (OSError, StorageError) as error:
+            cause = error.__context__ if isinstance(error, StorageError) else error
+            reason = getattr(cause, "strerror", None) or cause
             raise InputError(
-                f"expected to write a run directory at {folder}, got: {error.strerror}; choose another with --runs"
+                f"expected to write a run directory at {folder}, got: {reason}; choose another with --runs"
             ) from None
 
     def record(self, records: Sequence[Record]) -> None:
