@@ -1,6 +1,9 @@
-"""A target for atheris: whatever the bytes are, what reads them raises DecodeError or InputError and nothing else.
+"""A target for atheris: whatever the bytes are, what reads them raises DecodeError or InputError and nothing else
+(or PeerError: a neighbour runs another experiment, and that is to be told).
 
-``scripts/fuzz 600`` runs it for ten minutes. The first byte chooses the reader; the last argument is the corpus.
+``scripts/fuzz 600`` runs it for ten minutes. The first byte chooses the reader; the last argument is the corpus. Some
+readers take bytes as strangers send them, whom seals and checksums stop; the others put those around what the fuzzer
+made, by the keys of a neighbour, and see what comes of it (``tests/honest.py``).
 """
 
 import contextlib
@@ -9,86 +12,188 @@ import tempfile
 from pathlib import Path
 
 import atheris
+import msgspec
 import torch
 
 with atheris.instrument_imports(include=["p2pfl"]):
-    from p2pfl.errors import DecodeError, InputError
-    from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
-    from p2pfl.wire.envelope import SEALED, Envelope
-    from p2pfl.wire.messages import Account, Ack, Chunk, Claim, Hello, Key, Masked, Moved, Pulse, decode, encode
+    from honest import ADA, BOB, HONEST, LARGEST, ROSTER, SIGNED, genuine, kept, sealed, sealed_for_bob, taken
+
+    from p2pfl.errors import DecodeError, InputError, PeerError
+    from p2pfl.identity import Roster
+    from p2pfl.wire.envelope import SEALED
+    from p2pfl.wire.messages import PREFIX, VERSION, Chunk, ForOne, Key, Plain, decode, encode
     from p2pfl.wire.rows import encode_row, pieces, read_row
-    from p2pfl.wire.trailer import CHECKSUM, Signature
+    from p2pfl.wire.trailer import CHECKSUM
 
-LARGEST = 2**16
-
-
-def _end(name: str, life: int) -> Envelope:
-    exchange = ExchangeKey.from_source(SeededSource(1), peer=name)
-    return Envelope(name, life, exchange, SenderKey.draw(SeededSource(1), peer=name, round=life), "run")
-
-
-def _acquainted() -> tuple[Envelope, Envelope]:
-    ends = _end("ada", 1), _end("bob", 2)
-    for one, other in (ends, ends[::-1]):
-        one.meet(Hello(other.me, other.incarnation, "up", key=other.exchange.public))
-    for one, other in (ends, ends[::-1], ends, ends[::-1]):
-        other.hear(one.me, one.handover(other.me))
-    return ends
-
-
-ADA, BOB = _acquainted()
-IDENTITY = Identity.generate(SeededSource(3), peer="ada")
-SIGNED = Signature.of("run", "ada", 1, public=IDENTITY.public, identity=None)
 FILE = Path(tempfile.mkdtemp()) / "roster.toml"
+EDGES = [0, 1, 2, 255, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**63)]
+
+
+# ---------------------------------------------------------------------- what strangers say
+
+
+def message(data):
+    said = decode(data)
+    assert decode(encode(said)) == said
+
+
+def forged(data):
+    BOB.open("ada", bytes([SEALED]) + data)
+
+
+def handed_over(data):
+    BOB.hear("ada", Key(1, data[:64], have=True, known=False))
+
+
+def unsigned(data):
+    read_row(data, trailer=SIGNED, largest=LARGEST)
+
+
+def roster(data):
+    FILE.write_bytes(data)
+    Roster.read(FILE)
+
+
+# ---------------------------------------------------------------------- what a neighbour says, who lies
+
+
+def said_to_all(data):
+    """Any bytes, in a genuine seal; those of a chunk in their place."""
+    with contextlib.suppress(DecodeError):
+        said = decode(data)
+        if isinstance(said, Chunk):
+            return taken(BOB.open("ada", sealed(said)))
+    return taken(BOB.open("ada", sealed(data)))
+
+
+def said_to_one(data):
+    taken(BOB.open_from("ada", sealed_for_bob(data)))
+
+
+def row(data):
+    """Any bytes, with a genuine end."""
+    for trailer in (CHECKSUM, SIGNED):
+        with contextlib.suppress(DecodeError):
+            kept(b"".join(pieces([data], size=LARGEST, trailer=trailer)), trailer=trailer)
+
+
+def other_row(data):
+    """A row whose head says something else."""
+    given = atheris.FuzzedDataProvider(data)
+    head = msgspec.msgpack.encode(changed([1, 0, "float32", 20, None, 1.0, 0, False], given))
+    prefix = len(head).to_bytes(4, "little") + head
+    row(prefix + bytes(-len(prefix) % 64) + given.ConsumeBytes(given.remaining_bytes()).ljust(80, b"\0"))
+
+
+def other_message(data):
+    """An honest message with some of its fields changed, signed and sealed again."""
+    given = atheris.FuzzedDataProvider(data)
+    payload = encode(HONEST[given.PickValueInList(sorted(HONEST))])
+    end = PREFIX + int.from_bytes(payload[1:PREFIX], "little")
+    kind, *fields = msgspec.msgpack.decode(payload[PREFIX:end])
+    head = msgspec.msgpack.encode([kind, *changed(fields, given)])
+    if len(head) >= 2**16:
+        return
+    said = genuine(decode(bytes([VERSION]) + len(head).to_bytes(2, "little") + head + payload[end:]))
+    if isinstance(said, ForOne):
+        said = BOB.open_from("ada", sealed_for_bob(encode(said)))
+    elif not isinstance(said, Plain):
+        said = BOB.open("ada", sealed(said))
+    taken(said)
+
+
+def changed(fields, given):
+    """Fields of a message, some of them, or of what is in them, replaced, doubled or left out."""
+    for _ in range(given.ConsumeIntInRange(0, 4)):
+        fields = _changed(fields, given)
+        fields = fields if isinstance(fields, list) else [fields]
+    return fields
+
+
+def _changed(value, given):
+    if isinstance(value, dict) and value and given.ConsumeIntInRange(0, 7):
+        key = given.PickValueInList(sorted(value, key=repr))
+        other = _alike(key, given) if given.ConsumeIntInRange(0, 3) == 0 else key
+        return {**value, other: _changed(value[key], given)}
+    if not isinstance(value, list) or not value:
+        return _alike(value, given) if given.ConsumeIntInRange(0, 7) else _leaf(given)
+    place, how = given.ConsumeIntInRange(0, len(value) - 1), given.ConsumeIntInRange(0, 9)
+    if how == 0:
+        return value[:place] + value[place + 1 :]
+    if how == 1:
+        return value + value[place:]
+    return [*value[:place], _changed(value[place], given), *value[place + 1 :]]
+
+
+def _alike(value, given):
+    """Another of its type, so that it comes past what reads types."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return given.PickValueInList([*EDGES[:9], value + 1, max(0, value - 1), given.ConsumeIntInRange(0, 20)])
+        case float():
+            return given.PickValueInList([0.0, -1.0, 11.0, 1e308, float("inf"), float("nan")])
+        case str():
+            return given.PickValueInList(
+                ["ada", "bob", "cleo", "mallory", "up", "left", "dead", "float64", "int32", ""]
+            )
+        case bytes():
+            return given.ConsumeBytes(len(value)).ljust(len(value), b"\0")
+        case _:
+            return _leaf(given)
+
+
+def _leaf(given):
+    match given.ConsumeIntInRange(0, 9):
+        case 0 | 1 | 2 | 3:
+            return given.PickValueInList([*EDGES, given.ConsumeIntInRange(0, 20)])
+        case 4 | 5:
+            return given.ConsumeBytes(given.PickValueInList([0, 32, 33, 64, 65]))
+        case 6:
+            return given.ConsumeBytes(given.ConsumeIntInRange(0, 64)).decode(errors="replace")
+        case 7:
+            return given.PickValueInList([None, True, False, float("nan"), float("inf"), -0.0, 1e308, 5e-324])
+        case 8:
+            return [[given.ConsumeIntInRange(0, 9)] * given.ConsumeIntInRange(0, 4)] * given.ConsumeIntInRange(0, 4)
+        case _:
+            return {}
+
+
+READERS = (
+    message,
+    forged,
+    handed_over,
+    unsigned,
+    roster,
+    said_to_all,
+    said_to_one,
+    row,
+    other_row,
+    other_message,
+)
 
 
 def one(data: bytes) -> None:
     """Read one input."""
-    reader, rest = data[:1], data[1:]
-    with contextlib.suppress(DecodeError, InputError):
-        match reader[0] % 6 if reader else 0:
-            case 0:
-                message = decode(rest)
-                assert decode(encode(message)) == message
-            case 1:
-                BOB.open("ada", bytes([SEALED]) + rest)
-            case 2:
-                BOB.hear("ada", Key(1, rest[:64], have=True, known=False))
-            case 3:
-                read_row(rest, trailer=CHECKSUM, largest=LARGEST)
-            case 4:
-                read_row(rest, trailer=SIGNED, largest=LARGEST)
-            case _:
-                FILE.write_bytes(rest)
-                Roster.read(FILE)
+    if data:
+        with contextlib.suppress(DecodeError, InputError, PeerError):
+            READERS[data[0] % len(READERS)](data[1:])
 
 
 def seeds(folder: Path) -> None:
     """What honest peers send, for the fuzzer to begin with: what msgspec reads it cannot look into."""
-    row = b"".join(
-        pieces(encode_row(torch.arange(20.0), round=1, step=0, grid=None, mass=1.0), size=LARGEST, trailer=CHECKSUM)
-    )
-    statement = Moved((0,), (1, 0), ((1, 0),), (), (0,))
-    honest = [
-        Hello("ada", 1, "up", {"seed": "1"}, bytes(32)).signed(IDENTITY, swarm="run"),
-        Claim(1, bytes(32)),
-        Pulse(1, 0, 2, 9, 1, 0, waiting=True),
-        Ack(1, 0, 2, 9, [4, 5]),
-        Account(
-            1,
-            1,
-            [(statement, ["bob"])],
-            {"bob": Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))},
-            lives={"bob": 1},
-        ),
-        Chunk(1, 0, 5, 4, 0, len(row), memoryview(row)),
-    ]
-    inputs = [bytes([0]) + encode(message) for message in honest]
-    inputs += [bytes([1]) + ADA.seal(message)[1:] for message in honest[2:]]
-    inputs += [bytes([2]) + ADA.handover("bob").wrapped, bytes([3]) + row, bytes([4]) + row]
-    Roster({"ada": IDENTITY.public}).write(FILE)
-    for number, each in enumerate([*inputs, bytes([5]) + FILE.read_bytes()]):
-        (folder / f"seed{number:02}").write_bytes(each)
+    squeezable = encode_row(torch.zeros(20), round=1, step=0, mass=1.0)
+    ended = b"".join(pieces(squeezable, size=LARGEST, trailer=CHECKSUM))
+    ROSTER.write(FILE)
+    inputs = [(forged, ADA.seal(HONEST["Chunk"])[1:]), (handed_over, ADA.handover("bob").wrapped), (unsigned, ended)]
+    inputs += [(roster, FILE.read_bytes()), (row, b"".join(squeezable)), (other_row, bytes(200))]
+    for number, said in enumerate(HONEST[kind] for kind in sorted(HONEST)):
+        inputs += [(message, encode(said)), (said_to_one if isinstance(said, ForOne) else said_to_all, encode(said))]
+        # FuzzedDataProvider takes numbers from the end of its bytes: first the kind, then how many changes.
+        inputs += [(other_message, bytes([fields, 3, changes, number])) for changes in range(3) for fields in range(3)]
+    for number, (reader, data) in enumerate(inputs):
+        (folder / f"seed{number:03}").write_bytes(bytes([READERS.index(reader)]) + data)
 
 
 if __name__ == "__main__":

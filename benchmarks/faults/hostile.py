@@ -45,7 +45,8 @@ def fuzz(options: argparse.Namespace, folder: Path) -> Shown:
     inputs, covered, crashes = fuzzed(options.seconds, folder)
     return Shown(
         options.command,
-        "bytes that coverage guides (atheris), into all six readers of `tests/fuzz.py`",
+        "what coverage guides (atheris), into all readers of `tests/fuzz.py`: as strangers send it, and signed and "
+        "sealed by a neighbour who lies, up to what is decided of it",
         f"{options.seconds} s",
         f"{inputs:,} inputs reached {covered:,} edges: {crashes} crashes",
     )

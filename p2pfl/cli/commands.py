@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import p2pfl
 from p2pfl.cli import folders, tables
@@ -17,6 +17,10 @@ from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment import read as read_experiment
+
+if TYPE_CHECKING:  # they import torch
+    from p2pfl.peer.checkpoint import Former
+    from p2pfl.report import Run
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,9 +75,9 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
-    from p2pfl.peer.child import Done, brokers, earlier, live  # noqa: PLC0415
+    from p2pfl.peer.child import Done, brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
-    from p2pfl.report import Record, Run  # noqa: PLC0415
+    from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)
     experiment = _experiment(options, broker=options.broker)
@@ -84,17 +88,10 @@ def peer(options: argparse.Namespace) -> int:
             "give its address with --broker mqtt://host:1883"
         )
     resolved = p2pfl.plan(experiment, only=[options.name])
-    last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
-    if options.resume and last is None:
-        print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
-    folder = last or folders.new(options.runs, experiment.name, suffix=options.name)
     summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
-    former = None if last is None else earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
-    if former is None:
-        own = Run(experiment, folder=folder)
-    else:
-        own = Run.resume(folder, first={options.name: max(former.rounds)})
-    with _kept(folder), own, view.Lines(resolved, peers=1, quiet=options.json) as lines:
+    with ExitStack() as stack:
+        folder, own, former = _own(options, experiment, stack)
+        lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json))
 
         def tell(event: Any) -> None:
             if isinstance(event, Record):
@@ -104,11 +101,34 @@ def peer(options: argparse.Namespace) -> int:
                 summary.update(given=event.given, vanished=event.vanished)
             lines.observe(event)
 
+        for warning in overhearing(experiment, urls=urls, peer=options.name):
+            tell(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         given: dict[str, Any] = {"former": former, "record": options.record}
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
         own.finish(summary)
     return _finish(own.summary, folder, options)
+
+
+def _own(options: argparse.Namespace, experiment: Experiment, stack: ExitStack) -> tuple[Path, Run, Former | None]:
+    """A peer's run directory, its run, and what an earlier life left in it, until the stack is left."""
+    from p2pfl.peer.child import earlier  # noqa: PLC0415
+    from p2pfl.peer.owner import PEER, owned  # noqa: PLC0415
+    from p2pfl.report import Run  # noqa: PLC0415
+
+    last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
+    if options.resume and last is None:
+        print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
+    if last is None:
+        folder = folders.new(options.runs, experiment.name, suffix=options.name)
+        stack.enter_context(_kept(folder))
+        own = stack.enter_context(Run(experiment, folder=folder))
+        stack.enter_context(owned(folder / PEER))
+        return folder, own, None
+    stack.enter_context(owned(last / PEER))
+    stack.enter_context(_kept(last))
+    former = earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
+    return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds)})), former
 
 
 def identity(options: argparse.Namespace) -> int:
@@ -162,7 +182,7 @@ def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
     from p2pfl.peer.line import rights  # noqa: PLC0415
-    from p2pfl.transport.hardened import configure  # noqa: PLC0415
+    from p2pfl.transport.hardened import closed, configure  # noqa: PLC0415
 
     port = 8883 if options.port is None else options.port
     swarm, peers = "+", tuple[str, ...]()
@@ -173,6 +193,12 @@ def _configure(options: argparse.Namespace) -> int:
     named = configure(folder, rights=rights(swarm), peers=peers, host=options.host, public=options.public, port=port)
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
     print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)
+    if (wall := closed(folder)) is not None:
+        print(
+            f"WARNING: mosquitto gives up root, and its user cannot pass through {wall}, so it will not start: name a "
+            f"DIR elsewhere, or run chmod o+x {wall}",
+            file=sys.stderr,
+        )
     shows = f'credentials = "{folder / "credentials"}"' if peers else "certificate and key, signed by ca.pem"
     print(
         f'peers need, in [transport]: broker = "mqtts://HOST:{port}", ca = "{folder / "broker.pem"}", and {shows};'
@@ -299,6 +325,7 @@ def _interrupted(options: argparse.Namespace) -> Path:
             f"expected --resume without --set and --peers, for the experiment in {folder} says what is run: leave them "
             "out"
         )
+    folders.check_played(folder)
     options.experiment, options.changes, options.peers = str(folder / "experiment.toml"), [], None
     return folder
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment import read as read_experiment
-from p2pfl.experiment.reading import flat
+from p2pfl.experiment.reading import flat, kept
+from p2pfl.peer.owner import PEER, RUN
 
 
 def new(runs: str, name: str, *, suffix: str = "") -> Path:
@@ -55,13 +55,29 @@ def interrupted(folder: Path) -> Experiment:
     Raises
     ------
     InputError
-        There is none, or it has ended.
+        There is none, it has ended, or its experiment was cut.
     """
     if not begun(folder):
         raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
     if (folder / "summary.json").exists():
         raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: leave out --resume")
-    return read_experiment(folder / "experiment.toml")
+    return kept(folder / "experiment.toml", whole=True)
+
+
+def check_played(folder: Path) -> None:
+    """Refuse to go on with all peers of a directory in which they were never played together.
+
+    Raises
+    ------
+    InputError
+        It is a simulation's, or one peer's.
+    """
+    if (folder / RUN).exists():
+        return
+    what = f"holds a simulation: begin anew with p2pfl simulate {folder / 'experiment.toml'}"
+    if (folder / PEER).exists():
+        what = "is one peer's: go on with p2pfl peer EXPERIMENT --name NAME --resume"
+    raise InputError(f"expected a directory of p2pfl run, got {folder}, which {what}")
 
 
 def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import tomli_w
@@ -40,6 +40,9 @@ MADE = ("privacy.budget", "trust.keys")
 
 HELD = ("privacy.budget",)
 """Keys that no change takes back: what is left out of an account is spent twice."""
+
+
+S = TypeVar("S", bound=Section)
 
 
 def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = ()) -> Experiment:
@@ -120,13 +123,24 @@ def find(source: str | Path) -> Path:
 
 def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experiment:
     """Validate a table, key by key."""
-    for key, section in _unknown(table, Experiment):
-        raise ExperimentError(f'{origin}: expected a known key, got "{key}": {_hint(key, section)}')
     _keep_secret(table, origin=origin)
+    return checked(table, Experiment, origin=origin)
+
+
+def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:
+    """Validate a table as a section of a file, which stands ``within`` others such as ``"peers.ada."``.
+
+    Raises
+    ------
+    ExperimentError
+        Names the key, as it is written in the file, what is expected there, and what came.
+    """
+    for key, section in _unknown(table, kind, within):
+        raise ExperimentError(f'{origin}: expected a known key, got "{key}": {_hint(key, section, of=kind)}')
     try:
-        return msgspec.convert(table, Experiment)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise ExperimentError(f"{origin}: {mismatch(str(error), table)}") from None
+        raise ExperimentError(f"{origin}: {within}{mismatch(str(error), table, kind)}") from None
 
 
 def _keep_secret(table: Mapping[str, Any], *, origin: str) -> None:
@@ -155,6 +169,34 @@ def plain(experiment: Experiment) -> dict[str, Any]:
 def write(experiment: Experiment) -> str:
     """The experiment as TOML, every default spelt out."""
     return tomli_w.dumps(plain(experiment))
+
+
+def kept(path: Path, *, whole: bool) -> Experiment:
+    """Read what :func:`write` has written: not one of its keys is left out, so what lacks the last ones was cut.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    whole
+        Whether the last key must be there; a version that adds one reads what earlier ones have written, but such a run
+        is not gone on with. What has no key at all is always refused.
+
+    Raises
+    ------
+    ExperimentError
+        As :func:`read`, and for a file that was cut or emptied.
+    """
+    experiment, table = read(path), _load(path)
+    keys = [*flat(experiment)]
+    there = {f"{key}.{name}" for key, section in table.items() if isinstance(section, dict) for name in section}
+    last = max((place for place, key in enumerate(keys, 1) if key in there | {*table}), default=0)
+    if last < (len(keys) if whole else 1):
+        raise ExperimentError(
+            f"{path}: expected an experiment with every key, as the run has written it, got none from {keys[last]} on: "
+            "the file was cut; take it from a copy, or begin a new run"
+        )
+    return experiment
 
 
 def flat(experiment: Experiment) -> dict[str, Any]:
@@ -238,10 +280,10 @@ def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "")
             yield from _unknown(value, sections[key], f"{prefix}{key}.")
 
 
-def _hint(key: str, section: type[Section]) -> str:
+def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     """What an unknown key may have meant: the same in another section, or the nearest in this one."""
     prefix, _, name = key.rpartition(".")
-    places = [f"{other}.{name}" for other, kind in _sections(Experiment).items() if name in kind.__struct_fields__]
+    places = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
     near = places or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
     if near:
         return f'did you mean "{near[0] if places or not prefix else f"{prefix}.{near[0]}"}"?'

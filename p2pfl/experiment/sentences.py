@@ -30,7 +30,7 @@ from p2pfl.experiment.schema import (
 )
 
 
-def mismatch(message: str, table: Mapping[str, Any]) -> str:
+def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Experiment) -> str:
     """One sentence for what msgspec says of a value: the key, what was expected, what came.
 
     Examples
@@ -45,11 +45,13 @@ def mismatch(message: str, table: Mapping[str, Any]) -> str:
         return message
     key = found[1].rstrip(".")
     value: Any = table
-    kind: inspect.Type = inspect.type_info(Experiment)
+    kind: inspect.Type = inspect.type_info(section)
     for part in key.split("."):
         value = value[part]
-        if isinstance(kind, inspect.StructType):
-            kind = next(field.type for field in kind.fields if field.name == part)
+        options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+        for struct in options:
+            if isinstance(struct, inspect.StructType):
+                kind = next(field.type for field in struct.fields if field.name == part)
     choices = [choice for choice in _choices(kind) if isinstance(choice, str)]
     near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     hint = f': did you mean "{near[0]}"?' if near else ""

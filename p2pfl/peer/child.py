@@ -23,13 +23,14 @@ from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
+from p2pfl.peer.owner import Owner
 from p2pfl.peer.peer import Notice, Peer, Progress
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
 from p2pfl.report import Record
 from p2pfl.transport import Transport
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting
-from p2pfl.transport.login import login
+from p2pfl.transport.login import Login, login, overheard
 from p2pfl.transport.mqtt import MqttTransport
 from p2pfl.wire.rows import HEAD
 
@@ -79,7 +80,7 @@ def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transp
     Connections last beyond the broker's restart, but for that of an embedded one: nobody starts that again.
     """
     settings = experiment.transport
-    owned = login(_path(settings.credentials), peer=peer, environment=os.environ)
+    owned = _login(experiment, peer)
     transports = [
         MqttTransport(
             url,
@@ -96,6 +97,16 @@ def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transp
     if settings.broker == "embedded":
         return transports[0]
     return Lasting(transports, backoff=Backoff(outage=settings.outage))
+
+
+def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
+    """A warning, if a peer shows a broker its password in clear."""
+    sentence = overheard(_login(experiment, peer), urls)
+    return [] if sentence is None else [Notice(peer, sentence)]
+
+
+def _login(experiment: Experiment, peer: str) -> Login:
+    return login(_path(experiment.transport.credentials), peer=peer, environment=os.environ)
 
 
 def brokers(experiment: Experiment) -> tuple[str, ...]:
@@ -221,13 +232,16 @@ def main(
     roster: Mapping[str, bytes] | None,
     resume: tuple[int | None] | None,
     record: bool,
+    owner: Owner,
     pipe: Connection,
 ) -> None:
     """Entry of a spawned process: everything it has to say goes through ``pipe``.
 
     ``roster`` lists the public keys of this run, where its folder has the private ones; ``resume`` is the round with
-    which all go on, if there is one, and ``None`` in a new run.
+    which all go on, if there is one, and ``None`` in a new run; ``owner`` keeps others out of the folder for as long as
+    this process lives.
     """
+    del owner  # the file stays open
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     torch.set_num_threads(threads)
 

@@ -22,7 +22,8 @@ from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
 from p2pfl.peer.checkpoint import common
-from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main
+from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.owner import RUN, Owner, owned
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped
 from p2pfl.report.summary import Durations, summarise
@@ -49,6 +50,7 @@ class _Swarm:
         *,
         urls: tuple[str, ...],
         folder: Path,
+        owner: Owner,
         resume: tuple[int | None] | None,
         record: bool,
     ) -> None:
@@ -67,6 +69,7 @@ class _Swarm:
                 "roster": roster,
                 "resume": resume,
                 "record": record,
+                "owner": owner,
                 "pipe": theirs,
             }
             process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
@@ -151,6 +154,8 @@ def run(
 
     Raises
     ------
+    InputError
+        If another process has the run that is to be gone on with.
     BrokerError
         If the broker cannot be started or reached.
     RunError
@@ -158,7 +163,8 @@ def run(
     """
     begun = time.perf_counter()
     resolved = resolved or plan(experiment)
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
+        owner = owning.enter_context(owned(folder / RUN)) if resume else None
         if experiment.transport.broker == "embedded":
             urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
@@ -166,14 +172,17 @@ def run(
             asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0]))
         names = resolved.topology.peers
         tell = observe or (lambda _event: None)
+        for warning in overhearing(experiment, urls=urls, peer=names[0]):  # once, not by each
+            tell(warning)
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None
         begin = {name: max(each.at(*together).rounds) for name, each in left.items()} if together else {}
         opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder)
         result = stack.enter_context(opened)
+        owner = owner or owning.enter_context(owned(folder / RUN))
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, names, urls=urls, folder=folder, resume=together, record=record)
+        swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together, record=record)
         done, first, last = _follow(swarm, result, observe)
         stack.pop_all().close()
         ended = time.perf_counter()

@@ -5,6 +5,7 @@ metrics.jsonl              one record per peer and round
 peers/<name>.safetensors   the model under its own names
 peers/<name>.state         what a peer needs to go on, safetensors too; of live peers the one before as well
 keys/                      of a live run: who its peers are, so that it can be resumed
+run.lock, peer.lock        of live peers: the processes that play them, which keep others out
 summary.json               alone, together, pooled; the same keys for run and simulate
 """
 
@@ -22,8 +23,9 @@ from typing import Any, Self
 import msgspec
 
 from p2pfl.errors import InputError, P2PFLError, StorageError
-from p2pfl.experiment import Experiment, read, write
-from p2pfl.files import replace
+from p2pfl.experiment import Experiment, write
+from p2pfl.experiment.reading import kept
+from p2pfl.files import DRIVE, replace
 from p2pfl.report.records import Record
 
 
@@ -74,14 +76,17 @@ class Run:
             folder.mkdir(parents=True)
             try:
                 (folder / "peers").mkdir()
-                (folder / "experiment.toml").write_text(write(self.experiment), "utf-8")
                 (folder / "metrics.jsonl").touch()
+                replace(folder / "experiment.toml", write(self.experiment).encode())
+                DRIVE.sync(folder.parent)  # all that is durable in it is so only if its name is
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        except OSError as error:
+        except (OSError, StorageError) as error:
+            cause = error.__context__ if isinstance(error, StorageError) else error
+            reason = getattr(cause, "strerror", None) or cause
             raise InputError(
-                f"expected to write a run directory at {folder}, got: {error.strerror}; choose another with --runs"
+                f"expected to write a run directory at {folder}, got: {reason}; choose another with --runs"
             ) from None
 
     def record(self, records: Sequence[Record]) -> None:
@@ -158,7 +163,7 @@ class Run:
         folder = Path(folder)
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
-        run = Run(read(folder / "experiment.toml"))
+        run = Run(kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
         run.summary = _summary(folder / "summary.json")

@@ -70,11 +70,11 @@ class ClippedGossip:
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
         """One row ``[P]`` of ``[n, P]``."""
         apart = distances(rows, rows[:1]).squeeze(-1)  # [n]
-        terms = weights * apart**2  # [n], one's own is zero
+        terms = torch.where(weights > 0, weights.sqrt() * apart, 0.0)  # [n], the roots; one's own is zero
         f = min(self.attackers, len(rows) - 1)
         suspected = weights[1:].topk(f).values.sum()
-        kept = terms[1:].sort().values[: len(rows) - 1 - f].sum()
-        radius = (kept / suspected).sqrt() if f else torch.tensor(torch.inf, dtype=torch.float64)
+        kept = norms(terms[1:].sort().values[: len(rows) - 1 - f])
+        radius = kept / suspected.sqrt() if f else torch.tensor(torch.inf, dtype=torch.float64)
         return clipped(rows, weights, apart, radius)
 
 
@@ -151,8 +151,8 @@ class TrimmedMean:
         """One row ``[P]`` of ``[n, P]``."""
         del weights  # all weigh alike
         if not self.attackers:
-            return rows.mean(0)
-        return rows.sort(dim=0).values[self.attackers : len(rows) - self.attackers].mean(0)  # [P]
+            return mean(rows)
+        return mean(rows.sort(dim=0).values[self.attackers : len(rows) - self.attackers])  # [P]
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Krum:
         squares = distances(rows, rows) ** 2  # [n, n]
         nearest = squares.sort(dim=1).values[:, 1 : count - self.attackers - 1]  # [n, n - f - 2], without itself
         order = nearest.sum(1).sort(stable=True).indices  # [n]
-        return rows[order[: count - self.attackers]].mean(0) if self.several else rows[order[0]]  # [P]
+        return mean(rows[order[: count - self.attackers]]) if self.several else rows[order[0]]  # [P]
 
 
 @dataclass(frozen=True)
@@ -282,25 +282,54 @@ class NearestMixed:
 def mixed(rows: Rows, *, attackers: int) -> Rows:
     """Nearest-neighbour mixing of ``[n, P]``, see :class:`NearestMixed`."""
     nearest = distances(rows, rows).sort(dim=1, stable=True).indices[:, : len(rows) - attackers]  # [n, n - f]
-    return torch.stack([rows[each].mean(0) for each in nearest])  # [n, P]
+    return torch.stack([mean(rows[each]) for each in nearest])  # [n, P]
+
+
+def mean(rows: Rows) -> torch.Tensor:
+    """The mean of ``[n, P]``, also where the sum is too large for a number.
+
+    Examples
+    --------
+    >>> mean(torch.full((4, 1), 3e38))
+    tensor([3.0000e+38])
+    """
+    found, largest = rows.mean(0), torch.finfo(rows.dtype).max
+    return torch.where(found.isfinite(), found, (rows / len(rows)).sum(0).clamp(-largest, largest))  # [P]
 
 
 def distances(rows: Rows, others: Rows) -> torch.Tensor:
     r""":math:`\lVert x_i - y_j \rVert_2`, ``[n, m]``, differences in double precision and row by row.
 
-    No more than one difference ``[n, P]`` is held. A distance too large for a number is infinite.
+    No more than one difference ``[n, P]`` is held. A distance too large for a number is infinite, one whose square
+    alone is too large is not.
     """
     doubles = rows.to("cpu", torch.float64)  # [n, P]
-    columns = [torch.linalg.vector_norm(doubles - other, dim=-1) for other in others.to("cpu", torch.float64)]
+    columns = []
+    for other in others.to("cpu", torch.float64):
+        found = torch.linalg.vector_norm(doubles - other, dim=-1)  # [n]
+        if not found.isfinite().all():  # half of a difference is a number
+            found = torch.where(found.isfinite(), found, 2 * norms(doubles / 2 - other / 2))  # [n]
+        columns.append(found)
     return torch.stack(columns, dim=-1)  # [n, m]
+
+
+def norms(rows: Rows) -> torch.Tensor:
+    r""":math:`\lVert x \rVert_2` of the last axis, in units of the largest number so that no square is too large."""
+    if not rows.shape[-1]:
+        return rows.new_zeros(rows.shape[:-1])  # []
+    unit = rows.abs().amax(-1, keepdim=True)  # [..., 1]
+    ones = torch.linalg.vector_norm(rows / unit, dim=-1, keepdim=True)  # [..., 1]
+    return torch.where(unit.isinf() | (unit == 0), unit, unit * ones).squeeze(-1)  # [...]
 
 
 def clipped(rows: Rows, weights: torch.Tensor, apart: torch.Tensor, radius: torch.Tensor) -> torch.Tensor:
     r""":math:`\sum_j w_j (x_0 + \mathrm{clip}(x_j - x_0, \tau))`, ``[P]``, given all :math:`\lVert x_j - x_0 \rVert`.
 
-    Clipping only moves weight to the own row, so it is one sum of rows. What is infinitely far weighs nothing.
+    Clipping only moves weight to the own row, so it is one sum of rows. What is infinitely far weighs nothing, also
+    where the radius is infinite.
     """
     tiny = torch.finfo(torch.float64).tiny
-    factors = weights * torch.where(apart > radius, radius / apart.clamp_min(tiny), 1.0)  # [n]
+    kept = torch.where(apart > radius, radius / apart.clamp_min(tiny), 1.0)  # [n]
+    factors = weights * torch.where(apart.isinf(), 0.0, kept)  # [n]
     factors[0] += (weights - factors).sum()
     return factors.to(rows) @ rows  # [P]

@@ -1,7 +1,9 @@
 """Where a broker is, as a URL says it, and how to trust it."""
 
+import ipaddress
 import re
 import ssl
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -79,13 +81,21 @@ class Address:
         """Whether it has TLS."""
         return self.scheme in ("mqtts", "wss")
 
+    @property
+    def here(self) -> bool:
+        """Whether it is this machine, so that nobody on the way can listen."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
     def tls(self, ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
         """Build what verifies the broker and shows it our certificate; ``None`` where the scheme has no TLS.
 
         Raises
         ------
         BrokerError
-            A file cannot be used, or there are files but no TLS.
+            A file cannot be used, others can read the key, or there are files but no TLS.
         """
         if not self.secure:
             if ca or certificate or key:
@@ -104,6 +114,7 @@ class Address:
                 file = certificate
                 # An empty password: an encrypted key is an error here, not a question at the terminal.
                 context.load_cert_chain(certificate, key, password="")  # nosec B106
+                _check_private(key or certificate)
         except OSError as error:  # ssl.SSLError is one
             reason = getattr(error, "reason", None) or error.strerror or "unreadable"
             pair = f"{file} and {key}" if key and file is certificate else f"{file}"
@@ -111,6 +122,16 @@ class Address:
                 f"expected PEM files, keys without a passphrase, got {pair} ({reason}): correct the path or the file"
             ) from None
         return context
+
+
+def _check_private(path: Path) -> None:
+    """Refuse a private key that others can read, as that of an identity is."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise BrokerError(
+            f"{path}: expected a private key that only its owner can use, got mode {mode:04o}: run chmod 600 {path}, "
+            "and ask for a new certificate if others may have read it"
+        )
 
 
 class _TidySocket(ssl.SSLSocket):

@@ -9,6 +9,7 @@ import os
 import pwd
 import secrets
 import socket
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -98,6 +99,17 @@ def configure(
             f"expected to write {error.filename or folder}, got: {error.strerror}; choose another"
         ) from None
     return named
+
+
+def closed(folder: Path) -> Path | None:
+    """The first folder on the way to what mosquitto reads through which the user that it becomes cannot pass.
+
+    ``None`` if there is none, or if we are not root, and mosquitto stays who we are.
+    """
+    if os.geteuid():
+        return None
+    way = [folder.resolve(), *folder.resolve().parents][::-1]
+    return next((each for each in way if not each.stat().st_mode & stat.S_IXOTH), None)
 
 
 def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str:

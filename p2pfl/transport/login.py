@@ -2,11 +2,12 @@
 
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from p2pfl.errors import BrokerError
+from p2pfl.transport.address import Address
 
 USER, PASSWORD = "P2PFL_BROKER_USER", "P2PFL_BROKER_PASSWORD"
 """Variables of the environment."""
@@ -41,7 +42,7 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
     Raises
     ------
     BrokerError
-        The file cannot be read, others can read it, or it says something else.
+        The file cannot be read, others can read it, it says something else, or it is another peer's in the folder.
     """
     if place is None:
         found = Login(environment.get(USER), environment.get(PASSWORD))
@@ -64,7 +65,30 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
         )
     if not {"user"} <= set(table) <= {"user", "password"} or not all(isinstance(each, str) for each in table.values()):
         raise _other(path)
+    if path != place and table["user"] != peer and (place / f"{table['user']}.toml").exists():
+        raise BrokerError(
+            f'expected the credentials of "{peer}" in {path}, got those of "{table["user"]}", which has one of its '
+            "own: the files were swapped"
+        )
     return Login(table["user"], table.get("password"))
+
+
+def overheard(shown: Login, urls: Iterable[str]) -> str | None:
+    """A warning where a password travels in clear; ``None`` if it does not, or stays on this machine.
+
+    Examples
+    --------
+    >>> overheard(Login("ada", "secret"), ["mqtts://broker.example", "mqtt://localhost"])
+    >>> overheard(Login("ada", "secret"), ["mqtt://broker.example"])[:52]
+    'WARNING: a password goes to mqtt://broker.example:18'
+    """
+    clear = [str(where) for where in map(Address.parse, urls) if not where.secure and not where.here]
+    if shown.password is None or not clear:
+        return None
+    return (
+        f"WARNING: a password goes to {', '.join(clear)} in clear, and whoever is on the way can read it: "
+        "use mqtts:// or wss:// (p2pfl broker --config), and change the password"
+    )
 
 
 def _other(path: Path) -> BrokerError:

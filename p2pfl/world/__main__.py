@@ -91,8 +91,14 @@ def _recorded(path: Path) -> int:
         return error.status
     for sentence in found.notices:
         _say(sentence)
-    _say(f"{len(found.records)} rounds in {found.seconds:.3f} virtual seconds, row {found.row}")
-    _say("as it was recorded" if found.same else "NOT the row that was recorded, or that has none")
+    if found.cut:
+        _say("the last line of the recording was cut: what comes before it is played")
+    played = f"{len(found.records)} rounds in {found.seconds:.3f} virtual seconds"
+    if not found.ended:
+        _say(f"{played}, where the recording stops before the peer had ended: there is no last row to compare")
+        return 0
+    _say(f"{played}, row {found.row}")
+    _say("as it was recorded" if found.same else "NOT the row that was recorded")
     return 0 if found.same else 1
 
 

@@ -19,7 +19,8 @@ from p2pfl.errors import ExperimentError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.agreement import alike, scaled, told
 from p2pfl.experiment.contest import attack
-from p2pfl.experiment.schema import LARGEST, NotNegative, Simulation
+from p2pfl.experiment.reading import checked
+from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.report import Record, Run
@@ -38,7 +39,7 @@ Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Link(Section, frozen=True):
     """Between a peer and the broker.
 
     Attributes
@@ -58,7 +59,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
-class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Training(Section, frozen=True):
     """How long peers train.
 
     Attributes
@@ -75,14 +76,14 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     slowdown: Annotated[float, Meta(ge=1, le=LARGEST)] = 1.0
 
 
-class One(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class One(Section, frozen=True):
     """One peer that differs: its link as a whole, its seconds a round."""
 
     link: Link | None = None
     seconds: NotNegative | None = None
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Network(Section, frozen=True):
     """A network file.
 
     Attributes
@@ -95,7 +96,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     link: Link = Link()
     training: Training = Training()
-    peers: dict[str, One] = {}
+    peers: dict[str, One] = msgspec.field(default_factory=dict)
 
     def conditions(self, peer: str) -> Conditions:
         """Of a peer's connection."""
@@ -129,16 +130,18 @@ def network(source: str | Path) -> Network:
     """
     path = SHIPPED / f"{source}.toml" if str(source) in shipped() else Path(source)
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Network)
+        table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ExperimentError(
             f"expected a network file or one of {', '.join(shipped())}, got {source}: {error.strerror}"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ExperimentError(f"{path}: expected TOML, got a file that is not: {error}") from None
-    except msgspec.ValidationError as error:
-        said = str(error)
-        raise ExperimentError(f"{path}: {said[0].lower()}{said[1:]}: correct it") from None
+    peers = table.get("peers")
+    for name, one in peers.items() if isinstance(peers, dict) else ():
+        if isinstance(one, dict):
+            checked(one, One, origin=str(path), within=f"peers.{name}.")
+    return checked(table, Network, origin=str(path))
 
 
 def shipped() -> list[str]:

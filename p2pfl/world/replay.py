@@ -31,6 +31,9 @@ from p2pfl.transport.channel import Message, Payload
 from p2pfl.world.clock import VirtualLoop
 from p2pfl.world.learner import Timed
 
+MOMENT = 0.001
+"""Virtual seconds for what the last line of a recording without an end sets off."""
+
 AFTER = 600.0
 """Virtual seconds after the last message in which a peer must have ended."""
 
@@ -46,7 +49,9 @@ class Tape:
     drawn, joined, came, ended
         What it drew and heard.
     last
-        The checksum of its last row; empty if it did not come so far.
+        The checksum of its last row; empty if it did not come so far: it was killed, or is not through yet.
+    cut
+        Whether the file ends in a part of a line, which is left out.
     """
 
     about: About
@@ -55,6 +60,13 @@ class Tape:
     came: tuple[Came, ...]
     ended: tuple[Ended, ...]
     last: str
+    cut: bool = False
+
+    @property
+    def until(self) -> float:
+        """When the last of it was, in seconds since the beginning."""
+        timed: tuple[Joined | Came | Ended, ...] = (*self.joined, *self.came, *self.ended)
+        return max(each.at for each in timed)
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,10 @@ class Replayed:
         The checksum of its last row.
     same
         Whether that is the row of the recording.
+    ended
+        Whether the recording has an end; if not, the peer was played as far as it reaches, and has no last row.
+    cut
+        Whether the recording ended in a part of a line, which was left out.
     seconds
         Virtual ones.
     """
@@ -77,7 +93,13 @@ class Replayed:
     notices: tuple[str, ...]
     row: str
     same: bool
+    ended: bool
+    cut: bool
     seconds: float
+
+
+class _EndError(RunError):
+    """Nothing more was drawn before the recording stopped."""
 
 
 def tape(path: Path) -> Tape:
@@ -91,7 +113,7 @@ def tape(path: Path) -> Tape:
     try:
         if path.stat().st_mode & 0o077:
             raise InputError(f"{path}: expected a recording that only its owner can read: run chmod 600 {path}")
-        lines = [msgspec.json.decode(line, type=Line) for line in path.read_bytes().splitlines()]
+        lines, cut = _lines(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: expected a recording, got: {error.strerror}: name a file of recordings/") from None
     except msgspec.DecodeError as error:
@@ -102,11 +124,23 @@ def tape(path: Path) -> Tape:
     if not by[About] or not by[Joined]:
         raise InputError(f"{path}: expected a recording of a peer that joined, got {len(lines)} lines without that")
     last = by[Last][0].row if by[Last] else ""
-    return Tape(by[About][0], tuple(by[Drawn]), tuple(by[Joined]), tuple(by[Came]), tuple(by[Ended]), last)
+    return Tape(by[About][0], tuple(by[Drawn]), tuple(by[Joined]), tuple(by[Came]), tuple(by[Ended]), last, cut)
+
+
+def _lines(data: bytes) -> tuple[list[Line], bool]:
+    """All lines, and whether there is a part of one more: a peer that is killed may be writing it."""
+    *whole, rest = data.split(b"\n")
+    lines = [msgspec.json.decode(line, type=Line) for line in whole]
+    if rest:
+        try:
+            lines.append(msgspec.json.decode(rest, type=Line))
+        except msgspec.DecodeError:
+            return lines, True
+    return lines, False
 
 
 def replayed(path: Path) -> Replayed:
-    """Play a recording again; its run directory has the peer's identity.
+    """Play a recording again, as far as it reaches; its run directory has the peer's identity.
 
     Raises
     ------
@@ -118,9 +152,10 @@ def replayed(path: Path) -> Replayed:
     found = tape(path)
     torch.set_num_threads(found.about.threads)
     records, notices = list[Record](), list[str]()
+    ended = bool(found.last)
 
     async def life(peer: Peer) -> str:
-        async with asyncio.timeout(found.came[-1].at + AFTER if found.came else AFTER), peer:
+        async with asyncio.timeout(found.until + (AFTER if ended else MOMENT)), peer:
             state = await peer.run()
         return checksum(state.rows)
 
@@ -130,15 +165,21 @@ def replayed(path: Path) -> Replayed:
         peer = _peer(found, path.parent.parent, loop, records=records, notices=notices)
         try:
             row = runner.run(life(peer))
-        except TimeoutError:
-            raise RunError(f"expected the peer to end as it did, but it waits: {peer.progress}") from None
-    return Replayed(tuple(records), tuple(notices), row, row == found.last, loop.now)
+        except (TimeoutError, _EndError):
+            if ended:
+                raise RunError(f"expected the peer to end as it did, but it waits: {peer.progress}") from None
+            row = ""
+    return Replayed(tuple(records), tuple(notices), row, row == found.last, ended, found.cut, loop.now)
 
 
 def _peer(found: Tape, folder: Path, loop: VirtualLoop, *, records: list[Record], notices: list[str]) -> Peer:
     """The peer as it was, but for what it is connected to."""
     about = found.about
-    resolved = plan(check(tomllib.loads(about.experiment)), only=[about.peer])
+    try:
+        table = tomllib.loads(about.experiment)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"expected a recording with its experiment as TOML, got: {error}: record it anew") from None
+    resolved = plan(check(table, origin="the recording"), only=[about.peer])
     keys = Path(resolved.experiment.trust.keys or folder / "keys")
     if not (keys / f"{about.peer}.pem").exists():
         raise InputError(f"expected the identity of {about.peer} in {keys}, got none: put it back")
@@ -151,7 +192,7 @@ def _peer(found: Tape, folder: Path, loop: VirtualLoop, *, records: list[Record]
         about.peer,
         replace(resolved, learner=Paced(resolved.learner, found.ended, loop=loop)),
         transport=TapedTransport(found, loop),
-        source=TapedSource(found.drawn),
+        source=TapedSource(found.drawn, ended=bool(found.last)),
         identity=identity,
         trust=FirstUse() if about.roster is None else Roster(about.roster),
         incarnation=about.incarnation,
@@ -193,9 +234,12 @@ class TapedSource:
     ----------
     drawn
         All of it.
+    ended
+        Whether the peer drew no more than that; if not, it may go on to draw what is not written down.
     """
 
-    def __init__(self, drawn: tuple[Drawn, ...]) -> None:
+    def __init__(self, drawn: tuple[Drawn, ...], *, ended: bool = True) -> None:
+        self._ended = ended
         self._left: dict[tuple[str, str, int], deque[bytes]] = defaultdict(deque)
         for each in drawn:
             self._left[each.purpose, each.peer, each.round].append(each.data)
@@ -203,6 +247,8 @@ class TapedSource:
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
         """Return the ``size`` bytes that came then."""
         left = self._left[purpose, peer, round]
+        if not self._ended and not any(self._left.values()):
+            raise _EndError("expected more of the recording, got its end")
         if not left or len(left[0]) != size:
             raise RunError(
                 f"expected to draw what was drawn, got a wish for {size} bytes of {purpose} in round {round}: "

@@ -6,6 +6,8 @@ import pytest
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.report import Run
+from p2pfl.transport.address import Address
+from p2pfl.transport.broker import embedded
 
 URL = "mqtt://ada:s3cret@127.0.0.1:1"
 
@@ -29,6 +31,18 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(p2pfl, place, argu
     assert "s3cret" not in said.out + said.err
     assert len(said.err.splitlines()) == 1
     assert not (place / "runs").exists()
+
+
+def test_a_password_over_a_line_that_others_may_hear_is_warned_of_once(p2pfl, monkeypatch):
+    monkeypatch.setitem(os.environ, "P2PFL_BROKER_USER", "peer0")
+    monkeypatch.setitem(os.environ, "P2PFL_BROKER_PASSWORD", "s3cret")
+    with embedded() as broker:
+        monkeypatch.setattr(Address, "here", False)
+        said = p2pfl("run", "small.toml", "--broker", broker.url)
+    assert said.status == 0
+    assert said.err.count("WARNING: a password goes to") == 1
+    assert f"{broker.url} in clear" in said.err
+    assert "s3cret" not in said.err
 
 
 def test_a_login_of_the_environment_reaches_no_file(tmp_path, monkeypatch):
@@ -69,6 +83,22 @@ def test_a_configuration_needs_neither_the_model_nor_the_data_of_the_peers(p2pfl
     assert "its certificate is for localhost, 127.0.0.1," in said.err
     assert "broker.example: name other hosts with --public" in said.err
     assert (place / "broker" / "credentials" / "peer2.toml").is_file()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mosquitto stays who we are")
+def test_a_configuration_below_a_folder_that_mosquitto_cannot_pass_through_is_warned_of(p2pfl, place):
+    wall = place / "private"
+    for above in place.parents:
+        above.chmod(above.stat().st_mode | 0o001)
+    place.chmod(0o755)
+    wall.mkdir(mode=0o700)
+    said = p2pfl("broker", "small.toml", "--config", "private/deep/broker")
+    assert said.status == 0
+    assert (
+        f"WARNING: mosquitto gives up root, and its user cannot pass through {wall}, so it will not start" in said.err
+    )
+    wall.chmod(0o711)
+    assert "WARNING" not in p2pfl("broker", "small.toml", "--config", "private/deep/broker").err
 
 
 def test_what_a_configuration_lacks_is_said(p2pfl):

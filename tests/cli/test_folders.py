@@ -53,6 +53,26 @@ def test_a_run_that_has_ended_is_not_gone_on_with(tmp_path):
         folders.last(str(tmp_path), CLINIC, peer="ada")
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_run_whose_experiment_was_emptied_is_not_gone_on_with_as_another(tmp_path, size):
+    path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
+    path.write_text("\n" * size)
+    with pytest.raises(InputError, match=r"every key, as the run has written it, got none from name on: the file was"):
+        folders.interrupted(path.parent)
+
+
+def test_a_run_whose_experiment_was_cut_anywhere_is_not_gone_on_with_as_another(tmp_path):
+    path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
+    text = path.read_text()
+    assert folders.interrupted(path.parent) == CLINIC
+    for place in range(0, len(text.rstrip()), 37):
+        path.write_text(text[:place])
+        with pytest.raises(InputError) as caught:
+            folders.interrupted(path.parent)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
 def test_a_folder_in_which_nothing_was_begun_is_passed_over(tmp_path):
     own = begun(tmp_path, "clinic-20250101-000000-ada")
     (tmp_path / "clinic-20260101-000000-ada").mkdir()

@@ -7,7 +7,9 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from p2pfl.experiment import read, write
 from p2pfl.simulation import simulate
+from p2pfl.transport.broker import embedded
 
 LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.epochs=5"]
 GRID = 2.0**-20 + 1e-12  # one point, and rounding
@@ -56,8 +58,51 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
 )
 def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
     (place / "old").mkdir()
-    (place / "old" / "experiment.toml").write_text((place / "small.toml").read_text())
+    (place / "old" / "experiment.toml").write_text(write(read(place / "small.toml")))
     said = p2pfl(*arguments)
     assert said.status == 2
     assert why in said.err
     assert "Traceback" not in said.err
+
+
+def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
+    assert p2pfl("simulate", "small.toml", "--no-baselines").status == 0
+    [folder] = (place / "runs").iterdir()
+    (folder / "summary.json").unlink()
+    records = (folder / "metrics.jsonl").read_text()
+    said = p2pfl("run", "--resume", folder)
+    assert said.status == 2
+    assert (
+        f"got {folder}, which holds a simulation: begin anew with p2pfl simulate {folder}/experiment.toml" in said.err
+    )
+    (folder / "peer.lock").touch()
+    said = p2pfl("run", "--resume", folder)
+    assert said.status == 2
+    assert "which is one peer's: go on with p2pfl peer EXPERIMENT --name NAME --resume" in said.err
+    assert (folder / "metrics.jsonl").read_text() == records
+    assert "Traceback" not in said.err
+
+
+def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
+    command = start("run", "small.toml", "--set", "rounds=100000")
+    command.until("round 2/")
+    [folder] = (place / "runs").iterdir()
+    said = p2pfl("run", "--resume", folder)
+    assert said.status == 2
+    assert f"which process {command.process.pid} has: wait until it has ended" in said.err
+    command.until("round ")  # it goes on
+    command.ctrl_c()
+    assert command.end().status == 130
+
+
+def test_a_peer_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
+    with embedded() as broker:
+        command = start("peer", "small.toml", "--name", "peer0", "--broker", broker.url)
+        command.until("waiting for peer1")
+        [folder] = (place / "runs").iterdir()
+        said = p2pfl("peer", "small.toml", "--name", "peer0", "--broker", broker.url, "--resume")
+        assert said.status == 2
+        assert f"{folder.name}, which process {command.process.pid} has: wait until it has ended" in said.err
+        command.ctrl_c()
+        assert command.end().status == 130
+    assert folder.exists()

@@ -75,6 +75,7 @@ BROKEN = {
     "a summary that is no JSON": ("summary.json", b"{", "summary.json: expected a summary"),
     "a summary that is a list": ("summary.json", b"[]", "summary.json: expected a summary"),
     "an experiment that is no TOML": ("experiment.toml", b"=", "experiment.toml: expected TOML"),
+    "an empty experiment": ("experiment.toml", b"", "got none from name on: the file was cut"),
     "no experiment": ("experiment.toml", None, "expected a run directory with experiment.toml"),
 }
 
@@ -124,6 +125,16 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
         replace(path, b"new")
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_an_experiment_is_on_the_disk_before_anything_else_is_done_with_the_run(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="got: No space left on device; choose another with --runs"):
+        Run(EXPERIMENT, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_picture_shows_the_range_of_the_peers_and_what_there_is_to_compare_with(tmp_path):

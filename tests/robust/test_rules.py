@@ -15,6 +15,8 @@ from p2pfl.robust.rules import mixed
 SINGLE = 2e-6
 """byzfl computes in single precision, and its numbers are kept to six digits."""
 
+LARGEST = torch.finfo(torch.float64).max
+
 BEARING = {
     "ClippedGossip": ClippedGossip(2),
     "self-centred clipping": SelfCentredClipping(1.5),
@@ -24,6 +26,7 @@ BEARING = {
     "multi-Krum": Krum(2, several=True),
     "NNM, trimmed mean": NearestMixed(TrimmedMean(2), 2),
     "NNM, Krum": NearestMixed(Krum(2), 2),
+    "NNM, self-centred clipping": NearestMixed(SelfCentredClipping(1.5), 2),
 }
 RULES = pytest.mark.parametrize("rule", BEARING.values(), ids=BEARING)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -129,7 +132,7 @@ def test_equal_rows_are_agreed_upon(rule):
 
 
 @RULES
-@given(seed=SEEDS, far=st.floats(10, 1e300), opposite=st.booleans())
+@given(seed=SEEDS, far=st.floats(10, LARGEST), opposite=st.booleans())
 @settings(max_examples=15, deadline=None)
 def test_two_liars_however_far_move_a_row_no_further_than_honest_rows_lie(rule, seed, far, opposite):
     rows = drawn(seed)
@@ -138,6 +141,32 @@ def test_two_liars_however_far_move_a_row_no_further_than_honest_rows_lie(rule, 
     found = rule(rows, alike(9))
     apart = torch.linalg.vector_norm(honest[:, None] - honest[None], dim=-1).max()
     assert torch.linalg.vector_norm(found - honest.mean(0)) <= 2 * apart
+
+
+@RULES
+@given(seed=SEEDS, size=st.sampled_from([1e150, 1e200, 1e307, 1e308, LARGEST]), liars=st.integers(1, 9))
+@settings(max_examples=30, deadline=None)
+def test_rows_as_large_as_a_number_can_be_give_a_row_of_numbers_however_many_they_are(rule, seed, size, liars):
+    rows, random = drawn(seed), np.random.default_rng(seed)
+    rows[9 - liars :] = size * torch.from_numpy(random.choice([-1.0, 1.0, 0.5], (liars, 5)))
+    for weights in (alike(9), torch.from_numpy(random.permutation([0.0] * 4 + [0.2] * 5))):
+        assert rule(rows, weights).isfinite().all()
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_clipped_gossip_of_rows_that_are_times_as_large_is_times_as_large_though_squares_are_too_large(seed):
+    rows, times = drawn(seed), 2.0**900
+    found = ClippedGossip(2)(rows * times, alike(9)) / times
+    assert torch.allclose(found, ClippedGossip(2)(rows, alike(9)), rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_infinitely_far_or_not_mixed_moves_nothing():
+    rows = torch.tensor([[LARGEST], [-LARGEST], [-LARGEST]], dtype=torch.float64).expand(-1, 5)
+    assert torch.equal(ClippedGossip(1)(rows, alike(3)), rows[0])
+    weights = torch.tensor([0.5, 0.25, 0.25, 0.0], dtype=torch.float64)  # the last is not mixed at all
+    near = torch.tensor([[1.0], [2.0], [3.0], [LARGEST]], dtype=torch.float64)
+    assert torch.equal(ClippedGossip(1)(near, weights), ClippedGossip(1)(near[:3], weights[:3]))
 
 
 def test_a_plain_average_is_not_robust_but_moved_by_any_one_liar():

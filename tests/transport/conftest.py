@@ -60,6 +60,7 @@ def write(folder, name, item):
         )
     path = folder / name
     path.write_bytes(data)
+    path.chmod(0o644 if isinstance(item, x509.Certificate) else 0o600)
     return path
 
 

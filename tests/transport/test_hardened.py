@@ -14,7 +14,7 @@ from p2pfl.transport.broker import Program, mosquitto, running
 from p2pfl.transport.channel import Message, Will
 from p2pfl.transport.hardened import acl, configure, hashed
 from p2pfl.transport.lasting import Lasting
-from p2pfl.transport.login import PASSWORD, USER, Login, login
+from p2pfl.transport.login import PASSWORD, USER, Login, login, overheard
 from p2pfl.transport.mqtt import MqttTransport
 
 ROOT = "p2pfl/v1/clinic/peer"
@@ -248,6 +248,40 @@ def test_a_file_of_credentials_that_cannot_be_used_is_named_without_the_password
     with pytest.raises(BrokerError, match=why) as caught:
         login(file, peer="ada", environment={})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "clear"),
+    [
+        ("mqtt://broker.example", True),
+        ("ws://192.0.2.7", True),
+        ("mqtt://[2001:db8::1]", True),
+        ("mqtts://broker.example", False),
+        ("wss://broker.example", False),
+        ("mqtt://localhost", False),
+        ("mqtt://127.0.0.2", False),
+        ("ws://[::1]", False),
+    ],
+)
+def test_a_password_that_others_can_overhear_is_warned_of_and_one_that_nobody_can_is_not(url, clear):
+    said = overheard(Login("ada", "s3cret"), ["mqtts://first.example", url])
+    assert (said is not None) == clear
+    assert overheard(Login("ada"), [url]) is None  # a name alone is none
+    if clear:
+        assert said.startswith("WARNING: a password goes to ")
+        assert "first.example" not in said
+        assert "s3cret" not in said
+
+
+def test_credentials_that_were_swapped_are_told_before_anybody_joins(tmp_path):
+    """A broker that speaks MQTT 3.1.1 drops what is said in another's name without a word."""
+    for name, user in (("ada", "bob"), ("bob", "ada"), ("cy", "device-17")):
+        (tmp_path / f"{name}.toml").write_text(f'user = "{user}"\npassword = "secret"\n')
+        (tmp_path / f"{name}.toml").chmod(0o600)
+    with pytest.raises(BrokerError, match=r'expected the credentials of "ada" in .*ada.toml, got those of "bob"'):
+        login(tmp_path, peer="ada", environment={})
+    assert login(tmp_path, peer="cy", environment={}).user == "device-17"  # who is no peer
+    assert login(tmp_path / "ada.toml", peer="cy", environment={}).user == "bob"  # all may share a user
 
 
 def test_a_missing_file_or_half_a_login_is_said(tmp_path):

@@ -12,11 +12,12 @@ import paho.mqtt.client
 import psutil
 import pytest
 
-from p2pfl.errors import BrokerError, TransportError
+from p2pfl.errors import AccessError, BrokerError, TransportError
 from p2pfl.transport import mqtt
 from p2pfl.transport.address import Address
 from p2pfl.transport.broker import embedded, mosquitto
 from p2pfl.transport.channel import LIMIT, Will
+from p2pfl.transport.lasting import Lasting
 from p2pfl.transport.mqtt import MqttTransport
 
 DEADLINE = 20.0
@@ -175,6 +176,25 @@ def test_a_server_that_is_no_broker_or_of_another_version_is_noticed_at_once(ans
     assert re.search("closed the connection without an answer|does not let us in", sentence)
 
 
+@pytest.mark.parametrize(
+    ("answer", "version", "why"),
+    [
+        (b"\x20\x02\x00\x04", 4, "Bad user name or password"),
+        (b"\x20\x02\x00\x05", 4, "Not authorized"),
+        (b"\x20\x03\x00\x86\x00", 5, "Bad user name or password"),
+        (b"\x20\x03\x00\x87\x00", 5, "Not authorized"),
+    ],
+)
+def test_a_broker_that_refuses_our_credentials_is_not_asked_again_whatever_its_version(answer, version, why):
+    async def scenario(port):
+        transport = MqttTransport(f"mqtt://127.0.0.1:{port}", version=version)
+        async with Lasting([transport, transport]).join("ada"):
+            pass
+
+    with listening(answer) as port, pytest.raises(AccessError, match=rf"let us in \({why}\): (set or )?correct P2PFL"):
+        played(scenario(port))
+
+
 def test_to_be_welcomed_and_thrown_out_at_once_is_a_loss():
     async def scenario(port):
         async with MqttTransport(f"mqtt://127.0.0.1:{port}").join("ada") as ada:
@@ -223,6 +243,19 @@ def test_certificates_that_cannot_be_used_are_named(certificates, tmp_path):
         MqttTransport("mqtts://host", key=certificates.peer_key)
     with pytest.raises(BrokerError, match="expected mqtts:// with certificates, got mqtt://host:1883"):
         MqttTransport("mqtt://host", ca=certificates.ca)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o610])
+@pytest.mark.parametrize("together", [False, True], ids=["in a file of its own", "in the certificate's"])
+def test_a_private_key_that_others_can_read_is_refused(certificates, tmp_path, mode, together):
+    path = tmp_path / "peer.pem"
+    path.write_bytes(certificates.peer_key.read_bytes() + together * certificates.peer.read_bytes())
+    shown = {"certificate": path} if together else {"certificate": certificates.peer, "key": path}
+    path.chmod(mode)
+    with pytest.raises(BrokerError, match=rf"only its owner can use, got mode {mode:04o}: run chmod 600 {path}"):
+        MqttTransport("mqtts://host", **shown)
+    path.chmod(0o600)
+    MqttTransport("mqtts://host", **shown)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import pytest
 from swarms import SMALL
 
@@ -12,6 +13,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, SecretSource
 from p2pfl.peer import Peer
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
+from p2pfl.world.__main__ import main as command
 from p2pfl.world.clock import VirtualLoop
 from p2pfl.world.learner import Timed
 from p2pfl.world.network import Conditions, WorldTransport
@@ -106,6 +108,53 @@ def test_what_draws_otherwise_is_told(tmp_path):
     path.write_text("\n".join(lines))
     with pytest.raises(RunError, match="expected to draw what was drawn, got a wish for 32 bytes of exchange"):
         replayed(path)
+
+
+def killed(path, *, after, cut=0):
+    """As a peer's recording is that was killed after so many messages had come, in the middle of a line perhaps."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    came = [place for place, line in enumerate(lines) if b'"is":"came"' in line]
+    kept = lines[: came[after] + 1]
+    path.write_bytes(b"".join(kept) + lines[came[after] + 1][:cut])
+    return sum(b'"is":"ended"' in line for line in kept)
+
+
+@pytest.mark.parametrize("changes", [[], ["privacy.mode=pairwise"]], ids=str)
+def test_the_recording_of_a_peer_that_was_killed_is_played_as_far_as_it_reaches(changes, tmp_path):
+    path, records = next(iter(recorded(read(SMALL, changes=[*FOUR, *changes]), tmp_path).items()))
+    whole = path.read_bytes()
+    count = whole.count(b'"is":"came"')
+    for after, cut in ((0, 1), (count // 3, 0), (2 * count // 3, 30)):
+        path.write_bytes(whole)
+        rounds = killed(path, after=after, cut=cut)
+        again = replayed(path)
+        assert (again.ended, again.cut) == (False, cut > 0)
+        assert [each.scores for each in again.records] == [each.scores for each in records][:rounds]
+
+
+def test_the_command_says_that_the_last_line_was_cut_and_where_the_recording_stops(tmp_path, monkeypatch, capsys):
+    path = next(iter(recorded(read(SMALL, changes=FOUR), tmp_path)))
+    killed(path, after=20, cut=9)
+    monkeypatch.setattr("sys.argv", ["world", "--replay", str(path)])
+    assert command() == 0
+    said = capsys.readouterr().err
+    assert "the last line of the recording was cut: what comes before it is played" in said
+    assert "where the recording stops before the peer had ended: there is no last row to compare" in said
+
+
+@pytest.mark.parametrize(
+    ("experiment", "why"),
+    [("rounds = = 2", "with its experiment as TOML, got: Invalid value"), ("ronds = 2", 'a known key, got "ronds"')],
+)
+def test_a_recording_of_an_experiment_that_is_none_is_told_in_one_sentence(experiment, why, tmp_path):
+    path = next(iter(recorded(read(SMALL, changes=FOUR), tmp_path)))
+    lines = path.read_bytes().splitlines()
+    [place] = [place for place, line in enumerate(lines) if b'"is":"about"' in line]
+    lines[place] = msgspec.json.encode(msgspec.json.decode(lines[place]) | {"experiment": experiment})
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(InputError, match=why) as caught:
+        replayed(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_is_no_recording_is_told(tmp_path):

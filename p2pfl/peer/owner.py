@@ -1,0 +1,106 @@
+"""A run directory has one owner at a time: two that write the same checkpoints and journals spoil both runs.
+
+The owner is a process that plays peers, and every process that it starts to play one. The kernel keeps the lock with
+the open file, which they share, and drops it when the last of them is gone, be it by ``kill -9``. So a run whose parent
+was killed is still owned while one of its peers goes on: that peer would write its journal beside the one that resumes
+it, and use masks twice. Peers end when their parent does, so that lasts a moment, but for one that hangs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+from p2pfl.errors import InputError
+
+RUN = "run.lock"
+"""In the directory of ``p2pfl run``."""
+
+PEER = "peer.lock"
+"""In that of ``p2pfl peer``."""
+
+_LONGEST = 2**16
+
+
+class Owner:
+    """A lock that is held; sent to a process as it starts, that one holds it, too.
+
+    Parameters
+    ----------
+    descriptor
+        Of the open file; whatever else is started does not inherit it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Hand the open file on, as connections are."""
+        return _sent, (reduction.DupFd(self.descriptor),)
+
+
+def _sent(duplicate: Any) -> Owner:
+    return Owner(duplicate.detach())
+
+
+@contextmanager
+def owned(path: Path) -> Iterator[Owner]:
+    """Own a run directory.
+
+    Parameters
+    ----------
+    path
+        Of the lock in it, which stays: whoever opened a file that is then removed would lock another.
+
+    Raises
+    ------
+    InputError
+        Somebody has it, or the file cannot be written or locked.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise InputError(f"expected to write {path}, got: {error.strerror}; choose another with --runs") from None
+    try:
+        _lock(descriptor, path.parent)
+        os.ftruncate(descriptor, 0)
+        yield Owner(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(
+            f"expected a run directory that nobody writes, got {folder}, which {_who(descriptor)} has: wait until it "
+            "has ended, or end it"
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"expected {folder} to be on a disk that can lock a file, got: {error.strerror}; choose another with --runs"
+        ) from None
+
+
+def _who(descriptor: int) -> str:
+    """The first of its owners that lives; of those on other machines that cannot be seen."""
+    signed = [int(each) for each in os.pread(descriptor, _LONGEST, 0).split() if each.isdigit()]
+    first = next((pid for pid in signed if _lives(pid)), signed[0] if signed else None)
+    return "another process" if first is None else f"process {first}"
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True

@@ -1,0 +1,282 @@
+"""One honest message of every kind that peers know, and bob, who takes it: where a fuzzer begins and what it drives.
+
+``HONEST`` has what ada says to bob, by kind; ``taken`` gives what she says to a bob who waits for just that.
+``genuine`` and ``sealed`` put her signature and her seal on what an enemy has made of it: a neighbour who lies.
+"""
+
+import itertools
+import struct
+from copy import deepcopy
+from functools import cache
+
+import numpy as np
+import torch
+
+from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
+from p2pfl.peer.adding import Adding, known
+from p2pfl.peer.books import Books
+from p2pfl.peer.mailbox import Mailbox
+from p2pfl.peer.membership import Membership
+from p2pfl.peer.terms import Getting, Giving, Seal
+from p2pfl.privacy.masks import swarm_secrets
+from p2pfl.privacy.secagg import Slot
+from p2pfl.topology import complete, metropolis
+from p2pfl.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
+from p2pfl.wire.messages import (
+    Account,
+    Ack,
+    Chunk,
+    Claim,
+    ForOne,
+    Hello,
+    Key,
+    Masked,
+    Moved,
+    Plain,
+    Pulse,
+    RollCall,
+    decode,
+    encode,
+)
+from p2pfl.wire.rows import encode_row, read_row, said_head
+from p2pfl.wire.stream import Inbox, Outbox
+from p2pfl.wire.trailer import Signature
+
+SWARM = "run"
+SOURCE = SeededSource(7)
+NAMES = ("ada", "bob", "cleo", "dan", "eve")
+LARGEST = 2**16
+IDENTITIES = {name: Identity.generate(SOURCE, peer=name) for name in NAMES}
+KEYS = {name: ExchangeKey.from_source(SOURCE, peer=name) for name in NAMES}
+ROSTER = Roster({name: each.public for name, each in IDENTITIES.items()})
+SECRETS = swarm_secrets(complete(5).named(NAMES), source=SOURCE, run=SWARM)
+SUMS = known((metropolis(complete(5).named(NAMES)),), size=6, width=64, colluders=1)
+NOW = (0, 0)
+SIGNED = Signature.of(SWARM, "ada", 1, public=IDENTITIES["ada"].public, identity=IDENTITIES["ada"])
+
+
+def hello(name, **changes):
+    said = Hello(name, 1, "up", {"seed": "1"}, KEYS[name].public, **changes)
+    return said.signed(IDENTITIES[name], swarm=SWARM)
+
+
+def membership(name):
+    """Of a peer that has met all others."""
+    up = {each: hello(each) for each in NAMES if each != name}
+    return Membership(hello(name), frozenset(up), SWARM, trust=ROSTER, up=up, proven={*up})
+
+
+def seal(name):
+    return Seal(IDENTITIES[name], membership(name))
+
+
+def acquainted():
+    """The envelopes of ada and bob, who have each other's keys."""
+    ada, bob = (
+        Envelope(name, 1, KEYS[name], SenderKey.draw(SOURCE, peer=name, round=1), SWARM) for name in ("ada", "bob")
+    )
+    for one, other in ((ada, bob), (bob, ada)):
+        one.meet(hello(other.me))
+    for one, other in ((ada, bob), (bob, ada), (ada, bob), (bob, ada)):
+        other.hear(one.me, one.handover(other.me))
+    return ada, bob
+
+
+# ---------------------------------------------------------------------- sums, up to the word that comes next
+
+
+def part(name):
+    """One peer's part in sums; the one that it makes is open."""
+    giving = Giving(name, sums=SUMS, seal=seal(name), source=SOURCE)
+    giving.acquaint(SECRETS)
+    getting = Getting(name, sums=SUMS, seal=seal(name), heaviest=10.0)
+    getting.open(NOW, weighted=False)
+    return Adding(giving=giving, getting=getting, lacking=lambda: None)
+
+
+def terms(giver, receiver):
+    masked = giver.giving.mask(Slot(receiver, *NOW), np.arange(6))
+    return list(giver.giving.give(*masked, mass=None, piece=LARGEST))
+
+
+def summed(receiver, upto):
+    """All parts after the sum of one peer has come up to a kind of word, and the words of that kind, by sender.
+
+    As it goes: terms, the roll, consents ("agreement"), all of these ("agreements"), keys ("unmasking").
+    """
+    parts = {name: part(name) for name in NAMES}
+    mine, givers = parts[receiver].getting, [name for name in NAMES if name != receiver]
+    words = {name: terms(parts[name], receiver)[0] for name in givers}
+    if upto == "term":
+        return parts, words
+    for name, term in words.items():
+        mine.take(name, term)
+    call = mine.close()
+    if upto == "roll":
+        return parts, {receiver: call}
+    words = {name: parts[name].giving.called(receiver, call) for name in givers}
+    if upto == "agreement":
+        return parts, words
+    agreed = [mine.consented(name, word) for name, word in words.items()][-1]
+    if upto == "agreements":
+        return parts, {receiver: agreed}
+    return parts, {name: parts[name].giving.agreed(receiver, agreed) for name in givers}
+
+
+SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "Agreement": ("bob", "agreement")}
+SUMMED |= {"Agreements": ("ada", "agreements"), "Unmasking": ("bob", "unmasking")}
+"""Whose sum it is of which ada says this to bob, and how far it is then."""
+
+
+@cache
+def _adding(kind):
+    return summed(*SUMMED[kind])[0]["bob"]
+
+
+def adding(kind):
+    """The part of bob, to whom ada is to say a word of this kind next: a copy, but for the keys."""
+    made = _adding(kind)
+    return deepcopy(made, {id(each): each for each in (made.giving.seal, made.getting.seal, SUMS, SECRETS)})
+
+
+# ---------------------------------------------------------------------- all kinds
+
+
+def outbox():
+    """The stream of bob, of which ada has heard nothing yet."""
+    made = Outbox(1, chunk=100)
+    made.listen("ada")
+    made.put(encode_row(torch.arange(90.0), round=0, step=0))
+    return made, list(made.ready())
+
+
+def inbox():
+    """That in which bob hears ada."""
+    return Inbox(1, 8, LARGEST)
+
+
+def books():
+    """What bob has applied and masked with ada."""
+    made = Books("bob", gossip=["ada"], masks=["ada"])
+    made.begin("ada", life=1, key=KEYS["ada"].public)
+    for step in range(3):
+        made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
+        made.apply("ada", (0, step), np.ones(2))
+        made.close(omega=1.0)
+    return made
+
+
+def account():
+    statement = Moved((0,), (1, 0), ((1, 0),), (), (0,))
+    masked = Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))
+    said = Account(1, 1, [(statement, ["bob"])], {"bob": masked}, lives={"bob": 1})
+    return said.signed(IDENTITIES["ada"], swarm=SWARM)
+
+
+def row_chunk():
+    made = Outbox(1, chunk=LARGEST, trailer=SIGNED)
+    made.listen("bob")
+    made.put(encode_row(torch.arange(20.0), round=0, step=0, mass=1.0))
+    return next(iter(made.ready()))
+
+
+ADA, BOB = acquainted()
+NUMBERS = itertools.count(1000)
+HONEST = {
+    type(said).__name__: said
+    for said in (
+        hello("ada"),
+        ADA.handover("bob"),
+        Claim(1, bytes(32)),
+        Pulse(1, 0, 2, 9, 1, 0, waiting=True, first=0),
+        Ack(1, 0, 1, 9, [1, 2]),
+        account(),
+        row_chunk(),
+        *(summed(*each)[1]["ada"] for each in SUMMED.values()),
+    )
+}
+"""What ada says to bob, by kind; a test holds that no kind is left out."""
+
+
+def genuine(message):
+    """The same under the signature that ada would have put there herself."""
+    match message:
+        case Hello() | Account():
+            return message.signed(IDENTITIES["ada"], swarm=SWARM)
+        case RollCall(round, step, here):
+            signature = seal("ada").sign(Slot("ada", round, step), here, domain="roll")
+            return RollCall(round, step, here, signature)
+        case _:
+            return message
+
+
+def sealed(message):
+    """Sealed by ada under the keys that bob knows, though it may be none that she would say; bytes stay as they are."""
+    plain = isinstance(message, Plain)
+    data = message if isinstance(message, bytes) else encode(message)
+    if isinstance(message, Chunk):
+        stream, sequence = message.phase % 2**32, message.sequence  # what has no place is put into another's
+    else:
+        stream, sequence = CONTROL, next(NUMBERS)
+    prefix = struct.pack("<BIQ", SEALED, stream, sequence)
+    return data if plain else prefix + ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
+
+
+def sealed_for_bob(data):
+    """Bytes as ada seals them for bob alone."""
+    secret, number = ADA._secrets["bob"][1], next(NUMBERS)
+    key, prefix = ADA._private(secret, "bob", life=1, receiver="bob@1"), struct.pack("<BQ", PRIVATE, number)
+    return prefix + key.seal(data, stream=0, sequence=number, header=prefix)
+
+
+def taken(message):
+    """Have bob take what ada says, as far as that is decided without a network."""
+    match message:
+        case Hello():
+            met = membership("bob")
+            if met.hear(message):
+                met.prove(message.peer)
+        case Key():
+            BOB.hear("ada", message)
+        case Chunk():
+            mine = inbox()
+            for row in mine.take(message):
+                kept(row)
+            decode(encode(mine.ack()))
+        case Ack():
+            said, chunks = outbox()
+            assert all(again in chunks for again in said.acknowledged("ada", message))
+        case Pulse():
+            mine = inbox()
+            mine.skip(message.tail)
+            mine.ack(head=message.head)
+        case Account():
+            mine = books()
+            mine.hear("ada", message, life=1, key=KEYS["bob"].public)
+            decode(encode(mine.account(1)))
+        case _ if isinstance(message, ForOne):
+            heard(adding(type(message).__name__).hear("ada", message))
+
+
+def heard(hearing):
+    """Run what awaits nothing where terms are small."""
+    try:
+        hearing.send(None)
+    except StopIteration as ended:
+        for _, answer in ended.value:
+            decode(encode(answer))
+    finally:
+        hearing.close()
+
+
+def kept(row, *, trailer=SIGNED):
+    """Have bob read a row of ada's, and use it."""
+    head, numbers, said = read_row(row, trailer=trailer, largest=LARGEST)
+    mine = Mailbox()
+    mine.know("ada")
+    mine.open(NOW, ["ada"])
+    mine.deliver("ada", head, numbers, said=said)
+    mine.take("ada")
+    if trailer is SIGNED:
+        said_head(said)
+    return head, numbers

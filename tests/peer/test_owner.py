@@ -1,0 +1,99 @@
+"""One process at a time, with the peers that it has started, has a run directory."""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from p2pfl.errors import InputError
+from p2pfl.peer.owner import RUN, owned
+
+
+@pytest.fixture
+def forks():
+    """As peers are started."""
+    return multiprocessing.get_context("forkserver")
+
+
+def hold(path, pipe):
+    """Have a run directory, and say so."""
+    with owned(path):
+        pipe.send("mine")
+        pipe.recv()
+
+
+def begin(path, pipe):
+    """Have it, start a peer that has it too, and be killed."""
+    with owned(path) as owner:
+        process = multiprocessing.get_context("forkserver").Process(target=go_on, args=(owner, pipe))
+        process.start()
+        signal.pause()
+
+
+def go_on(owner, pipe):
+    """A peer whose parent may be gone."""
+    del owner
+    pipe.send(os.getpid())
+    pipe.recv()
+
+
+def began(forks, errand, path):
+    ours, theirs = forks.Pipe()
+    process = forks.Process(target=errand, args=(path, theirs))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def refused(path):
+    with pytest.raises(InputError) as caught, owned(path):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_second_owner_is_refused_and_told_the_first_also_in_one_process(tmp_path):
+    with owned(tmp_path / RUN):
+        assert f"got {tmp_path}, which process {os.getpid()} has: wait until it has ended" in refused(tmp_path / RUN)
+    with owned(tmp_path / RUN):
+        pass
+
+
+def test_a_run_directory_is_free_when_its_owner_was_killed(forks, tmp_path):
+    process, pipe = began(forks, hold, tmp_path / RUN)
+    with pipe:
+        assert pipe.recv() == "mine"
+        assert f"process {process.pid} has" in refused(tmp_path / RUN)
+        process.kill()
+        process.join()
+    with owned(tmp_path / RUN):
+        assert (tmp_path / RUN).read_text() == f"{os.getpid()}\n"
+
+
+def test_a_peer_that_goes_on_without_its_parent_keeps_others_out(forks, tmp_path):
+    process, pipe = began(forks, begin, tmp_path / RUN)
+    with pipe:
+        peer = pipe.recv()
+        assert f"process {process.pid} has" in refused(tmp_path / RUN)
+        process.kill()
+        process.join()
+        assert f"process {peer} has" in refused(tmp_path / RUN)
+        pipe.send("end")
+        with pytest.raises(EOFError):
+            pipe.recv()  # it has ended, and closed all it had
+
+
+def test_what_is_started_otherwise_does_not_inherit_it(tmp_path):
+    with owned(tmp_path / RUN) as owner:
+        assert not os.get_inheritable(owner.descriptor)
+
+
+def test_a_folder_that_cannot_be_written_or_locked_is_told(tmp_path, monkeypatch):
+    assert "got: No such file or directory" in refused(tmp_path / "nowhere" / RUN)
+
+    def unlockable(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", unlockable)
+    assert "that can lock a file, got: No locks available; choose another with --runs" in refused(tmp_path / RUN)
