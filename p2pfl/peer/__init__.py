@@ -7,7 +7,8 @@ conserving       ``flows`` along edges, in the ``books`` with the masks; ``settl
 hiding           ``hiding`` of rows; ``terms`` of secret sums, ``adding`` and ``sums`` of them
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
 lasting          ``keeper`` of ``checkpoint`` s and the journal; ``recording``; ``proof`` of lies; ``credentials``
-running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by the ``server`` (``preload``)
+running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by ``server`` (``preload``),
+                 with one heap (``memory``)
 ===============  =======================================================================================
 
 Names are imported when they are first used: the fork server of ``run`` is started from this room

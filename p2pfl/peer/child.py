@@ -23,6 +23,7 @@ from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
+from p2pfl.peer.memory import one_heap, private_memory
 from p2pfl.peer.owner import Owner
 from p2pfl.peer.peer import Notice, Peer, Progress
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
@@ -152,6 +153,7 @@ async def live(
     P2PFLError
         With the exit status of wrong input as long as learning had not begun.
     """
+    one_heap()
     last = former.kept[0].round - 1 if former is not None and former.kept else 0
 
     def observe(done: Record, state: State) -> None:
@@ -280,15 +282,6 @@ def _end_with(pipe: Connection) -> None:
     with contextlib.suppress(OSError):
         pipe.poll(None)  # it never says anything
     os._exit(1)
-
-
-def private_memory() -> int | None:
-    """Bytes of memory that this process shares with no other, where the system tells (Linux)."""
-    try:
-        lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
 def _path(text: str | None) -> Path | None:
