@@ -143,7 +143,9 @@ class Link:
     def _missing(self, within: float) -> PeerError:
         """Say who is not there."""
         membership = self.membership
-        absent = membership.absent
+        absent = sorted(
+            {*membership.absent} | membership.silent
+        )  # where the graph heals, a word of everybody is needed
         gone = sorted(membership.neighbours - membership.present - {*absent})
         ways = ((absent, "did not come"), (gone, "went again"))
         who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
