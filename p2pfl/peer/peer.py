@@ -153,10 +153,8 @@ class Peer:
         life = keeper.journal.incarnation
         facts = plan.facts | {"roster": roster}
         again = ([], 0) if former is None else (former.rounds, keeper.journal.until[0] + 1)
-        if (
-            former is not None and keeper.journal.until == END
-        ):  # it has promised to release no more, so it goes not back
-            again = (former.rounds[:1], 0)
+        if former is not None and keeper.journal.until == END:
+            again = (former.rounds[:1], 0)  # it has promised to release no more, so it does not go back
         self.me = Hello(
             name, life, "up", facts, self.key.public, self.identity.public, rounds=again[0], attempt=again[1]
         )
