@@ -78,3 +78,20 @@ class Lives:
         """Wait until all present lives have ended."""
         await asyncio.gather(*self.tasks.values())
         return self.ended
+
+
+class Held:
+    """Trains when it is told to."""
+
+    update = None
+
+    def __init__(self, peer, *, round):
+        self.training, self.learner, self.round = peer._training, peer._training.learner, round
+        self.reached, self.go, self.seconds = asyncio.Event(), asyncio.Event(), 0.0
+        peer._training = self
+
+    async def fit(self, rows, *, round, **settings):
+        if round == self.round:
+            self.reached.set()
+            await self.go.wait()
+        return await self.training.fit(rows, round=round, **settings)

@@ -1,6 +1,6 @@
 """One idea, one file: how peers learn from each other."""
 
-from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
+from p2pfl.algorithms.algorithm import Accounting, Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.choco import Choco
 from p2pfl.algorithms.compressed import Compressed
@@ -40,6 +40,7 @@ __all__ = [
     "SCAFFOLD",
     "SGP",
     "Accord",
+    "Accounting",
     "Algorithm",
     "AsyncLearner",
     "Averaging",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Unpack
+from typing import Protocol, Unpack, runtime_checkable
 
 import torch
 
@@ -93,6 +93,19 @@ class Algorithm(Protocol):
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One turn; what it returns is all that is kept."""
+        ...
+
+
+@runtime_checkable
+class Accounting(Protocol):
+    """An algorithm whose state says what each peer gave each neighbour.
+
+    What was given and is not back is on its way, or with the neighbour: so whoever is left can tell what is lost with
+    one that vanished, and a peer that comes back goes on from what it had.
+    """
+
+    def given(self, state: State, *, peers: tuple[str, ...], to: str) -> torch.Tensor:
+        """What peers gave one of all beyond what they had of it, ``[R, P + 1]``: values, and a mass."""
         ...
 
 

@@ -31,6 +31,16 @@ class RobustSGP:
     reaches every other, over links that lose what they like and are not asked to confirm. Totals are
     kept and sent in double precision, for they grow with the rounds while their differences do not.
 
+    What a peer holds is what it put in, :math:`p_i` of start and steps with a mass of 1, less what it gave
+    (:meth:`given`): :math:`g_{ij} = \sigma_i - \rho_{ij}`. For any set S of peers it follows that
+
+    .. math:: \sum_{i \in S} [x_i, w_i] + \sum_{i \in S} \sum_{j \in S} g_{ij}
+              = \sum_{i \in S} [p_i, 1] - \sum_{i \in S} \sum_{j \notin S} g_{ij}
+
+    where the second sum is on its way within S. So those who die take, all together, what they had put in and what the
+    survivors S gave them; what they gave each other cancels. Nobody knows who is dead and who comes back, so neighbours
+    go on giving to both.
+
     Parameters
     ----------
     topology
@@ -83,6 +93,39 @@ class RobustSGP:
         masses = share[:, -1:]  # [R, 1], at least the own share
         rows = (share[:, :-1] / masses).to(state.rows)  # [R, P]
         return State(rows, rows, fitted.memory, {"mass": masses, "total": total, "seen": seen}, fitted.report)
+
+    def given(self, state: State, *, peers: tuple[str, ...], to: str) -> torch.Tensor:
+        r"""What peers gave one of all beyond what they had of it: :math:`g_{ij} = \sigma_i - \rho_{ij}`.
+
+        Parameters
+        ----------
+        state, peers
+            Of R peers.
+        to
+            The peer j. One that does not hear a peer is given nothing, one that it does not hear gives nothing.
+
+        Returns
+        -------
+        torch.Tensor
+            ``[R, P + 1]``: values, weighted, and a mass, which is negative where more came than went.
+
+        Examples
+        --------
+        >>> from p2pfl.topology import path
+        >>> rows = torch.zeros(1, 2)
+        >>> sums = {"total": torch.tensor([[6.0, 4.0, 2.0]]), "seen": torch.tensor([[[1.0, 1.0, 0.5]]])}
+        >>> pair = RobustSGP(path(2), Layout(("row",), ((2,),)))
+        >>> pair.given(State(rows, rows, extra=sums), peers=("peer0",), to="peer1").tolist()
+        [[5.0, 3.0, 1.5]]
+        """
+        graph, extra = self.topology.at(0), state.extra
+        given = state.rows.new_zeros(len(peers), state.rows.shape[-1] + 1, dtype=torch.float64)  # [R, P + 1]
+        for index, peer in enumerate(peers if extra else ()):
+            if to in graph.heard_by(peer):
+                given[index] += extra["total"][index]
+            if to in graph.hears(peer):
+                given[index] -= extra["seen"][index, graph.hears(peer).index(to)]
+        return given
 
 
 def constant(topology: Topology | Schedule, *, name: str) -> Topology:

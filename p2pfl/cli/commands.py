@@ -101,6 +101,7 @@ def peer(options: argparse.Namespace) -> int:
                 own.record([event])
             elif isinstance(event, Done):
                 summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
+                summary.update(given=event.given, vanished=event.vanished)
             lines.observe(event)
 
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")

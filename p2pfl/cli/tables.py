@@ -197,6 +197,8 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(", ".join(said)), *_stopped(result)]
     if result["missed"]:
         lines.append(Text(f"{result['missed']} rows did not come in time", style="yellow"))
+    if lost := (result.get("masses") or {}).get("statement"):
+        lines.append(Text(lost, style="yellow"))
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
 

@@ -72,6 +72,9 @@ class Layer(ABC):
 class Affine(Layer):
     r"""Linear layer :math:`y = W x + b` on ``[K, I, B]``.
 
+    Outputs are views of ``[K, B, O]``: products whose innermost dimension is the batch run at a quarter of the speed
+    where that is no multiple of eight (batches of 10, MKL on AVX2).
+
     Parameters
     ----------
     weight, bias
@@ -86,10 +89,11 @@ class Affine(Layer):
         """``[K, I, B]`` to ``[K, O, B]``; keeps the inputs."""
         del keys
         weight = parts[self.weight].flatten(2)  # [K, O, I]
-        y = self.scratch.take("y", (*weight.shape[:2], x.shape[2]), weight)  # [K, O, B]
+        rows, units, samples = *weight.shape[:2], x.shape[2]
         if len(x) == len(weight):
-            torch.bmm(weight, x, out=y)
+            y = torch.bmm(weight, x, out=self._fresh(rows, units, samples, weight))
         else:  # inputs that all rows share: one product
+            y = self.scratch.take("y", (rows, units, samples), weight)
             torch.mm(weight.flatten(0, 1), x[0], out=y.flatten(0, 1))
         if self.bias is not None:
             y += parts[self.bias].unsqueeze(2)
@@ -109,9 +113,15 @@ class Affine(Layer):
             return g
         return torch.bmm(weight.transpose(1, 2), g, out=self._room(x))  # [K, I, B]
 
+    def _fresh(self, rows: int, units: int, samples: int, like: torch.Tensor) -> torch.Tensor:
+        """Where the outputs go, ``[K, O, B]``."""
+        return self.scratch.take("y", (rows, samples, units), like).transpose(1, 2)
+
     def _room(self, x: torch.Tensor) -> torch.Tensor:
-        """Where the gradient of the inputs goes."""
-        return self.scratch.take("x", tuple(x.shape), x)
+        """Where the gradient of the inputs goes: laid out as they are."""
+        if x.is_contiguous():
+            return self.scratch.take("x", tuple(x.shape), x)
+        return self.scratch.take("x", tuple(x.transpose(1, 2).shape), x).transpose(1, 2)
 
 
 class Convolution(Affine):
@@ -175,6 +185,10 @@ class Convolution(Affine):
         patches = slopes.view(len(g), -1, *self.kernel, *g.shape[2:])  # [K, C, kh, kw, H', W', B]
         wide = self._overlapped(patches.unbind(3), 1)  # [K, C, kh, H', W, B]
         return self._overlapped(wide.unbind(2), 0)  # [K, C, H, W, B]
+
+    def _fresh(self, rows: int, units: int, samples: int, like: torch.Tensor) -> torch.Tensor:
+        """As the patches are: places and samples innermost, and they are many."""
+        return self.scratch.take("y", (rows, units, samples), like)
 
     def _room(self, x: torch.Tensor) -> torch.Tensor:
         """Over the patches, which are done with and still in the cache."""

@@ -43,7 +43,8 @@ BEAT = 5.0
 class Done(msgspec.Struct, frozen=True):
     """A peer's last word: its final scores, its private memory in bytes, what all peers' common model scores.
 
-    And why it did not play all rounds, if it is the budget.
+    And why it did not play all rounds, if it is the budget; of running sums, what it gave each neighbour, and who of
+    these did not come back.
     """
 
     peer: str
@@ -51,6 +52,8 @@ class Done(msgspec.Struct, frozen=True):
     memory: int | None
     common: dict[str, float] | None = None
     stopped: str | None = None
+    given: dict[str, float] | None = None
+    vanished: list[str] = []
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -179,7 +182,7 @@ async def live(
     finally:
         watching.cancel()
     found = {key: float(value[0]) for key, value in evaluated.items()}
-    tell(Done(name, found, private_memory(), peer.common, stopped))
+    tell(Done(name, found, private_memory(), peer.common, stopped, peer.given, sorted(peer.vanished)))
 
 
 async def _rounds(peer: Peer) -> State:

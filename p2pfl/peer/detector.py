@@ -91,6 +91,11 @@ class Detector:
         """Nothing of a peer's earlier life is known any more."""
         self._heard.pop(peer, None)
 
+    def silent(self, peer: str, *, since: float) -> bool:
+        """Whether nothing of a peer has come since a time, in seconds."""
+        heard = self._heard.get(peer)
+        return heard is None or heard.last < since
+
     def stand(self, seconds: float, *, now: float) -> None:
         """Do not count time in which nothing could have been heard: the fault was at this end."""
         for heard in self._heard.values():

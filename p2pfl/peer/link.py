@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 from p2pfl.errors import DecodeError, PeerError
@@ -458,6 +458,18 @@ class Link:
         """From now on all must hear all: suspect nobody, and leave nobody behind."""
         self.doubting = False
         self.suspected = frozenset()
+
+    async def vanished(self, missed: Collection[str]) -> frozenset[str]:
+        """Neighbours that are gone without a goodbye, or that were missed at last and now give no sign of life."""
+        start = self.clock()
+
+        def silent() -> set[str]:
+            missing = self.membership.greeted & {*missed}
+            return {peer for peer in missing if self.detector.silent(peer, since=start)}
+
+        while silent() - self.detector.suspected(now=self.clock()) and self.clock() < start + self.patience:
+            await self.changed(by=min(self.clock() + PULSE, start + self.patience))
+        return self.membership.vanished | silent()
 
     # ------------------------------------------------------------------ heartbeats
 

@@ -184,6 +184,12 @@ class Membership:
         return frozenset(self.proven) - self.gone - self.excluded
 
     @property
+    def vanished(self) -> frozenset[str]:
+        """Neighbours that are not there and did not say goodbye, and those that were excluded."""
+        polite = self.gone - self.lost - self.excluded
+        return self.neighbours - self.greeted - polite
+
+    @property
     def known(self) -> frozenset[str]:
         """Whose words count."""
         return self.names or self.neighbours

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 
-from p2pfl.algorithms import State, Statistics, learn, start
+from p2pfl.algorithms import Accounting, State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.identity import (
@@ -43,7 +43,7 @@ from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.pace import Pace
-from p2pfl.peer.settling import Cover, compared, exchanged, kept_by, left, paid, shifted
+from p2pfl.peer.settling import Cover, bereft, compared, exchanged, kept_by, left, paid, shifted
 from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.terms import Seal
 from p2pfl.peer.threads import Threaded
@@ -51,6 +51,7 @@ from p2pfl.privacy.secagg_net import partners
 from p2pfl.privacy.slots import END
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
+from p2pfl.report.masses import given
 from p2pfl.report.summary import assess
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.envelope import Envelope
@@ -113,6 +114,12 @@ class Peer:
     former
         What an earlier life of this peer in this run left there.
 
+    Attributes
+    ----------
+    given, vanished
+        At the end: by neighbour, the mass that it was given beyond what was had of it, of algorithms that keep account
+        of it; and who was given up and did not come back.
+
     Examples
     --------
     Inside a coroutine::
@@ -168,8 +175,11 @@ class Peer:
         self.phase = "joining"
         self._played = False  # all rounds
         self._done = 0  # of them
+        self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
+        self.given: dict[str, float] | None = None
+        self.vanished: frozenset[str] = frozenset()
         self._agreeing = Agreeing(plan, name, self.source)
         self._training = Threaded(plan.learner)
         self._stack = AsyncExitStack()
@@ -366,9 +376,17 @@ class Peer:
             self._state = await self._settle(self._state, hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
+        await self._part(self._state)
         for sentence in self._left():
             self._say(sentence)
         return self._state
+
+    async def _part(self, state: State) -> None:
+        """Where there is an account of what was given, take it that who is not there any more does not come back."""
+        accounts = given(self.plan, state, peers=(self.name,))
+        if accounts is not None:
+            self.given = accounts[self.name]
+            self.vanished = await self.link.vanished(self._missed)
 
     def _turns(self, rounds: range) -> Iterable[int]:
         """The rounds that this peer plays: all, unless it is slow, or the others went on without it."""
@@ -383,7 +401,9 @@ class Peer:
                 due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])
 
     def _left(self) -> list[str]:
-        """What stays open at the end."""
+        """What stays open at the end; who keeps account of what it gave moves nothing that its books would know."""
+        if self.given is not None:
+            return bereft(self.given, self.vanished)
         missed = {} if self.link.adding is None else self.link.adding.missed
         deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
         return left(self.link.books, deviation=deviation, peers=peers, missed=missed)
@@ -429,7 +449,7 @@ class Peer:
 
     def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds = 0.0
-        given: dict[str, Any] = {
+        how: dict[str, Any] = {
             "round": round,
             "omegas": self.plan.gossip.omegas,
             "zstd": self.plan.zstd,
@@ -437,17 +457,17 @@ class Peer:
             "conserving": conserving,
         }
         if self.plan.asynchronous:
-            return AsynchronousNeighbourhood(self.link, **given)
+            return AsynchronousNeighbourhood(self.link, **how)
         if self.link.adding is None:
-            return LiveNeighbourhood(self.link, **given)
+            return LiveNeighbourhood(self.link, **how)
         bits = self.plan.protection.settings.bits
-        return SummedLiveNeighbourhood(self.link, adding=self.link.adding, bits=bits, **given)
+        return SummedLiveNeighbourhood(self.link, adding=self.link.adding, bits=bits, **how)
 
     def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
         """What a round's algorithm speaks to: hidden, with the liars and the rules of the experiment."""
         hidden = self.hiding.private(net, round=round)
         safe = self.plan.contested(hidden, round=round, told=net, elsewhere=asyncio.to_thread)
-        return Arriving(safe, net) if late else safe
+        return Arriving(safe, net) if late and not isinstance(self.plan.algorithm, Accounting) else safe
 
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:
         """What this peer needs to begin a round as if it had never been away."""
@@ -458,7 +478,7 @@ class Peer:
         )
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
-        self._state, self._done = state, round + 1
+        self._state, self._done, self._missed = state, round + 1, net.missed
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
         report = state.report
         record = Record(

@@ -5,6 +5,7 @@ Nothing here may start a thread: what is forked has only one.
 """
 
 import contextlib
+import gc
 
 import torch
 
@@ -15,5 +16,7 @@ with contextlib.suppress(ImportError):  # an extra
     import sklearn.datasets
 
     sklearn.datasets.load_iris()
+
+gc.freeze()  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
 
 __all__ = ["p2pfl"]

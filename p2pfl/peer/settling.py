@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -208,6 +208,23 @@ def shifted(state: State, row: Row | None, *, mass: float | None) -> State:
             return state
         moved = (late[:-1] - late[-1] * state.public[0]) / (mass + late[-1])  # [P]
     return replace(state, rows=state.rows + moved, public=state.public + moved)
+
+
+def bereft(given: Mapping[str, float], vanished: Collection[str]) -> list[str]:
+    """What is not in the average, in sentences: of the masses of those who did not come back.
+
+    Parameters
+    ----------
+    given
+        By neighbour: the mass that it was given beyond what was had of it.
+    vanished
+        Neighbours that were given up and not heard again.
+    """
+    return [
+        f"nothing comes any more from {peer}, which took a mass of {given[peer]:.6g} from here: if it is gone for "
+        "good, that is lost to the average with the 1 that it began with and what its other neighbours gave it"
+        for peer in sorted(given.keys() & vanished)
+    ]
 
 
 def left(books: Books, *, deviation: float, peers: int, missed: Mapping[str, int]) -> list[str]:

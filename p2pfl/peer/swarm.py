@@ -190,6 +190,7 @@ def run(
             memory=int(statistics.median(memory)) if memory else None,
             agreed=agreed,
             stopped=stopped([done[name].stopped for name in sorted(done)]),
+            given={name: peer.given for name, peer in done.items() if peer.given is not None},
         )
         result.finish(summary)
     return result

@@ -15,6 +15,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.report.advice import advice
+from p2pfl.report.masses import Given, account
 from p2pfl.report.promises import promise
 from p2pfl.report.records import Record
 from p2pfl.rows import Rows
@@ -51,6 +52,7 @@ def summarise(
     memory: int | None = None,
     agreed: Mapping[str, Any] | None = None,
     stopped: str | None = None,
+    given: Mapping[str, Given] | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
     """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
@@ -71,6 +73,8 @@ def summarise(
         What all peers agreed on: ``statistics`` of the features, and what the ``common`` model scores.
     stopped
         Why not all rounds were played, if it is the budget.
+    given
+        By peer what it gave each neighbour at its end, where the algorithm keeps account of it.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
@@ -109,6 +113,7 @@ def summarise(
         "peer_memory": memory,
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
+        "masses": account(plan, given) if given else None,
         "advice": advice(records, steps=plan.gossip.steps, noise=plan.protection.settings.noise),
         "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(

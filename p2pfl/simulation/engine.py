@@ -21,6 +21,7 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
+from p2pfl.report.masses import given
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
@@ -99,6 +100,7 @@ def simulate(
         seconds=seconds,
         agreed=agreed,
         stopped=stopped,
+        given=given(resolved, state, peers=names),
         baselines=baselines,
     )
     run.finish(summary)

@@ -229,6 +229,7 @@ def forecast(
         seconds=seconds,
         agreed=agreed,
         stopped=stopped([peer.stopped for peer in peers]),
+        given={peer.name: peer.given for peer in peers if peer.given is not None},
         baselines=baselines,
     )
     run.finish(summary | {"predicted": True})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -11,17 +11,21 @@ import msgspec
 import numpy as np
 import torch
 
-from p2pfl.algorithms import State
+from p2pfl.algorithms import Accounting, State
 from p2pfl.errors import PeerError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.peer.flows import Exchange, Row
+from p2pfl.report.masses import account
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
 from p2pfl.world.excuses import Span, excuse, meet
 from p2pfl.world.faults import History
 from p2pfl.world.learner import Goals
 from p2pfl.world.settings import Setting
+
+EXACT = 1e-9
+"""Of sums of few numbers of size 16 in double precision."""
 
 
 @dataclass
@@ -36,8 +40,8 @@ class Ended:
         Whether the last ended for good before its time.
     missed, rounds
         Rows, and which rounds it played, in all lives.
-    left
-        What it said of what stays open.
+    left, words
+        What it said of what stays open, in all lives and in the last.
     late
         Whether a life has come later than its last checkpoint: its weight was given up.
     planned
@@ -46,6 +50,10 @@ class Ended:
         Of its row, where nobody waits for anybody.
     spans
         When lives of it were connected, from when to when.
+    last, trained
+        Its state after the last round that it ended, and whether its goal is in it.
+    given, vanished
+        What it stated of running sums at its end, see :class:`~p2pfl.peer.Peer`.
     """
 
     state: State | None = None
@@ -54,11 +62,16 @@ class Ended:
     killed: bool = False
     missed: int = 0
     left: list[str] = field(default_factory=list)
+    words: set[str] = field(default_factory=set)
     late: bool = False
     planned: bool = False
     age: float = 0.0
     rounds: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    last: State | None = None
+    trained: bool = False
+    given: Mapping[str, float] | None = None
+    vanished: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -121,8 +134,8 @@ def verdict(end: End) -> str:
                 end.faults.update(f"wanted: {each}" for each in why)
                 continue
             return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
-        if ended.missed and not end.history.kinds:
-            return f"{name} missed {ended.missed} rows although nothing went wrong"
+        if (ended.missed or ended.vanished) and not end.history.kinds:
+            return f"{name} missed {ended.missed} rows or gave somebody up although nothing went wrong"
     if not isinstance(end.plan.learner, Goals):  # only of averaging alone is the result known
         return ""
     return _known(end, end.plan.learner)
@@ -132,13 +145,12 @@ def _known(end: End, goals: Goals) -> str:
     """Why the rows must not be what they are."""
     if failure := _accounted(end, goals) or (_within(end, goals) if end.setting.convex else ""):
         return failure
-    if end.killed or any(ended.state is None or ended.late for ended in end.ended.values()):
-        return ""
-    if undisturbed(end) and (failure := _differs(end)):
+    whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())
+    if whole and undisturbed(end) and (failure := _differs(end)):
         return failure
     if end.setting.running:
         return _summed(end)
-    return _averaged(end) if end.setting.averages else ""
+    return _averaged(end) if whole and end.setting.averages else ""
 
 
 def _excused(end: End, name: str) -> list[str]:
@@ -250,18 +262,90 @@ def _accounted(end: End, goals: Goals) -> str:
     return ""
 
 
+class Sums:
+    """The running sums of a world: those who are left as they ended, the others as after their last round.
+
+    Attributes
+    ----------
+    left
+        By peer that ended with a state, that.
+    """
+
+    def __init__(self, end: End) -> None:
+        self.end, self.graph = end, end.plan.topology.at(0)
+        self.left = {name: ended.state for name, ended in end.ended.items() if ended.state is not None}
+        last = {name: ended.last for name, ended in end.ended.items() if ended.last is not None}
+        self._sums = {name: state for name, state in (last | self.left).items() if state.extra}
+        self.nothing = np.zeros(end.goals.shape[-1] + 1)  # [P + 1]
+
+    def put(self, name: str) -> Row:
+        """What a peer put in, ``[P + 1]``: its goal, unless it came after the first round, and a mass of 1."""
+        goal = self.end.goals[self.graph.peers.index(name)].numpy()  # [P]
+        return np.append(goal * self.end.ended[name].trained, 1.0)
+
+    def held(self, name: str) -> Row:
+        """What is in a peer's row, ``[P + 1]``; the common start is zero."""
+        if name not in self._sums:
+            return np.append(self.nothing[:-1], 1.0)
+        state = self._sums[name]
+        mass = state.extra["mass"]  # [1, 1]
+        return torch.cat([state.rows * mass, mass], -1)[0].numpy()
+
+    def said(self, name: str, to: str) -> Row:
+        """All that a peer ever gave another, ``[P + 1]``."""
+        heard = name in self._sums and to in self.graph.heard_by(name)
+        return self._sums[name].extra["total"][0].numpy() if heard else self.nothing
+
+    def seen(self, name: str, sender: str) -> Row:
+        """What a peer has of that, ``[P + 1]``."""
+        heard = name in self._sums and sender in self.graph.hears(name)
+        return (
+            self._sums[name].extra["seen"][0, self.graph.hears(name).index(sender)].numpy() if heard else self.nothing
+        )
+
+    def way(self, one: str, to: str) -> Row:
+        """What is on its way from one to another, ``[P + 1]``."""
+        return self.said(one, to) - self.seen(to, one)
+
+    def lost(self, dead: Sequence[str]) -> Row:
+        """What those took who died together, ``[P + 1]``: what they had, and what was on its way from and to them."""
+        arcs = {arc for one in dead for to in self.graph.neighbours(one) for arc in ((one, to), (to, one))}
+        return _sum(self.held(peer) for peer in dead) + _sum(self.way(*arc) for arc in sorted(arcs))
+
+
+def _sum(rows: Iterable[Row]) -> Row:
+    return sum(rows, np.zeros(1))
+
+
 def _summed(end: End) -> str:
-    """All mass is in a row or on its way: rows, and totals that were sent and not seen."""
-    states, topology = end.states, end.plan.topology.at(0)
-    total = np.zeros(end.plan.learner.layout.size + 1)
-    index = {name: place for place, name in enumerate(topology.peers)}
-    for name, state in zip(topology.peers, states, strict=True):
-        mass = state.extra["mass"]
-        total += torch.cat([state.rows * mass, mass], -1)[0].numpy()
-        for slot, sender in enumerate(topology.hears(name)):
-            sent = states[index[sender]].extra["total"][0]
-            total += (sent - state.extra["seen"][0, slot]).numpy()
-    goals = end.goals
-    wanted = torch.cat([goals.sum(0), torch.tensor([float(len(goals))], dtype=goals.dtype)]).numpy()
-    off = float(np.abs(total - wanted).max())
-    return "" if off < 1e-9 else f"mass is lost: the sum of rows and of what is on its way is off by {off:.3g}"
+    """All that was put in is in a row or on its way, or was given to those who died, as those who are left state."""
+    sums, algorithm, total = Sums(end), end.plan.algorithm, np.zeros(1)
+    for name, state in sums.left.items():
+        total = total + sums.held(name) - sums.put(name)
+        for other in sums.graph.neighbours(name):
+            if other in sums.left:
+                total = total + sums.way(name, other)
+            elif isinstance(algorithm, Accounting):
+                total = total + algorithm.given(state, peers=(name,), to=other)[0].numpy()
+        if failure := _stated(sums, name):
+            return failure
+    if (off := float(np.abs(total).max())) > EXACT:
+        return f"mass is lost: rows, what is on its way and what the dead were given are off by {off:.3g}"
+    for each in account(end.plan, {name: end.ended[name].given or {} for name in sums.left})["lost"]:
+        true = sums.lost(each["peers"])[-1]
+        if abs(true - each["mass"]) > EXACT:
+            return f"{', '.join(each['peers'])} took {true:.6g} masses, and the others state {each['mass']:.6g}"
+    return ""
+
+
+def _stated(sums: Sums, name: str) -> str:
+    """Why a peer's words at its end are not true; empty if they are."""
+    ended = sums.end.ended[name]
+    for other in sums.graph.neighbours(name):
+        gave, stated = (sums.said(name, other) - sums.seen(name, other))[-1], (ended.given or {}).get(other)
+        if stated is None or abs(stated - gave) > EXACT:
+            return f"{name} gave {other} {gave:.6g} masses and states {stated}"
+        sentence = f"from {other}, which took a mass of {gave:.6g} from here"
+        if (other in ended.vanished) != any(sentence in each for each in ended.words):
+            return f"{name} does not say what {other} took, or says so of somebody who is there"
+    return ""

@@ -183,6 +183,7 @@ class World:
         ended = self.ended[name]
         ended.lives += 1
         ended.error, ended.killed, ended.age = None, False, 0.0
+        ended.words.clear()
         disk = Mounted(self.disks[name]) if self.disks else None
         peer = self._peer(name, ended, disk)
         context = Context()
@@ -212,6 +213,8 @@ class World:
         learner = Timed(self.plan.learner, takes=lambda peer, _: self.history.takes[peer], spend=self.loop.spent)
         store = None if disk is None else Store(FOLDER, name, disk=disk)
         former = store.former() if store is not None and ended.lives > 1 else None
+        if former is None or not former.kept:
+            ended.last, ended.trained = None, False
         peer = Peer(
             name,
             replace(self.plan, learner=learner),
@@ -240,6 +243,7 @@ class World:
                 finally:
                     ended.spans.append((began, self.loop.now))
                 ended.planned = self._planned(peer)
+                ended.given, ended.vanished = peer.given, peer.vanished
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
         except P2PFLError as error:
             ended.error = error
@@ -263,9 +267,12 @@ class World:
         if age < ended.age:
             self.watch.fail(f"the age of the row of {record.peer} fell from {ended.age:g} to {age:g}")
         ended.age = age
+        ended.last = state
+        ended.trained |= record.training_loss is not None
 
     def _heard(self, ended: Ended, notice: Notice) -> None:
         ended.left.append(notice.sentence)
+        ended.words.add(notice.sentence)
         ended.late |= "it comes back in round" in notice.sentence
         self._log("notice", notice.peer, "", notice.sentence)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import torch
-from lives import Lives
+from lives import Held, Lives
 from swarms import SMALL
 
 from p2pfl.experiment import read
@@ -97,23 +97,6 @@ def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(tmp_pa
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.link.books.masks.uncancelled()
-
-
-class Held:
-    """Trains when it is told to."""
-
-    update = None
-
-    def __init__(self, peer, *, round):
-        self.training, self.learner, self.round = peer._training, peer._training.learner, round
-        self.reached, self.go, self.seconds = asyncio.Event(), asyncio.Event(), 0.0
-        peer._training = self
-
-    async def fit(self, rows, *, round, **settings):
-        if round == self.round:
-            self.reached.set()
-            await self.go.wait()
-        return await self.training.fit(rows, round=round, **settings)
 
 
 def interrupted(changes, folder, *, silently, missed=0, resume=True):

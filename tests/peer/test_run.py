@@ -9,7 +9,7 @@ from p2pfl.peer.swarm import run
 from p2pfl.simulation import simulate
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd", "robust_sgp"])
 def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     experiment = read(SMALL, changes=[f"learning.algorithm={algorithm}", "topology.peers=4", "topology.kind=ring"])
     spawned = run(experiment, folder=tmp_path / "run")
@@ -22,3 +22,4 @@ def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     assert spawned.summary["together"] == pytest.approx(simulated.summary["together"])
     assert spawned.summary["alone"] == pytest.approx(simulated.summary["alone"])
     assert spawned.summary.keys() == simulated.summary.keys()
+    assert spawned.summary["masses"] == simulated.summary["masses"]

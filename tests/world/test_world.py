@@ -11,7 +11,7 @@ import pytest
 import torch
 from swarms import SMALL
 
-from p2pfl.algorithms import gossip_learning
+from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
@@ -20,6 +20,7 @@ from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
+from p2pfl.peer.membership import Membership
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.terms import Getting, Seal
 from p2pfl.privacy.ledger import MaskLedger
@@ -164,10 +165,12 @@ def rejuvenated(heard, own):
 
 
 opened = Envelope.open
+stated = RobustSGP.given
 weighed = Edges.row
 beating = Link._beat
 merging = gossip_learning.merged
 ANY = range(40)
+DEATHS = [55, 70]  # of running sums
 WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
@@ -189,6 +192,10 @@ MUTANTS = {
     "who was cut off while it said hello does not know": (Link, "_beat", unaware, [1189]),
     "a row is said again before it has gone": (Link, "send", early, [363]),
     "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),
+    "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
+    "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
+    "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
+    "nobody says who did not come back": (peer, "bereft", lambda *_: [], DEATHS),
 }
 
 
@@ -197,6 +204,12 @@ def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead, seeds = mutant
     monkeypatch.setattr(owner, name, instead)
     assert any(outcome(seed, plans=plans).failure for seed in seeds)
+
+
+def test_a_world_notices_who_is_given_up_for_nothing(monkeypatch, plans):
+    monkeypatch.setattr(Membership, "vanished", property(lambda membership: membership.neighbours))
+    seed = next(seed for seed in range(100) if setting(seed).running)
+    assert "although nothing went wrong" in outcome(seed, plans=plans, kinds=()).failure
 
 
 def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():

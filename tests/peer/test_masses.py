@@ -1,0 +1,97 @@
+"""Live peers of running sums of which one dies, or comes back: what they state of it at their end."""
+
+import asyncio
+
+import pytest
+import torch
+from lives import Held, Lives
+from swarms import SMALL
+
+from p2pfl.experiment import read
+from p2pfl.peer.checkpoint import Store
+from p2pfl.report.masses import account
+from p2pfl.transport import MemoryTransport
+
+RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "learning.algorithm=robust_sgp"]
+
+
+def played(changes, folder, *, silently=False, again=False):
+    """Learn in a ring whose peer1 dies in the training of round 3, and comes back once the others are in round 5."""
+    experiment = read(SMALL, changes=[*RING, *changes])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), folder)
+        lives.start()
+        held = Held(lives.now["peer1"], round=3)
+        others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
+        await held.reached.wait()
+        await lives.kill("peer1", silently=silently)
+        del lives.tasks["peer1"]
+        for each in others:
+            await each.reached.wait()
+        if again:
+            lives.start("peer1", resume=True)
+            await lives.until(lambda now: now["peer1"].link.first is not None if now["peer1"]._link else False)
+        for each in others:
+            each.go.set()
+        return await lives.end(), lives
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def masses(state):
+    return float(state.extra["mass"])
+
+
+@pytest.mark.parametrize("silently", [False, True], ids=["the broker tells", "nobody tells"])
+def test_survivors_state_what_a_death_took(silently, tmp_path):
+    ended, lives = played(["transport.patience=0.5"], tmp_path, silently=silently)
+    said = {name: end.peer.given for name, end in ended.items()}
+    assert {name: end.peer.vanished for name, end in ended.items()} == {
+        "peer0": {"peer1"},
+        "peer2": {"peer1"},
+        "peer3": set(),
+    }
+    sentences = {each.peer: each.sentence for each in lives.notices if "nothing comes any more" in each.sentence}
+    assert sentences == {
+        name: f"nothing comes any more from peer1, which took a mass of {said[name]['peer1']:.6g} from here: if it is "
+        "gone for good, that is lost to the average with the 1 that it began with and what its other neighbours gave it"
+        for name in ("peer0", "peer2")
+    }
+    found = account(ended["peer0"].peer.plan, said)
+    assert found["held"] == pytest.approx(sum(masses(end.state) for end in ended.values()))
+    assert found["on_its_way"] == pytest.approx(0.0)
+    dead = Store(tmp_path, "peer1").former().kept[0].state  # as it was after three rounds
+    assert dead.extra["seen"][0, :, -1].tolist() != [0.0, 0.0]
+    total = {name: float(end.state.extra["total"][0, -1]) for name, end in ended.items()}
+    way = total["peer0"] + total["peer2"] - float(dead.extra["seen"][0, :, -1].sum())  # to it; all of its own came
+    assert found["lost"] == [{"peers": ["peer1"], "mass": pytest.approx(masses(dead) + way)}]
+    assert found["statement"].startswith("of 4 masses the death of peer1 took ")
+
+
+def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):
+    """It holds the same model as all: no step moves any row, and whatever is given moves none either."""
+    ended, lives = played(["learning.rate=1e-14"], tmp_path, again=True)
+    assert [record.round for record in lives.records["peer1"]] == [0, 1, 2, 5]
+    assert not any("nothing comes any more" in each.sentence for each in lives.notices)
+    assert not any(end.peer.vanished for end in ended.values())
+    begin = ended["peer0"].peer.plan.learner.start(("peer0",))
+    for end in ended.values():
+        assert torch.allclose(end.state.rows, begin, rtol=0, atol=1e-10)
+    found = account(ended["peer0"].peer.plan, {name: end.peer.given for name, end in ended.items()})
+    assert found["lost"] == []
+    assert sum(masses(end.state) for end in ended.values()) + found["on_its_way"] == pytest.approx(4.0)
+
+
+def test_where_nobody_dies_nothing_is_said_and_all_masses_are_held(tmp_path):
+    experiment = read(SMALL, changes=[*RING, "rounds=2"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        return await lives.end(), lives
+
+    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+    assert not any("nothing comes" in each.sentence for each in lives.notices)
+    found = account(ended["peer0"].peer.plan, {name: end.peer.given for name, end in ended.items()})
+    assert found == {"of": 4, "held": pytest.approx(4.0), "on_its_way": pytest.approx(0.0), "lost": [], "statement": ""}
