@@ -120,8 +120,9 @@ class Link:
         self._loops.append(tasks.create_task(self._read(), name="reader"))
         await self.line.listen(f"{me}/in/+", *states, *accounts, *self.streams.places)
         size = min(self.streams.row_bytes, self.streams.chunk + HEAD, self.line.channel.limit)  # of what is to pass
+        away = self.line.channel.away  # before the hello: what is planted with it may be published while it is said
         await self.presence.enter(size=size, again=PULSE)
-        self._loops.append(tasks.create_task(self._beat(), name="pulse"))
+        self._loops.append(tasks.create_task(self._beat(away), name="pulse"))
 
     async def gather(self, *, quorum: float, within: float) -> None:
         """Wait for the neighbours.
@@ -143,7 +144,9 @@ class Link:
     def _missing(self, within: float) -> PeerError:
         """Say who is not there."""
         membership = self.membership
-        absent = membership.absent
+        absent = sorted(
+            {*membership.absent} | membership.silent
+        )  # where the graph heals, a word of everybody is needed
         gone = sorted(membership.neighbours - membership.present - {*absent})
         ways = ((absent, "did not come"), (gone, "went again"))
         who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
@@ -470,8 +473,8 @@ class Link:
 
     # ------------------------------------------------------------------ heartbeats
 
-    async def _beat(self) -> None:
-        away, before = self.line.channel.away, self.clock()
+    async def _beat(self, away: float) -> None:
+        before = self.clock()
         while True:
             await asyncio.sleep(PULSE)
             self._suspect(before, before := self.clock())

@@ -48,6 +48,7 @@ from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.terms import Seal
 from p2pfl.peer.threads import Threaded
 from p2pfl.privacy.secagg_net import partners
+from p2pfl.privacy.slots import END
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.masses import given
@@ -158,7 +159,9 @@ class Peer:
         self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
         life = keeper.journal.incarnation
         facts = plan.facts | {"roster": roster}
-        again = (former.rounds, keeper.journal.until[0] + 1) if former is not None else ([], 0)
+        again = ([], 0) if former is None else (former.rounds, keeper.journal.until[0] + 1)
+        if former is not None and keeper.journal.until == END:
+            again = (former.rounds[:1], 0)  # it has promised to release no more, so it does not go back
         self.me = Hello(
             name, life, "up", facts, self.key.public, self.identity.public, rounds=again[0], attempt=again[1]
         )

@@ -161,15 +161,15 @@ def _excused(end: End, name: str) -> list[str]:
     error, mine = end.ended[name].error, end.ended[name].spans[-1:]
     if not isinstance(error, PeerError) or not mine:
         return []
-    around = sorted({*end.plan.topology.neighbours(name), *error.absent, *error.gone})
+    missing = (*error.absent, *error.gone)
+    around = sorted({*end.plan.topology.neighbours(name), *missing})
     apart = {other: end.history.apart(other) for other in (name, *around)}
-    if meet(
-        mine, *(end.ended[other].spans for other in around), apart=[span for each in apart.values() for span in each]
-    ):
+    all_there = mine, *(end.ended[other].spans for other in around)
+    if meet(*all_there, apart=[span for each in apart.values() for span in each]):
         return []
     why = [
         excuse(end.ended[other], mine[0], apart=(*apart[name], *apart[other]), met=other in error.gone)
-        for other in (*error.absent, *error.gone)
+        for other in missing
     ]
     return why if all(why) else []
 
@@ -203,9 +203,7 @@ def _differs(end: End) -> str:
     grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])
     most = 0.0 if exact else grid if plan.masked else 1e-12
     off = float((rows - simulated.rows).abs().max())
-    return (
-        "" if off <= most else f"the rows are off by {off:.3g} from those of the simulation, though nobody missed any"
-    )
+    return f"the rows are off by {off:.3g} from those of the simulation, though nobody missed any" if off > most else ""
 
 
 def _within(end: End, goals: Goals) -> str:

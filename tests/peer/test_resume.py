@@ -10,6 +10,7 @@ from swarms import SMALL
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.peer.checkpoint import Store, common
+from p2pfl.privacy.slots import END
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 
@@ -74,6 +75,25 @@ def test_all_that_are_killed_end_as_if_nothing_had_happened(changes, tmp_path):
 def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     changes = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
     experiment, ended = restarted(changes, tmp_path, at=at)
+    assert apart(models(ended), simulated(experiment)) <= GRID
+    for end in ended.values():
+        assert not end.peer.link.books.masks.uncancelled()
+
+
+def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(tmp_path):
+    """All have promised to release no more by then."""
+    experiment = read(SMALL, changes=[*RING, *MASKS, "topology.kind=complete", "gossip.steps=1"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: any(peer.phase == "leaving" for peer in now.values()))
+        await lives.kill()
+        assert all(Store(tmp_path, name).former().journal.until == END for name in lives.names)
+        lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
+        return await lives.end()
+
+    ended = asyncio.run(asyncio.wait_for(main(), 60))
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.link.books.masks.uncancelled()

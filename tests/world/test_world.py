@@ -150,6 +150,10 @@ def mistaken(self, phase):
     return {peer: row[other] for peer, other in zip(peers, peers[1:] + peers[:1], strict=True)}
 
 
+def unaware(self, _away):
+    return beating(self, self.line.channel.away)
+
+
 def doubled(heard, own):
     rows, ages = merging(heard, own)
     return 2 * rows, ages
@@ -163,6 +167,7 @@ def rejuvenated(heard, own):
 opened = Envelope.open
 stated = RobustSGP.given
 weighed = Edges.row
+beating = Link._beat
 merging = gossip_learning.merged
 ANY = range(40)
 DEATHS = [55, 70]  # of running sums
@@ -183,6 +188,8 @@ MUTANTS = {
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [1957]),
     "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
+    "who comes back after its end says what nobody can read": (peer, "END", None, [868]),
+    "who was cut off while it said hello does not know": (Link, "_beat", unaware, [1189]),
     "a row is said again before it has gone": (Link, "send", early, [363]),
     "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),
     "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
