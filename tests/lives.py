@@ -8,9 +8,8 @@ from swarms import Ended
 
 from p2pfl.experiment import Experiment, plan
 from p2pfl.identity import Identity, SeededSource, Source
-from p2pfl.peer import Peer
+from p2pfl.peer import Notice, Peer
 from p2pfl.peer.checkpoint import Store
-from p2pfl.peer.peer import Notice
 from p2pfl.report import Record
 from p2pfl.transport import Transport
 

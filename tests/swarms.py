@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, plan
 from p2pfl.identity import Source
-from p2pfl.peer import Peer
-from p2pfl.peer.peer import Notice
+from p2pfl.peer import Notice, Peer
 from p2pfl.report import Record
 from p2pfl.transport import Transport
 

@@ -1,15 +1,16 @@
 """One live peer.
 
-===============  =======================================================================================
+===============  ===================================================================================================
 saying, hearing  ``line`` to the broker; ``desk``, ``streams`` and ``presence`` are the parts of a ``link``
-deciding         ``membership``, ``edges``, ``mailbox``, ``allowance``, ``detector``, ``pace``: no clock or loop
+deciding         ``membership``, ``edges``, ``mailbox``, ``whereabouts``, ``allowance``, ``detector``, ``pace``:
+                 no clock, no loop
 conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
 hiding           ``hiding`` of rows; ``terms`` of secret sums, ``adding`` and ``sums`` of them
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
-lasting          ``keeper`` of ``checkpoint`` s and the journal; ``recording``; ``proof`` of lies; ``credentials``
+lasting          ``keeper`` of ``checkpoint`` s and the journal; ``owner``; ``recording``; ``proof`` s; ``credentials``
 running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by ``server`` (``preload``),
-                 with one heap (``memory``)
-===============  =======================================================================================
+                 with one heap (``memory``); what people read are ``notices``
+===============  ===================================================================================================
 
 Names are imported when they are first used: the fork server of ``run`` is started from this room
 before torch is loaded.
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING
 from p2pfl.lazily import lazily
 
 if TYPE_CHECKING:
-    from p2pfl.peer.peer import Notice, Peer, Progress
+    from p2pfl.peer.notices import Notice, Progress
+    from p2pfl.peer.peer import Peer
 
 __all__ = ["Notice", "Peer", "Progress"]
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
-    __getattr__ = lazily(__name__, dict.fromkeys(__all__, "peer"))
+    __getattr__ = lazily(__name__, {"Notice": "notices", "Peer": "peer", "Progress": "notices"})

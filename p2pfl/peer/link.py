@@ -19,6 +19,7 @@ from p2pfl.peer.pace import Pace
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
 from p2pfl.peer.threads import SLOW
+from p2pfl.peer.whereabouts import Whereabouts
 from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
 from p2pfl.wire.rows import HEAD, read_row
 
@@ -58,10 +59,8 @@ class Link:
         Awaited before anything is said that must not be forgotten.
     first
         The first round that this life takes part in; ``None`` until it is known.
-    entered, places
-        By neighbour: the same of its present life, and where it is.
-    gathering
-        Neighbours that said last that they have not begun.
+    whereabouts
+        Which part of the run the neighbours play.
     adding
         What is added up in secret; nothing by default.
     suspected
@@ -99,12 +98,8 @@ class Link:
         self.waiting = False
         self.durable: Callable[[], Awaitable[None]] = _nothing
         self.first: int | None = None
-        self.entered: dict[str, int] = {}
-        self.places: dict[str, tuple[int, int]] = {}
-        self.gathering: set[str] = set()
+        self.whereabouts = Whereabouts()
         self._patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
-        self._fresh: set[str] = set()  # neighbours by edges that are new in this run
-        self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for
         self._heeded: set[str] = set()  # whose accounts come
         self._loops: list[asyncio.Task[None]] = []
 
@@ -136,7 +131,7 @@ class Link:
         while not self._gathered():
             if self.clock() < deadline:
                 await self.changed(by=deadline)
-            elif self.running or self.membership.complete(quorum=quorum):
+            elif self.whereabouts.running or self.membership.complete(quorum=quorum):
                 break
             else:
                 raise self._missing(within)
@@ -144,9 +139,7 @@ class Link:
     def _missing(self, within: float) -> PeerError:
         """Say who is not there."""
         membership = self.membership
-        absent = sorted(
-            {*membership.absent} | membership.silent
-        )  # where the graph heals, a word of everybody is needed
+        absent = sorted({*membership.absent} | membership.silent)  # where the graph heals, a word of all is needed
         gone = sorted(membership.neighbours - membership.present - {*absent})
         ways = ((absent, "did not come"), (gone, "went again"))
         who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
@@ -158,19 +151,14 @@ class Link:
             gone=gone,
         )
 
-    @property
-    def running(self) -> bool:
-        """Whether a neighbour goes on without us, or did."""
-        return any(place > (self.entered[peer], 0) for peer, place in self.places.items())
-
     def _gathered(self) -> bool:
         """Whether all have come whom there is reason to wait for."""
-        membership = self.membership
+        membership, whereabouts = self.membership, self.whereabouts
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
-        here, told = self.streams.senders & membership.present, self.places.keys()
-        if self.running:  # who is not there now comes late, too, as do those who gather like us
-            return here <= told | self.gathering
+        here, told = self.streams.senders & membership.present, whereabouts.places.keys()
+        if whereabouts.running:  # who is not there now comes late, too, as do those who gather like us
+            return here <= told | whereabouts.gathering
         resumed = {peer for peer in here if membership.up[peer].rounds}  # who may be ahead; the others wait for us, too
         return not (membership.absent or membership.silent) and (bool(self.me.rounds) or resumed <= told)
 
@@ -209,7 +197,7 @@ class Link:
         self.books.begin(peer, life=hello.incarnation, key=hello.key)
         self.streams.open(hello)
         if not self.membership.begun or peer not in self.streams.senders:
-            self.entered[peer] = 0  # as far as is known; or no pulse of it will tell
+            self.whereabouts.suppose(peer)
         self.streams.grant()
         self._heed(peer)
         if self.membership.begun and peer in self.edges.neighbours:  # it comes late
@@ -226,9 +214,9 @@ class Link:
         self.streams.narrow()
         for peer in sorted(before ^ now):
             self._forget(peer)
-        self._fresh = self._fresh & now | (now - before)
+        self.whereabouts.rewire(before, now)
         for peer in sorted((before - now) & self.membership.present):
-            self.entered[peer] = 0  # no pulse of it will tell
+            self.whereabouts.suppose(peer)
         for peer in sorted(self.edges.neighbours & self.membership.present):
             self.streams.open(self.membership.up[peer])
         self.desk.listen(set(self.streams.places) - places)
@@ -246,8 +234,8 @@ class Link:
 
     def turned(self) -> None:
         """Undo in books that go on from a checkpoint what was exchanged with lives that have ended since."""
-        for peer in self.places:
-            self.books.revive(peer, self.entered[peer])
+        for peer in self.whereabouts.places:
+            self.books.revive(peer, self.whereabouts.entered[peer])
 
     def renew(self, peer: str) -> None:
         """Make room for a neighbour's next life."""
@@ -258,12 +246,9 @@ class Link:
         self._forget(peer)
 
     def _forget(self, peer: str) -> None:
-        """Know nothing any more of where a neighbour is."""
-        self.entered.pop(peer, None)
-        self.places.pop(peer, None)
-        self.gathering.discard(peer)
+        """Know nothing any more of how a neighbour does."""
+        self.whereabouts.forget(peer)
         self._patient.pop(peer, None)
-        self._since.pop(peer, None)
         self.detector.forget(peer)
         self.suspected -= {peer}
 
@@ -279,7 +264,7 @@ class Link:
         """Whether a neighbour's rows of a round will come."""
         if peer in self.membership.returning:
             return True  # until it says where it goes on
-        return peer in self.membership.present and self.entered.get(peer, round + 1) <= round
+        return peer in self.membership.present and self.whereabouts.expects(peer, round)
 
     # ------------------------------------------------------------------ hearing
 
@@ -358,16 +343,9 @@ class Link:
         if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
             return
         self.presence.lives(sender)
-        if pulse.first is None:
-            self.gathering.add(sender)
-        else:
-            self.gathering.discard(sender)
+        self.whereabouts.hear(sender, pulse)
+        if pulse.first is not None:
             self.books.revive(sender, pulse.first)
-            if sender in self._fresh:  # where the run goes on, both ends know of the edge from its next round on
-                self._fresh.discard(sender)
-                self._since[sender] = pulse.round + ((pulse.round, pulse.step) > (pulse.first, 0))
-            self.entered[sender] = max(pulse.first, self._since.get(sender, 0))
-            self.places[sender] = max((pulse.round, pulse.step), self.places.get(sender, (0, 0)))
             self.membership.returning.discard(sender)
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
             self._patient[sender] = self.clock()
@@ -432,7 +410,7 @@ class Link:
 
     def left_behind(self, peer: str) -> bool:
         """Whether a neighbour is too slow to be waited for."""
-        place, _ = self.places.get(peer, (0, 0))
+        place, _ = self.whereabouts.places.get(peer, (0, 0))
         return self.doubting and not self.mailbox.large and self.pace.left_behind(peer, place=place)
 
     def onward(self, *, apart: int, last: int) -> int:
@@ -445,8 +423,7 @@ class Link:
         last
             Of the run, which everybody plays.
         """
-        present = self.membership.present & self.places.keys()
-        places = [self.places[peer][0] for peer in present if self.places[peer] > (self.entered[peer], 0)]
+        places = self.whereabouts.moved(self.membership.present)
         here, _ = self.mailbox.exchange
         due = min(last, self.pace.next(places=places, apart=apart))
         if due > here + 1:

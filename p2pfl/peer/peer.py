@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -16,17 +15,7 @@ import torch
 from p2pfl.algorithms import Accounting, State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, RunError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.identity import (
-    ExchangeKey,
-    FirstUse,
-    Identity,
-    Roster,
-    SecretSource,
-    SenderKey,
-    Source,
-    Trust,
-    fingerprint,
-)
+from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
@@ -42,6 +31,7 @@ from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.notices import Notice, Progress, exclusion, strangers
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.settling import Cover, bereft, compared, exchanged, kept_by, left, paid, shifted
 from p2pfl.peer.sums import SummedLiveNeighbourhood
@@ -57,34 +47,6 @@ from p2pfl.transport import Transport, Will
 from p2pfl.wire.envelope import Envelope
 from p2pfl.wire.messages import Hello, encode
 from p2pfl.wire.rows import row_bytes
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a peer is doing, for whoever watches.
-
-    Attributes
-    ----------
-    phase
-        ``gathering``, ``learning``, ``leaving``.
-    round
-        The current one.
-    waiting
-        Neighbours it waits for right now.
-    """
-
-    peer: str
-    phase: str
-    round: int
-    waiting: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Notice:
-    """A sentence that people should read."""
-
-    peer: str
-    sentence: str
 
 
 class Peer:
@@ -278,7 +240,8 @@ class Peer:
                 await self.link.enter(tasks)
                 self.phase = "gathering"
                 await self.link.gather(quorum=settings.quorum, within=settings.gather)
-                self._tell()
+                for sentence in strangers(self.trust, self.membership.present):
+                    self._say(sentence)
                 self.phase = "learning"
                 state = await self._rounds(*await self._enter())
                 await self.link.durable()
@@ -293,25 +256,12 @@ class Peer:
         self.phase = "done"
         return state
 
-    def _tell(self) -> None:
-        """Say aloud whose key is trusted on first use."""
-        if self.notice is not None and isinstance(self.trust, FirstUse):
-            for sentence in filter(None, map(self.trust.news, sorted(self.membership.present))):
-                self.notice(Notice(self.name, sentence))
-
     def _accuse(self) -> None:
         """Say aloud who was excluded, and keep the proofs."""
         rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
         for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
-            key, (round, step) = fingerprint(self.membership.up[peer].identity), proof.exchange
             path = self.keeper.accuse(peer, proof)
-            kept = "" if path is None else f"; the proof is in {path}"
-            sentence = (
-                f'EXCLUDED: "{peer}" with the key {key} signed two different {proof.domain}s for step {step} of round '
-                f"{round}{kept}; ask its owner why, and revoke the key if he cannot tell."
-            )
-            if self.notice is not None:
-                self.notice(Notice(self.name, sentence))
+            self._say(exclusion(peer, proof, identity=self.membership.up[peer].identity, path=path))
 
     async def _enter(self) -> tuple[Checkpoint | None, int]:
         """Decide from which checkpoint to go on, and with which round."""
@@ -320,12 +270,12 @@ class Peer:
         from_ = kept[0].round if kept else 0
         together = common([self.me.rounds, *(hello.rounds for hello in there)])
         attempt = 0
-        if not link.running and self.me.rounds:
+        if not link.whereabouts.running and self.me.rounds:
             first = from_ = from_ if together is None or together not in self.me.rounds else together
             attempt = max(hello.attempt for hello in (self.me, *there))
         else:
             again = journal is None or journal.released < from_
-            first = entrance(from_, others=link.places.values(), again=again)
+            first = entrance(from_, others=link.whereabouts.places.values(), again=again)
         chosen = next((each for each in kept if each.round == from_), None)
         page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
         if self.me.rounds:
@@ -337,7 +287,7 @@ class Peer:
             link.line.bytes_in += chosen.bytes_in
         link.begin(first)
         await self.keeper.back(from_)
-        if not link.running and journal is not None:
+        if not link.whereabouts.running and journal is not None:
             resumed = frozenset(hello.peer for hello in there if hello.rounds)
             await compared(link, resumed & link.books.masks.partners)
         if first > from_:

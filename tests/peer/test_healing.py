@@ -32,7 +32,7 @@ def joined(one, other):
 
     def believed(now, me, them):
         link = now[me].link
-        return them in link.edges.neighbours and them in link.presence.joined and them in link.entered
+        return them in link.edges.neighbours and them in link.presence.joined and them in link.whereabouts.entered
 
     def both(now):
         assert now[one].phase == "learning", "it has ended before"

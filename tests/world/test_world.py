@@ -131,8 +131,8 @@ def mutual(self):
     membership = self.membership
     if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
         return False
-    told = self.streams.senders & membership.present <= self.places.keys()
-    if self.running:
+    told = self.streams.senders & membership.present <= self.whereabouts.places.keys()
+    if self.whereabouts.running:
         return told
     resumed = any(membership.up[peer].rounds for peer in membership.present)
     return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
