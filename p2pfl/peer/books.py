@@ -334,8 +334,9 @@ class Books:
         """End the exchange; return what is to be added to its result."""
         chain = self._chains[self._chain_of[self._current]]
         due = chain.due(omega)
-        chain.passed(self._current, omega, oldest=self.flows.oldest)
-        self._chain_of = {each: number for each, number in self._chain_of.items() if each >= self.flows.oldest}
+        oldest = self.flows.oldest
+        chain.passed(self._current, omega, oldest=oldest)
+        self._chain_of = {each: number for each, number in self._chain_of.items() if each >= oldest}
         self.flows.saved(self.flows.checkpoint())  # there is no other
         self.flows.prune()
         return due

@@ -104,9 +104,9 @@ class Pace:
     @property
     def usual(self) -> float:
         """Q: infinite where everybody is waited for, or too little is known."""
-        known = sorted(took for times in self._times.values() for _, took in times)
         if self.quantile >= 1 or max(map(len, self._times.values()), default=0) < LEAST:
             return math.inf
+        known = sorted(took for times in self._times.values() for _, took in times)
         return known[max(0, math.ceil(self.quantile * len(known)) - 1)]
 
     @property
