@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.timing import pair
-from p2pfl.wire.messages import decode, encode
+from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.rows import decode_row, encode_row, row_bytes
 from p2pfl.wire.stream import Inbox, Outbox
 

@@ -13,8 +13,8 @@ from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Peer
 from p2pfl.peer.checkpoint import Store
 from p2pfl.transport import MemoryTransport
+from p2pfl.wire.codec import decode
 from p2pfl.wire.envelope import CONTROL, SEALED
-from p2pfl.wire.messages import decode
 
 NAMES = ("peer0", "peer1", "peer2", "peer3")
 IDENTITIES = {name: Identity.generate(SeededSource(7), peer=name) for name in NAMES}

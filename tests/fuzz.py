@@ -20,8 +20,9 @@ with atheris.instrument_imports(include=["p2pfl"]):
 
     from p2pfl.errors import DecodeError, InputError, PeerError
     from p2pfl.identity import Roster
+    from p2pfl.wire.codec import PREFIX, VERSION, decode, encode
     from p2pfl.wire.envelope import SEALED
-    from p2pfl.wire.messages import PREFIX, VERSION, Chunk, ForOne, Key, Plain, decode, encode
+    from p2pfl.wire.messages import Chunk, ForOne, Key, Plain
     from p2pfl.wire.rows import encode_row, pieces, read_row
     from p2pfl.wire.trailer import CHECKSUM
 

@@ -7,7 +7,8 @@ import pytest
 from honest import BOB, HONEST, genuine, sealed, sealed_for_bob, taken
 
 from p2pfl.errors import DecodeError
-from p2pfl.wire.messages import ForOne, Message, Plain, decode, encode
+from p2pfl.wire.codec import decode, encode
+from p2pfl.wire.messages import ForOne, Message, Plain
 
 
 def opened(message):

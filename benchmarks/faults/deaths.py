@@ -1,6 +1,7 @@
 """Peers and brokers that are killed in the middle of a run."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from benchmarks.faults.mortal import Mortal
@@ -59,13 +60,21 @@ def kills(options: argparse.Namespace, folder: Path) -> Shown:
             nursery.start(name, after=options.down)
         seconds = nursery.end(within=LONGEST)
     broker.stop(in_order=True)
+    enough(killed, options.kills, "kills")
+    others = ", the others while it came back" if killed > learning else ""
     return Shown(
         options.command,
-        f"{killed} times `kill -9` of a random peer ({learning} while it learned, the others while it came back), "
+        f"{killed} times `kill -9` of a random peer ({learning} while it learned{others}), "
         f"started again {f'after {options.down:g} s' if options.down else 'at once'}",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
         found(nursery, wanted),
     )
+
+
+def enough(made: int, wanted: int, what: str) -> None:
+    """Refuse to show what did not take place."""
+    if made < wanted:
+        sys.exit(f"expected {wanted} {what}, got {made} before the run had ended: raise --rounds, or lower --every")
 
 
 def brokers(options: argparse.Namespace, folder: Path) -> Shown:
@@ -85,6 +94,7 @@ def brokers(options: argparse.Namespace, folder: Path) -> Shown:
             made += 1
         seconds = nursery.end(within=LONGEST)
     broker.stop(in_order=True)
+    enough(made, options.restarts, "restarts")
     how = "ended in order" if options.in_order else "`kill -9`"
     kept = "nothing" if options.forgetful else "its disk"
     return Shown(

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         check_live(experiment, resolved.algorithm)
     again = folder is not None
     folder = folder or folders.new(options.runs, experiment.name)
-    with _kept(folder), view.live(resolved, quiet=options.json) as live:
+    with _kept(folder, again=f"p2pfl run --resume {folder}"), view.live(resolved, quiet=options.json) as live:
         result = swarm.run(
             experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again, record=options.record
         )
@@ -121,14 +121,14 @@ def _own(options: argparse.Namespace, experiment: Experiment, stack: ExitStack) 
         print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
     if last is None:
         folder = folders.new(options.runs, experiment.name, suffix=options.name)
-        stack.enter_context(_kept(folder))
+        stack.enter_context(_kept(folder, again="--resume"))
         own = stack.enter_context(Run(experiment, folder=folder))
         stack.enter_context(owned(folder / PEER))
         return folder, own, None
     stack.enter_context(owned(last / PEER))
-    stack.enter_context(_kept(last))
+    stack.enter_context(_kept(last, again="--resume"))
     former = earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
-    return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds)})), former
+    return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 
 def identity(options: argparse.Namespace) -> int:
@@ -331,13 +331,15 @@ def _interrupted(options: argparse.Namespace) -> Path:
 
 
 @contextmanager
-def _kept(folder: Path) -> Iterator[None]:
-    """Say where what was written lies, if something goes wrong."""
+def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
+    """Say where what was written lies, if something goes wrong, and how to go on after an interrupt."""
     try:
         yield
     except (InputError, RunError, KeyboardInterrupt) as error:
         if folder.exists():
             error.add_note(f"what was written is in {folder}")
+            if again and isinstance(error, KeyboardInterrupt):
+                error.add_note(f"go on with {again}")
         raise
 
 

@@ -188,8 +188,9 @@ def _gains(result: Mapping[str, Any]) -> Table:
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     """What it cost, and what was not perfect."""
     exchanges = f"{result['steps']} exchange{'s' if result['steps'] > 1 else ''}"
+    when = f"{result['wall_s']:.1f} s{', as foretold' if result.get('predicted') else ''}"
     said = [
-        f"{result['rounds']} rounds of {exchanges} in {result['wall_s']:.1f} s, {result['start_s']:.1f} s to start",
+        f"{result['rounds']} rounds of {exchanges} in {when}, {result['start_s']:.1f} s to start",
         f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
     ]
     if result["peer_memory"] is not None:

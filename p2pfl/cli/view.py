@@ -76,12 +76,21 @@ class Lines:
             if len(self.learning) == self.peers:
                 who = f"all {self.peers} peers are" if self.peers > 1 else f"{event.peer} and its neighbours are"
                 self._print(f"{who} there, learning begins")
-        same = self.progress.get(event.peer) == event  # told again: nothing has changed for a while
+        before = self.progress.get(event.peer)
+        same = before == event  # told again: nothing has changed for a while
+        if self.peers == 1 and before is not None and before.phase == event.phase == "learning":
+            self._moved({*before.present}, {*event.present})
         if event.waiting and event not in self.said and (same or (self.peers == 1 and event.phase == "gathering")):
             self.said.add(event)
             where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
             self._print(f"{event.peer}: {where}, waiting for {brief(event.waiting)}")
         self.progress[event.peer] = event
+
+    def _moved(self, before: set[str], now: set[str]) -> None:
+        """Say which neighbours have come and gone."""
+        for moved, how in ((before - now, "gone"), (now - before, "there")):
+            if moved:
+                self._print(f"{brief(tuple(sorted(moved)))} {'is' if len(moved) == 1 else 'are'} {how}")
 
     def _print(self, line: str | Text) -> None:
         self.console.print(line, soft_wrap=not self.console.is_terminal)

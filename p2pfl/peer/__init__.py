@@ -2,10 +2,10 @@
 
 ===============  ===================================================================================================
 saying, hearing  ``line`` to the broker; ``desk``, ``streams`` and ``presence`` are the parts of a ``link``
-deciding         ``membership``, ``edges``, ``mailbox``, ``whereabouts``, ``allowance``, ``detector``, ``pace``:
-                 no clock, no loop
+deciding         ``membership``, ``edges``, ``mailbox``, ``whereabouts``, ``allowance``,
+                 ``doubts`` with ``detector`` and ``pace``: no clock, no loop
 conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
-hiding           ``hiding`` of rows; ``terms`` of secret sums, ``adding`` and ``sums`` of them
+hiding           ``hiding`` of rows; secret sums: ``giving`` and ``getting`` their terms, ``seal``, ``adding``, ``sums``
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
 lasting          ``keeper`` of ``checkpoint`` s and the journal; ``owner``; ``recording``; ``proof`` s; ``credentials``
 running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by ``server`` (``preload``),

@@ -10,7 +10,9 @@ from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.peer.books import heaviest
-from p2pfl.peer.terms import Getting, Giving, Seal, Sums
+from p2pfl.peer.getting import Getting
+from p2pfl.peer.giving import Giving
+from p2pfl.peer.seal import Seal, Sums
 from p2pfl.peer.threads import SLOW
 from p2pfl.privacy.secagg import Slot, Sum
 from p2pfl.topology import Weights

@@ -36,7 +36,7 @@ from p2pfl.files import DRIVE, Disk, replace
 from p2pfl.peer.books import Page, Rows
 from p2pfl.peer.proof import Proof
 from p2pfl.privacy import ledger
-from p2pfl.privacy.slots import Run, Slot, Slots
+from p2pfl.privacy.slots import END, Run, Slot, Slots
 from p2pfl.privacy.spending import Cost
 
 REACH = 4
@@ -152,6 +152,8 @@ class Journal(msgspec.Struct, frozen=True):
         The mask ledger's.
     costs
         What releases have cost so far: mu, probability, how often.
+    ended
+        How many rounds there were, once the last has been played; -1 before.
     """
 
     incarnation: int
@@ -160,6 +162,12 @@ class Journal(msgspec.Struct, frozen=True):
     until: tuple[int, int] = (0, 0)
     notes: dict[str, _Masks] = {}
     costs: tuple[tuple[float, float, int], ...] = ()
+    ended: int = -1
+
+    @property
+    def over(self) -> bool:
+        """Whether it was promised that nothing more is released."""
+        return self.until == END
 
     @property
     def masks(self) -> ledger.Journal:
@@ -281,8 +289,24 @@ class Former:
     journal: Journal | None = None
 
     @property
+    def past(self) -> bool:
+        """Whether nothing can go on from it: it promised to release no more, and not with the row that is kept."""
+        journal = self.journal
+        return journal is not None and journal.over and [each.round for each in self.kept[:1]] != [journal.ended]
+
+    @property
+    def bare(self) -> bool:
+        """Whether its rows are lost: there was a checkpoint before anything of the second round was released."""
+        journal = self.journal
+        return not self.kept and journal is not None and journal.released >= 1 and not journal.over
+
+    @property
     def rounds(self) -> list[int]:
-        """With which rounds it can go on; the common start is as good as a checkpoint."""
+        """With which rounds it can go on; the common start is as good as a checkpoint, until the last has ended."""
+        if self.journal is not None and self.journal.over:
+            return [] if self.past else [self.journal.ended]
+        if self.bare:
+            return []  # it comes late
         rounds = [checkpoint.round for checkpoint in self.kept]
         return rounds if rounds and rounds[0] > 1 else sorted({*rounds, 0}, reverse=True)
 
@@ -328,7 +352,7 @@ class Store:
     def checkpoints(self) -> list[Checkpoint]:
         """Those that are whole, the newest first; what is not is told and removed, lest it take the place of one."""
         found: list[Checkpoint] = []
-        for path in (self._newest, self._former):
+        for path, instead in ((self._newest, "the one before is used"), (self._former, "there is none before it")):
             try:
                 checkpoint = unpacked(self.disk.read(path))
             except FileNotFoundError:
@@ -336,7 +360,7 @@ class Store:
             except OSError as error:
                 raise StorageError(f"{path}: expected a checkpoint that can be read, got: {error.strerror}") from None
             except StorageError as error:
-                self.doubts.append(f"{path}: {error}; the one before is used")
+                self.doubts.append(f"{path}: {error}; {instead}")
                 self.disk.remove(path)
                 continue
             if not found or checkpoint.round < found[-1].round:
@@ -358,7 +382,7 @@ class Store:
         replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
         about = {"peer": self.peer, "round": str(checkpoint.round - 1)}
-        replace(self.folder / f"{self.peer}.safetensors", save(plain, about), disk=self.disk)
+        replace(self.folder / f"{self.peer}.safetensors", save(plain, about), mode=0o600, disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""

@@ -155,7 +155,7 @@ async def live(
         With the exit status of wrong input as long as learning had not begun.
     """
     one_heap()
-    last = former.kept[0].round - 1 if former is not None and former.kept else 0
+    last = former.kept[0].round - 1 if former is not None and former.kept else -1
 
     def observe(done: Record, state: State) -> None:
         nonlocal last

@@ -63,7 +63,7 @@ def credentials(settings: schema.Trust, *, peer: str, folder: Path | None = None
             identity = Identity.load(path)
         else:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise StorageError(f"expected to make the folder {folder}, got: {error.strerror}") from None
             identity = Identity.generate(SecretSource(), peer=peer)

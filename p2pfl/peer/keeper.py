@@ -56,11 +56,13 @@ class Keeper:
         self.store = store
         self.former = former or Former()
         old = self.former.journal
-        self.journal = (
-            Journal(life, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
-            if old is None
-            else replace(old, incarnation=max(life, old.incarnation + 1))
-        )
+        if old is None:
+            self.journal = Journal(life, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
+        else:
+            self.journal = replace(old, incarnation=max(life, old.incarnation + 1))
+        if self.former.bare:  # masks under the old key are in rows that are lost
+            key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
+            self.journal = replace(self.journal, key=key, until=(0, 0), notes={})
         self._saving: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
 
@@ -74,30 +76,39 @@ class Keeper:
         if self.store is not None:
             await asyncio.to_thread(self.store.back, round)
 
-    def save(self, checkpoint: Checkpoint, state_dict: Callable[[Rows], Mapping[str, Rows]]) -> None:
-        """Begin to write a checkpoint, and the model in it as others read it."""
+    async def save(self, checkpoint: Checkpoint, state_dict: Callable[[Rows], Mapping[str, Rows]]) -> None:
+        """Begin to write a checkpoint, and the model in it as others read it, once the one before is written."""
         store = self.store
         if store is None:
             return
+        await self._saved()
 
         def write() -> None:
             store.save(checkpoint, state_dict(checkpoint.state.rows[0]))
 
         self._saving = asyncio.create_task(asyncio.to_thread(write))
 
+    def played(self, rounds: int) -> None:
+        """Note, with what is next made durable, that there were so many rounds, and that they are all played."""
+        self.journal = replace(self.journal, ended=rounds)
+
     async def durable(self, spending: Spending) -> None:
         """Wait until a later life could go on from here: nothing is said before."""
         if self.store is None:
             return
-        if self._saving is not None:
-            await asyncio.shield(self._saving)
-            self._saving = None
+        await self._saved()
         masks = spending.notes
         now = self.journal.after(round=spending.released, masks=masks, spent=spending.spent)
         if now != self.journal and (spending.released >= 0 or masks.notes):
             self.journal = now
             self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
             await asyncio.shield(self._noting)
+
+    async def _saved(self) -> None:
+        """Wait for the last checkpoint, which may have found no room."""
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
+            self._saving = None
 
     def accuse(self, peer: str, proof: Proof) -> Path | None:
         """Keep the proof against a peer that was excluded, and return where."""

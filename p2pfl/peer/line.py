@@ -9,8 +9,9 @@ from typing import NamedTuple
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
+from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import Account, Claim, ForOne, Hello, Message, Plain, Status, decode, encode
+from p2pfl.wire.messages import Account, Claim, ForOne, Hello, Message, Plain, Status
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
 

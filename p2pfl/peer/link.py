@@ -10,12 +10,11 @@ from p2pfl.errors import DecodeError, PeerError
 from p2pfl.peer.adding import Adding
 from p2pfl.peer.books import Books
 from p2pfl.peer.desk import Desk
-from p2pfl.peer.detector import Detector
+from p2pfl.peer.doubts import Doubts
 from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.pace import Pace
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
 from p2pfl.peer.threads import SLOW
@@ -63,12 +62,8 @@ class Link:
         Which part of the run the neighbours play.
     adding
         What is added up in secret; nothing by default.
-    suspected
-        Neighbours that are silent for too long, as a :class:`~p2pfl.peer.detector.Detector` says.
-    doubting
-        Whether anybody may be suspected or left behind; not while all must hear all.
-    pace
-        Decides for how long slow neighbours are waited for.
+    doubts
+        Who is waited for, and how long.
     """
 
     def __init__(
@@ -91,15 +86,11 @@ class Link:
         self.presence = Presence(self.desk, self)
         self.books = Books(self.me.peer)
         self.adding: Adding | None = None
-        self.detector = Detector(period=PULSE)
-        self.suspected: frozenset[str] = frozenset()
-        self.doubting = False
-        self.pace = Pace()
+        self.doubts = Doubts(period=PULSE, patience=patience)
         self.waiting = False
         self.durable: Callable[[], Awaitable[None]] = _nothing
         self.first: int | None = None
         self.whereabouts = Whereabouts()
-        self._patient: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
         self._heeded: set[str] = set()  # whose accounts come
         self._loops: list[asyncio.Task[None]] = []
 
@@ -128,9 +119,12 @@ class Link:
             If fewer than the quorum came in time.
         """
         deadline = self.clock() + within
+        longer = deadline + within  # those that go on from a checkpoint begin at their deadline, and then say where
         while not self._gathered():
             if self.clock() < deadline:
                 await self.changed(by=deadline)
+            elif self._untold() and self.membership.complete(quorum=quorum) and self.clock() < longer:
+                await self.changed(by=longer)
             elif self.whereabouts.running or self.membership.complete(quorum=quorum):
                 break
             else:
@@ -156,11 +150,16 @@ class Link:
         membership, whereabouts = self.membership, self.whereabouts
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
-        here, told = self.streams.senders & membership.present, whereabouts.places.keys()
         if whereabouts.running:  # who is not there now comes late, too, as do those who gather like us
-            return here <= told | whereabouts.gathering
-        resumed = {peer for peer in here if membership.up[peer].rounds}  # who may be ahead; the others wait for us, too
-        return not (membership.absent or membership.silent) and (bool(self.me.rounds) or resumed <= told)
+            here = self.streams.senders & membership.present
+            return here <= whereabouts.places.keys() | whereabouts.gathering
+        return not (membership.absent or membership.silent or self._untold())
+
+    def _untold(self) -> set[str]:
+        """Who may be ahead of one that has nothing to go on from, and has not said where it is."""
+        here = self.streams.senders & self.membership.present
+        resumed = {peer for peer in here if any(self.membership.up[peer].rounds)}  # with more than the common start
+        return set() if self.me.rounds else resumed - self.whereabouts.places.keys()
 
     def begin(self, first: int) -> None:
         """Take part from this round on."""
@@ -248,9 +247,7 @@ class Link:
     def _forget(self, peer: str) -> None:
         """Know nothing any more of how a neighbour does."""
         self.whereabouts.forget(peer)
-        self._patient.pop(peer, None)
-        self.detector.forget(peer)
-        self.suspected -= {peer}
+        self.doubts.forget(peer)
 
     def part(self, peer: str) -> None:
         """Wait no longer for a neighbour that went."""
@@ -305,11 +302,7 @@ class Link:
 
     def _lives(self, sender: str, *, beat: bool) -> None:
         """Note that something of a neighbour's present life came; only of whom we hear, heartbeats come."""
-        if sender not in self.streams.senders:
-            return
-        self.detector.hear(sender, now=self.clock(), beat=beat)
-        if sender in self.suspected:
-            self.suspected -= {sender}
+        if sender in self.streams.senders and self.doubts.hear(sender, now=self.clock(), beat=beat):
             self.news.tell()
 
     async def _deliver(self, sender: str, message: memoryview) -> None:
@@ -326,7 +319,7 @@ class Link:
         verdict = self.mailbox.deliver(sender, head, row, said=said if self.line.identity else None)
         late = verdict == "late" and self.books.late(sender, Delivery(head, row))
         if verdict == "kept":
-            self.pace.came(sender, head.round, now=self.clock())
+            self.doubts.pace.came(sender, head.round, now=self.clock())
         if verdict != "kept" and not late:
             self.desk.refuse(sender, verdict)
         if verdict == "equivocation":
@@ -348,7 +341,7 @@ class Link:
             self.books.revive(sender, pulse.first)
             self.membership.returning.discard(sender)
         if pulse.waiting and (pulse.round, pulse.step) < self.mailbox.exchange:
-            self._patient[sender] = self.clock()
+            self.doubts.waits(sender, now=self.clock())
         await self.streams.reach(sender, pulse)
         self.news.tell()
 
@@ -399,19 +392,14 @@ class Link:
             await self.line.tell(account)
 
     def deadline(self, sender: str, *, since: float) -> float:
-        """When to go on without a neighbour that one has waited for since then, on the link's clock.
-
-        A neighbour that waits itself is not slow: whoever it waits for is. One that is suspected is not waited for.
-        """
-        if sender in self.suspected:
-            return since
-        patient = min(since + self.patience * self.edges.peers, self._patient.get(sender, since))
-        return max(since, patient, self.streams.progress.get(sender, since)) + self.patience
+        """When to go on without a neighbour that one has waited for since then, on the link's clock."""
+        progress = self.streams.progress.get(sender, since)
+        return self.doubts.deadline(sender, since=since, progress=progress, peers=self.edges.peers)
 
     def left_behind(self, peer: str) -> bool:
-        """Whether a neighbour is too slow to be waited for."""
+        """Whether a neighbour is too slow to be waited for; where rows come one at a time, nobody is."""
         place, _ = self.whereabouts.places.get(peer, (0, 0))
-        return self.doubting and not self.mailbox.large and self.pace.left_behind(peer, place=place)
+        return not self.mailbox.large and self.doubts.left_behind(peer, place=place)
 
     def onward(self, *, apart: int, last: int) -> int:
         """The round to play after this one; the neighbours are told where it is not the next.
@@ -425,16 +413,11 @@ class Link:
         """
         places = self.whereabouts.moved(self.membership.present)
         here, _ = self.mailbox.exchange
-        due = min(last, self.pace.next(places=places, apart=apart))
+        due = min(last, self.doubts.pace.next(places=places, apart=apart))
         if due > here + 1:
             self.begin(due)
             self.streams.grant()
         return due
-
-    def trust(self) -> None:
-        """From now on all must hear all: suspect nobody, and leave nobody behind."""
-        self.doubting = False
-        self.suspected = frozenset()
 
     async def vanished(self, missed: Collection[str]) -> frozenset[str]:
         """Neighbours that are gone without a goodbye, or that were missed at last and now give no sign of life."""
@@ -442,9 +425,9 @@ class Link:
 
         def silent() -> set[str]:
             missing = self.membership.greeted & {*missed}
-            return {peer for peer in missing if self.detector.silent(peer, since=start)}
+            return {peer for peer in missing if self.doubts.detector.silent(peer, since=start)}
 
-        while silent() - self.detector.suspected(now=self.clock()) and self.clock() < start + self.patience:
+        while silent() - self.doubts.detector.suspected(now=self.clock()) and self.clock() < start + self.patience:
             await self.changed(by=min(self.clock() + PULSE, start + self.patience))
         return self.membership.vanished | silent()
 
@@ -454,7 +437,8 @@ class Link:
         before = self.clock()
         while True:
             await asyncio.sleep(PULSE)
-            self._suspect(before, before := self.clock())
+            if self.doubts.look(before=before, now=(before := self.clock())):
+                self.news.tell()
             for place, pulse in self.streams.pulses(waiting=self.waiting, first=self.first):
                 await self.line.publish(place, pulse)  # waits while there is no connection, rather than pile up
             self.presence.bury()
@@ -463,15 +447,7 @@ class Link:
                 await self.line.come_back()
             await self.presence.introduce()
             await self.presence.look()
-            self.streams.sweep(patience=self.patience, suspected=self.suspected)
-
-    def _suspect(self, before: float, now: float) -> None:
-        """Look who is silent; while we stood still, or the broker took no heartbeat of ours, we heard nobody either."""
-        self.detector.stand(max(0.0, now - before - 2 * PULSE), now=now)
-        found = self.detector.suspected(now=now) if self.doubting else frozenset()
-        if found != self.suspected:
-            self.suspected = found
-            self.news.tell()
+            self.streams.sweep(patience=self.patience, suspected=self.doubts.suspected)
 
     def _pulse(self) -> None:
         """Tell all listeners without waiting for it."""

@@ -179,7 +179,7 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
-        self.link.pace.ready(now=self.link.clock())
+        self.link.doubts.pace.ready(now=self.link.clock())
         await self._send(parts, phase=phase)
         self._opened = self.link.clock()
         return senders
@@ -234,7 +234,7 @@ class LiveNeighbourhood:
                 if gone or mailbox.overtaken(sender):
                     return None
                 if link.clock() >= deadline:
-                    link.pace.give_up(sender)
+                    link.doubts.pace.give_up(sender)
                     return None
                 await link.changed(by=deadline)
         finally:
@@ -244,9 +244,9 @@ class LiveNeighbourhood:
     def _deadline(self, sender: str, *, since: float) -> float:
         """When to go on without a neighbour: once it is silent, or slower than is worth waiting for."""
         deadline = self.link.deadline(sender, since=since)
-        if not self.link.doubting or self.link.mailbox.large:
+        if not self.link.doubts.allowed or self.link.mailbox.large:
             return deadline
-        return since if self.link.left_behind(sender) else min(deadline, self._opened + self.link.pace.bound)
+        return since if self.link.left_behind(sender) else min(deadline, self._opened + self.link.doubts.pace.bound)
 
     def _miss(self, sender: str) -> None:
         self.missed.append(sender)

@@ -9,6 +9,9 @@ from pathlib import Path
 from p2pfl.identity import FirstUse, Trust, fingerprint
 from p2pfl.peer.proof import Proof
 
+PROMISED = "promised to release nothing more"
+"""What is said of who cannot go on."""
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -21,13 +24,16 @@ class Progress:
     round
         The current one.
     waiting
-        Neighbours it waits for right now.
+        Neighbours it waits for right now; or the broker.
+    present
+        Neighbours that are there.
     """
 
     peer: str
     phase: str
     round: int
     waiting: tuple[str, ...]
+    present: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,26 @@ class Notice:
 def strangers(trust: Trust, present: Collection[str]) -> list[str]:
     """Sentences on whose key is trusted on first use."""
     return [*filter(None, map(trust.news, sorted(present)))] if isinstance(trust, FirstUse) else []
+
+
+def ahead(round: int, *, again: bool) -> str:
+    """Say with which round a peer begins, or goes on, where others have not waited for it."""
+    how = "comes back" if again else "begins"
+    return f"the others are ahead: it {how} in round {round + 1}, from where they are then"
+
+
+def resting(rounds: int, *, lost: bool) -> str:
+    """Say that an earlier life has promised to release nothing more, and which row is kept.
+
+    Parameters
+    ----------
+    rounds
+        After how many it is.
+    lost
+        Whether a newer one was released, and is lost.
+    """
+    why = "; what was released after it stays with the others: the mean of the rows is not what it was" if lost else ""
+    return f"an earlier life has {PROMISED}: its row after {rounds} rounds is kept as it is{why}"
 
 
 def exclusion(peer: str, proof: Proof, *, identity: bytes, path: Path | None) -> str:

@@ -13,16 +13,16 @@ from typing import Any, Self
 import torch
 
 from p2pfl.algorithms import Accounting, State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, RunError, foremost
+from p2pfl.errors import BudgetError, CoverError, PeerError, RunError, foremost
 from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
-from p2pfl.peer.books import Page
-from p2pfl.peer.checkpoint import Checkpoint, Former, Store, common, entrance
+from p2pfl.peer.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.edges import Edges
 from p2pfl.peer.hiding import Hiding
 from p2pfl.peer.keeper import Keeper
@@ -31,21 +31,22 @@ from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.notices import Notice, Progress, exclusion, strangers
+from p2pfl.peer.notices import Notice, Progress, ahead, exclusion, resting, strangers
 from p2pfl.peer.pace import Pace
-from p2pfl.peer.settling import Cover, bereft, compared, exchanged, kept_by, left, paid, shifted
+from p2pfl.peer.resuming import rest, resumed
+from p2pfl.peer.seal import Seal
+from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, left, paid, shifted
 from p2pfl.peer.sums import SummedLiveNeighbourhood
-from p2pfl.peer.terms import Seal
 from p2pfl.peer.threads import Threaded
 from p2pfl.privacy.secagg_net import partners
-from p2pfl.privacy.slots import END
 from p2pfl.report import Record
 from p2pfl.report.budget import Meter
 from p2pfl.report.masses import given
 from p2pfl.report.summary import assess
 from p2pfl.transport import Transport, Will
+from p2pfl.wire.codec import encode
 from p2pfl.wire.envelope import Envelope
-from p2pfl.wire.messages import Hello, encode
+from p2pfl.wire.messages import Hello
 from p2pfl.wire.rows import row_bytes
 
 
@@ -121,12 +122,9 @@ class Peer:
         self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
         life = keeper.journal.incarnation
         facts = plan.facts | {"roster": roster}
-        again = ([], 0) if former is None else (former.rounds, keeper.journal.until[0] + 1)
-        if former is not None and keeper.journal.until == END:
-            again = (former.rounds[:1], 0)  # it has promised to release no more, so it does not go back
-        self.me = Hello(
-            name, life, "up", facts, self.key.public, self.identity.public, rounds=again[0], attempt=again[1]
-        )
+        rounds = [] if former is None else former.rounds
+        attempt = keeper.journal.until[0] + 1 if rounds and not keeper.journal.over else 0
+        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, rounds=rounds, attempt=attempt)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
@@ -137,6 +135,7 @@ class Peer:
         self.phase = "joining"
         self._played = False  # all rounds
         self._done = 0  # of them
+        self._next = 0  # the round after the last that was begun
         self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
@@ -166,11 +165,14 @@ class Peer:
     def progress(self) -> Progress:
         """What it is doing right now, and whom it waits for."""
         waiting: list[str] = []
-        if self.phase == "gathering":
+        if self._link is not None and self._link.line.channel.lost:
+            waiting = ["the broker, which cannot be reached"]
+        elif self.phase == "gathering":
             waiting = self.membership.absent
         elif self._link is not None and self._link.waiting:
             waiting = self.mailbox.missing()
-        return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting))
+        present = tuple(sorted(self.membership.present))
+        return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting), present)
 
     @property
     def stopped(self) -> str | None:
@@ -234,16 +236,16 @@ class Peer:
         RunError
             With the one reason, whatever part of the peer it came from.
         """
-        settings = self.plan.experiment.transport
+        if self.keeper.former.past:
+            return self._rest(rest(self.keeper, self.name))
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self.link.enter(tasks)
                 self.phase = "gathering"
-                await self.link.gather(quorum=settings.quorum, within=settings.gather)
-                for sentence in strangers(self.trust, self.membership.present):
-                    self._say(sentence)
+                await self._gather()
+                self._introduce()
                 self.phase = "learning"
-                state = await self._rounds(*await self._enter())
+                state = await self._rounds(*await self._resume())
                 await self.link.durable()
                 self.phase = "leaving"
                 await self.link.leave(done=self._played and not self.plan.asynchronous)
@@ -256,6 +258,36 @@ class Peer:
         self.phase = "done"
         return state
 
+    def _introduce(self) -> None:
+        """Say aloud whose key is trusted because it is the first that was seen."""
+        for sentence in strangers(self.trust, self.membership.present):
+            self._say(sentence)
+
+    def _rest(self, last: Checkpoint) -> State:
+        """End with what there is: nobody waits for one that promised to release no more, nor does it for anybody."""
+        if last.statistics is not None:
+            self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
+        self._say(resting(last.round, lost=self.keeper.journal.released >= last.round))
+        self.phase = "done"
+        return last.state
+
+    async def _resume(self) -> tuple[Checkpoint | None, int]:
+        """Decide from which checkpoint to go on, and with which round."""
+        chosen, first = await resumed(self.link, self.keeper)
+        if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
+            self._say(ahead(first, again=self.keeper.former.journal is not None))
+        return chosen, first
+
+    async def _gather(self) -> None:
+        """Wait for the neighbours; who has played all rounds can do without."""
+        settings, kept = self.plan.experiment.transport, self.keeper.former.kept
+        try:
+            await self.link.gather(quorum=settings.quorum, within=settings.gather)
+        except PeerError as error:
+            if not kept or kept[0].round not in {self.keeper.journal.ended, self.plan.experiment.rounds}:
+                raise
+            self._say(f"{error}; all rounds are played, and its row is kept as it is")
+
     def _accuse(self) -> None:
         """Say aloud who was excluded, and keep the proofs."""
         rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
@@ -263,53 +295,23 @@ class Peer:
             path = self.keeper.accuse(peer, proof)
             self._say(exclusion(peer, proof, identity=self.membership.up[peer].identity, path=path))
 
-    async def _enter(self) -> tuple[Checkpoint | None, int]:
-        """Decide from which checkpoint to go on, and with which round."""
-        link, kept, journal = self.link, self.keeper.former.kept, self.keeper.former.journal
-        there = [self.membership.up[peer] for peer in self.membership.present]
-        from_ = kept[0].round if kept else 0
-        together = common([self.me.rounds, *(hello.rounds for hello in there)])
-        attempt = 0
-        if not link.whereabouts.running and self.me.rounds:
-            first = from_ = from_ if together is None or together not in self.me.rounds else together
-            attempt = max(hello.attempt for hello in (self.me, *there))
-        else:
-            again = journal is None or journal.released < from_
-            first = entrance(from_, others=link.whereabouts.places.values(), again=again)
-        chosen = next((each for each in kept if each.round == from_), None)
-        page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
-        if self.me.rounds:
-            link.books.turn(page, rows, round=first, journal=None if journal is None else journal.masks)
-            link.turned()
-        link.books.masks.agree(attempt)
-        if chosen is not None:
-            link.line.bytes_out += chosen.bytes_out
-            link.line.bytes_in += chosen.bytes_in
-        link.begin(first)
-        await self.keeper.back(from_)
-        if not link.whereabouts.running and journal is not None:
-            resumed = frozenset(hello.peer for hello in there if hello.rounds)
-            await compared(link, resumed & link.books.masks.partners)
-        if first > from_:
-            self._say(f"the others are ahead: it comes back in round {first + 1}, from where they are then")
-        return chosen, first
-
     async def _rounds(self, chosen: Checkpoint | None, first: int) -> State:
         if self._agreeing.opening:
             await self._prepare(chosen, first=first)
         plan, hiding = self.plan, self.hiding
-        late = first > (0 if chosen is None else chosen.round)
+        late, over = first > (0 if chosen is None else chosen.round), self.keeper.journal.over
         hiding.begin()
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         self._done = 0 if chosen is None else chosen.round
-        self.link.doubting = True  # before and after, all must hear all
-        self.link.pace = Pace(quantile=plan.experiment.transport.hurry)
+        self._next = first
+        self.link.doubts.allowed = True  # before and after, all must hear all
+        self.link.doubts.pace = Pace(quantile=plan.experiment.transport.hurry)
         try:
             self._state = await learn(
                 plan.played,
                 Resting(self._training, round=first) if late else self._training,
                 self._state,
-                rounds=self._turns(self.meter.since(first)),
+                rounds=self._turns(range(0) if over else self.meter.since(first)),
                 neighbourhood=self._neighbourhood,
                 private=lambda net, round: self._contested(net, round=round, late=late and round == first),
                 observe=self._after,
@@ -322,8 +324,9 @@ class Peer:
             await self.link.tell()
         else:
             self._played = True
-            self.link.trust()
-            self._state = await self._settle(self._state, hiding.cover)
+            self.keeper.played(self._next)
+            self.link.doubts.trust()
+            self._state = await self._settle(self._state, None if late and over else hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
         await self._part(self._state)
@@ -345,7 +348,7 @@ class Peer:
         for round in rounds:
             if round < due:
                 continue
-            self.link.pace.begin(round, now=self.link.clock())
+            self.link.doubts.pace.begin(round, now=self.link.clock())
             yield round
             if not plan.asynchronous:
                 due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])
@@ -368,9 +371,14 @@ class Peer:
         if cover is not None:
             await exchanged(link, books.masks)
             cover.masks = self.hiding.masks()  # somebody may have come after the last release, and masked with us
-            round = self.mailbox.exchange[0] + 1
             state = await paid(
-                state, cover, plan=self.plan, source=self.source, round=round, neighbourhood=self._neighbourhood
+                state,
+                cover,
+                plan=self.plan,
+                source=self.source,
+                round=self._next,
+                neighbourhood=self._neighbourhood,
+                observe=self._paid,
             )
             self.hiding.uncovered()
         if books.conserving:
@@ -378,6 +386,14 @@ class Peer:
             if self.plan.codec is None:  # differences are not rows
                 state = shifted(state, books.remainder(), mass=books.mass)
         return state
+
+    async def _paid(self, _round: int, _state: State, net: LiveNeighbourhood) -> None:
+        """Say what no record will: that rows of the exchange in which masks are paid were missed, for good."""
+        if net.missed and not self.link.books.conserving:
+            self._say(
+                f"nothing came from {', '.join(sorted({*net.missed}))} in the exchange that pays what masks were owed: "
+                "the mean of the rows is not what it was"
+            )
 
     async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
         """Scale the features as all do."""
@@ -390,7 +406,7 @@ class Peer:
 
     async def _close(self, state: State) -> State:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
-        net = self._neighbourhood(self.mailbox.exchange[0] + 1, conserving=False)
+        net = self._neighbourhood(self._next, conserving=False)
         agreeing = Agreeing(self.plan, self.name, self.source)
         state, self.common = await agreeing.close(net, state, among=self.hiding.among)
         if net.missed:
@@ -398,7 +414,7 @@ class Peer:
         return state
 
     def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
-        self._training.seconds = 0.0
+        self._training.seconds, self._next = 0.0, round + 1
         how: dict[str, Any] = {
             "round": round,
             "omegas": self.plan.gossip.omegas,
@@ -429,6 +445,7 @@ class Peer:
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed
+        self._introduce()  # those who came late, or by new edges
         evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
         report = state.report
         record = Record(
@@ -448,4 +465,4 @@ class Peer:
         )
         if self.observe is not None:
             self.observe(record, state)
-        self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)
+        await self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)

@@ -199,6 +199,11 @@ class RecordedChannel:
         return self._channel.away
 
     @property
+    def lost(self) -> bool:
+        """Whether there is no connection now."""
+        return self._channel.lost
+
+    @property
     def grace(self) -> float:
         """Seconds within which others may be back."""
         return self._channel.grace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +14,13 @@ from p2pfl.algorithms import Idle, State, learn, maximum
 from p2pfl.errors import CoverError, PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.flows import FlowLedger, Row
 from p2pfl.peer.link import PULSE, Link
+from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.privacy import Masks, private
-from p2pfl.privacy.ledger import MaskLedger, Payment, points, residual_variance
+from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.privacy.payments import Payment, points, residual_variance
 from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.stream import Ints
 
@@ -161,7 +162,8 @@ async def paid(
     plan: Plan,
     source: Source,
     round: int,
-    neighbourhood: Callable[[int], Neighbourhood],
+    neighbourhood: Callable[[int], LiveNeighbourhood],
+    observe: Callable[[int, State, LiveNeighbourhood], Awaitable[None]],
 ) -> State:
     """Pay the masks that are owed in one more round without training, if anybody owes any.
 
@@ -175,14 +177,13 @@ async def paid(
         The first after the last.
     neighbourhood
         Makes that of a round.
+    observe
+        Awaited after it.
     """
     owes = torch.tensor([[float(cover.settle())]], dtype=torch.float64)  # [1, 1]
     if not bool((await maximum(neighbourhood(round), owes, steps=plan.diameter)).any()):
         return state
     settings = replace(plan.protection.settings, noise=0.0, clip=math.inf, participation=1.0)  # nothing is private
-
-    async def unseen(_round: int, _state: State, _net: Neighbourhood) -> None:
-        """Nobody trained."""
 
     after = await learn(
         plan.played,
@@ -191,7 +192,7 @@ async def paid(
         rounds=range(round + 1, round + 2),
         neighbourhood=neighbourhood,
         private=lambda net, number: private(net, settings=settings, masks=cover, source=source, round=number),
-        observe=unseen,
+        observe=observe,
     )
     return replace(after, rows=after.rows + (state.rows - state.public), report=state.report)
 

@@ -176,7 +176,7 @@ def run(
             tell(warning)
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None
-        begin = {name: max(each.at(*together).rounds) for name, each in left.items()} if together else {}
+        begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
         opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder)
         result = stack.enter_context(opened)
         owner = owner or owning.enter_context(owned(folder / RUN))

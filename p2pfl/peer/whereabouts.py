@@ -6,9 +6,6 @@ from collections.abc import Collection
 
 from p2pfl.wire.messages import Pulse
 
-Place = tuple[int, int]
-"""A round and a step: an exchange."""
-
 
 class Whereabouts:
     """Which part of the run the neighbours' present lives play.
@@ -18,7 +15,7 @@ class Whereabouts:
     entered
         By neighbour: the first round that it takes part in.
     places
-        By neighbour: the furthest exchange that it said it is in.
+        By neighbour: the furthest exchange, a round and a step, that it said it is in.
     gathering
         Neighbours that said last that they have not begun.
 
@@ -32,7 +29,7 @@ class Whereabouts:
 
     def __init__(self) -> None:
         self.entered: dict[str, int] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, tuple[int, int]] = {}
         self.gathering: set[str] = set()
         self._fresh: set[str] = set()  # neighbours by edges that are new in this run
         self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for

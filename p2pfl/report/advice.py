@@ -36,7 +36,9 @@ LATE = 0.02
 Means = list[float]
 
 
-def advice(records: Sequence[Record], *, steps: int = 1, noise: float = 0.0) -> list[str]:
+def advice(
+    records: Sequence[Record], *, steps: int = 1, noise: float = 0.0, attack: str = "none", rule: str = "none"
+) -> list[str]:
     """Sentences for the user, each what was seen and what to change.
 
     Parameters
@@ -47,6 +49,8 @@ def advice(records: Sequence[Record], *, steps: int = 1, noise: float = 0.0) -> 
         Exchanges a round.
     noise
         Deviation of the private noise, which stays in the models.
+    attack, rule
+        What some peers do to harm, and what the others take in place of averages.
 
     Examples
     --------
@@ -65,6 +69,9 @@ def advice(records: Sequence[Record], *, steps: int = 1, noise: float = 0.0) -> 
         return late
     # Each of these can cause the next, so only the first is told.
     found = _apart(turns, steps=steps) or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
+    if found and attack != "none":  # whatever is seen, this may be why
+        cure = "take a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
+        found = [f"some peers attack by {attack}, and the others do not learn as they would: {cure}, or better edges"]
     return late + found
 
 

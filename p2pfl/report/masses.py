@@ -55,23 +55,10 @@ def account(plan: Plan, said: Mapping[str, Given]) -> dict[str, Any]:
     way = sum(mass for each in said.values() for to, mass in each.items() if to in said)
     lost = [
         {"peers": dead, "mass": len(dead) + sum(each.get(peer, 0.0) for each in said.values() for peer in dead)}
-        for dead in _together(plan, {*names} - said.keys())
+        for dead in plan.topology.union.joined({*names} - said.keys())
     ]
     found = {"of": len(names), "held": held, "on_its_way": way, "lost": lost}
     return found | {"statement": _statement(found)}
-
-
-def _together(plan: Plan, dead: set[str]) -> list[list[str]]:
-    """The dead, those together that are joined by edges between them."""
-    parts, left = [], set(dead)
-    while left:
-        part, found = set[str](), {min(left)}
-        while found:
-            part |= found
-            found = {other for peer in found for other in plan.topology.neighbours(peer) if other in left} - part
-        parts.append(sorted(part))
-        left -= part
-    return parts
 
 
 def _statement(found: Mapping[str, Any]) -> str:

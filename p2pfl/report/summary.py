@@ -114,7 +114,13 @@ def summarise(
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
         "masses": account(plan, given) if given else None,
-        "advice": advice(records, steps=plan.gossip.steps, noise=plan.protection.settings.noise),
+        "advice": advice(
+            records,
+            steps=plan.gossip.steps,
+            noise=plan.protection.settings.noise,
+            attack=plan.experiment.attack.name,
+            rule=plan.experiment.robustness.rule,
+        ),
         "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(
             plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds

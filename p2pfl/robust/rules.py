@@ -73,7 +73,7 @@ class ClippedGossip:
         terms = torch.where(weights > 0, weights.sqrt() * apart, 0.0)  # [n], the roots; one's own is zero
         f = min(self.attackers, len(rows) - 1)
         suspected = weights[1:].topk(f).values.sum()
-        kept = norms(terms[1:].sort().values[: len(rows) - 1 - f])
+        kept = scaled_norms(terms[1:].sort().values[: len(rows) - 1 - f])
         radius = kept / suspected.sqrt() if f else torch.tensor(torch.inf, dtype=torch.float64)
         return clipped(rows, weights, apart, radius)
 
@@ -308,12 +308,12 @@ def distances(rows: Rows, others: Rows) -> torch.Tensor:
     for other in others.to("cpu", torch.float64):
         found = torch.linalg.vector_norm(doubles - other, dim=-1)  # [n]
         if not found.isfinite().all():  # half of a difference is a number
-            found = torch.where(found.isfinite(), found, 2 * norms(doubles / 2 - other / 2))  # [n]
+            found = torch.where(found.isfinite(), found, 2 * scaled_norms(doubles / 2 - other / 2))  # [n]
         columns.append(found)
     return torch.stack(columns, dim=-1)  # [n, m]
 
 
-def norms(rows: Rows) -> torch.Tensor:
+def scaled_norms(rows: Rows) -> torch.Tensor:
     r""":math:`\lVert x \rVert_2` of the last axis, in units of the largest number so that no square is too large."""
     if not rows.shape[-1]:
         return rows.new_zeros(rows.shape[:-1])  # []

@@ -86,6 +86,17 @@ class Topology:
         graph.add_edges_from(self.edges)
         return graph
 
+    def joined(self, peers: Collection[str]) -> list[list[str]]:
+        """Some of the peers, those together that edges between them join, whichever way these point.
+
+        Examples
+        --------
+        >>> Topology(tuple("abcde"), (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("a", "e"))).joined("bda")
+        [['a', 'b'], ['d']]
+        """
+        edges = self.to_graph().subgraph(peers).to_undirected()
+        return sorted(sorted(part) for part in nx.connected_components(edges))
+
     @property
     def period(self) -> int:
         """One: the topology is the same in every exchange."""

@@ -84,6 +84,11 @@ class Channel(Protocol):
         ...
 
     @property
+    def lost(self) -> bool:
+        """Whether there is no connection now."""
+        ...
+
+    @property
     def grace(self) -> float:
         """Seconds within which another channel whose will came may well be there again."""
         ...

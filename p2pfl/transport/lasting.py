@@ -111,6 +111,11 @@ class LastingChannel:
         return self._outages.away(self._clock())
 
     @property
+    def lost(self) -> bool:
+        """Whether there is no connection now."""
+        return self._connection is None
+
+    @property
     def grace(self) -> float:
         """Seconds within which others that were lost may be back."""
         return self._outages.grace(self._clock())

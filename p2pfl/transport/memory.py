@@ -95,6 +95,7 @@ class MemoryChannel:
     """The :class:`~p2pfl.transport.channel.Channel` of :class:`MemoryTransport`."""
 
     away = 0.0
+    lost = False
     grace = 0.0
 
     def __init__(self, broker: "Broker[MemoryChannel]", client: str, will: Will | None, *, limit: int) -> None:

@@ -135,6 +135,7 @@ class MqttChannel:
     """The :class:`~p2pfl.transport.channel.Channel` of :class:`MqttTransport`."""
 
     away = 0.0
+    lost = False
     grace = 0.0
 
     def __init__(self, connection: "_Connection", limit: int) -> None:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError, InputError, PrivacyError
 from p2pfl.identity import ExchangeKey, SenderKey, edge_key, edge_secret, unwrap, wrap
-from p2pfl.wire.messages import Chunk, ForOne, Hello, Key, Message, decode, encode
+from p2pfl.wire.codec import decode, encode
+from p2pfl.wire.messages import Chunk, ForOne, Hello, Key, Message
 
 SEALED = 2
 """The first byte of a sealed payload; plain ones begin with their protocol version."""

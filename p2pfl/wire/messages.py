@@ -1,10 +1,6 @@
-"""What peers say to each other, as msgpack.
+"""What peers say to each other; :mod:`p2pfl.wire.codec` makes bytes of it.
 
-    | u8 version | u16 length of head | head, msgpack | data of a chunk |
-
-The head is an array whose first element names the kind of message. Rules for change: fields are
-only ever appended, with a default; a field is never retyped; unknown trailing fields are ignored;
-an unknown kind or version is refused.
+Rules for change: fields are only ever appended, with a default; a field is never retyped.
 """
 
 from __future__ import annotations
@@ -15,12 +11,6 @@ import msgspec
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, verify
-
-VERSION = 1
-"""The first byte of every payload."""
-
-PREFIX = 3
-"""Bytes before the head."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Status = Literal["up", "left", "dead"]
@@ -276,16 +266,6 @@ class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
     pairs: dict[Name, Key32] = {}
 
 
-class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
-    """What travels of a :class:`Term` as msgpack; its data follow as they are."""
-
-    round: Count
-    step: Count
-    offset: Count
-    total: Count
-    mass: float | None = None
-
-
 class Term(msgspec.Struct, frozen=True):
     """A piece of a masked term of a sum.
 
@@ -307,17 +287,6 @@ class Term(msgspec.Struct, frozen=True):
     total: int
     mass: float | None
     data: memoryview
-
-
-class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
-    """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
-
-    incarnation: Count
-    phase: Count
-    sequence: Count
-    first: Count
-    offset: Count
-    total: Count
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -353,69 +322,9 @@ Plain = Hello | Key | Claim
 Message = Plain | Pulse | Ack | Account | Chunk | ForOne
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
-    Hello | Key | Claim | Pulse | Ack | Account | RollCall | Agreement | Agreements | Unmasking | _ChunkHead | _TermHead
-)
-_plain = msgspec.msgpack.Decoder(Plain)
 _spoken = msgspec.msgpack.Decoder(
     tuple[tuple[str, int, str, int], int, int, tuple[str, ...], tuple[bytes, ...]]
 )  # of :func:`sum_statement`
-
-
-def encode(message: Message) -> bytes:
-    """The payload of one message; the data of a chunk are copied once.
-
-    Examples
-    --------
-    >>> decode(encode(Claim(7)))
-    Claim(incarnation=7, key=b'')
-    """
-    if isinstance(message, Chunk):
-        c = message
-        head = _encoder.encode(_ChunkHead(c.incarnation, c.phase, c.sequence, c.first, c.offset, c.total))
-        return b"".join((_prefix(head), head, c.data))
-    if isinstance(message, Term):
-        head = _encoder.encode(_TermHead(message.round, message.step, message.offset, message.total, mass=message.mass))
-        return b"".join((_prefix(head), head, message.data))
-    head = _encoder.encode(message)
-    return _prefix(head) + head
-
-
-def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> Message:
-    """Read one message.
-
-    Parameters
-    ----------
-    payload
-        As it came.
-    plain
-        Whether only what nobody seals is read; of anything else the kind is looked at and nothing that follows.
-
-    Raises
-    ------
-    DecodeError
-        And nothing else, whatever the bytes are.
-    """
-    view = memoryview(payload)
-    if len(view) < PREFIX:
-        raise DecodeError(f"expected a message, got {len(view)} bytes")
-    if view[0] != VERSION:
-        raise DecodeError(
-            f"expected protocol version {VERSION}, got {view[0]}: install the same version of p2pfl everywhere"
-        )
-    end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
-    try:
-        head = (_plain if plain else _decoder).decode(view[PREFIX:end])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
-    if isinstance(head, _ChunkHead):
-        return Chunk(head.incarnation, head.phase, head.sequence, head.first, head.offset, head.total, view[end:])
-    if isinstance(head, _TermHead):
-        return Term(head.round, head.step, head.offset, head.total, head.mass, view[end:])
-    if len(view) > end and not isinstance(head, Claim):
-        raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
-    message: Message = head
-    return message
 
 
 def sum_statement(
@@ -457,9 +366,3 @@ def about_sum(statement: bytes) -> tuple[str | int, ...]:
     except (msgspec.DecodeError, RecursionError):
         raise DecodeError(f"expected a statement on a sum, got {len(statement)} other bytes") from None
     return swarm.decode(errors="replace"), *who, round, step
-
-
-def _prefix(head: bytes) -> bytes:
-    if len(head) >= 2**16:
-        raise ValueError(f"expected a head of less than 64 KiB, got {len(head)} bytes")
-    return VERSION.to_bytes(1, "little") + len(head).to_bytes(2, "little")

@@ -44,10 +44,11 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m p2pfl.world", description="Real peers in a simulated world.")
-    parser.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
     parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
-    parser.add_argument("--seed", type=int, metavar="N", help="replay this one")
-    parser.add_argument("--replay", metavar="FILE", help="play a live peer's recording again (p2pfl run --record)")
+    what.add_argument("--seed", type=int, metavar="N", help="replay this one")
+    what.add_argument("--replay", metavar="FILE", help="play a live peer's recording again (p2pfl run --record)")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
     parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
     parser.add_argument("--write", type=_page, metavar="FILE", help="put the table into this page")

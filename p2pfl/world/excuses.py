@@ -8,8 +8,12 @@ from typing import Protocol
 Span = tuple[float, float]
 """From when to when, in seconds of the world."""
 
-MEET = 30.0
-"""Seconds in which two that are both there have met, whatever the broker drops: as long as a claim is repeated."""
+MEET = 10.0
+"""Seconds in which two that are both there have met, whatever the broker drops: hellos are repeated each second, and
+each five seconds where graphs heal."""
+
+NARROW = 30.0
+"""The same where lines are narrow, and a hello waits behind all that came before: as long as a claim is repeated."""
 
 
 class Stay(Protocol):
@@ -17,7 +21,7 @@ class Stay(Protocol):
 
     @property
     def spans(self) -> Sequence[Span]:
-        """When its lives were connected, one after the other."""
+        """When its lives were connected, until they said goodbye, one after the other."""
 
     @property
     def killed(self) -> bool:
@@ -28,7 +32,7 @@ class Stay(Protocol):
         """What the last ended with."""
 
 
-def excuse(other: Stay, mine: Span, *, apart: Collection[Span], met: bool) -> str:
+def excuse(other: Stay, mine: Span, *, apart: Collection[Span], met: bool, within: float = MEET) -> str:
     """Why a neighbour was not there when a peer gave up; empty if it must have been.
 
     Parameters
@@ -41,6 +45,8 @@ def excuse(other: Stay, mine: Span, *, apart: Collection[Span], met: bool) -> st
         When either of them could not speak.
     met
         Whether they have met, so that nothing but its end, or what looked like it, explains that it is away.
+    within
+        Seconds in which two that are both there meet.
 
     Examples
     --------
@@ -53,8 +59,8 @@ def excuse(other: Stay, mine: Span, *, apart: Collection[Span], met: bool) -> st
     if not before:
         return "was not there yet"
     start, end = before[-1]
-    shared = (max(start, mine[1] - MEET), end) if met else (start, end)
-    if meet([mine], [shared], apart=apart):
+    shared = (max(start, mine[1] - within), end) if met else (start, end)
+    if meet([mine], [shared], apart=apart, within=within):
         return ""
     if end >= mine[1]:
         return "could not speak"
@@ -67,7 +73,7 @@ def excuse(other: Stay, mine: Span, *, apart: Collection[Span], met: bool) -> st
     return "had ended" if other.error is None else "had failed"
 
 
-def meet(*spans: Sequence[Span], apart: Collection[Span]) -> bool:
+def meet(*spans: Sequence[Span], apart: Collection[Span], within: float = MEET) -> bool:
     """Whether all were there together, and could speak, for as long as it takes to meet.
 
     Parameters
@@ -76,12 +82,14 @@ def meet(*spans: Sequence[Span], apart: Collection[Span]) -> bool:
         Of each, when it was there, one after the other.
     apart
         When one of them could not speak.
+    within
+        How many seconds that is.
 
     Examples
     --------
     >>> meet([(0.0, 100.0)], [(20.0, 90.0)], apart=[(45.0, 55.0), (50.0, 52.0)])
     True
-    >>> meet([(0.0, 100.0)], [(20.0, 90.0)], apart=[(45.0, 61.0)])
+    >>> meet([(0.0, 100.0)], [(20.0, 90.0)], apart=[(29.0, 81.0)])
     False
     """
     common, *others = spans
@@ -91,4 +99,4 @@ def meet(*spans: Sequence[Span], apart: Collection[Span]) -> bool:
     for since, until in apart:
         pieces = [piece for start, end in common for piece in ((start, min(end, since)), (max(start, until), end))]
         common = [(start, end) for start, end in pieces if start < end]
-    return any(end - start >= MEET for start, end in common)
+    return any(end - start >= within for start, end in common)

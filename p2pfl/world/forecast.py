@@ -203,7 +203,9 @@ def forecast(
     resolved = plan(experiment).drawing(source)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
-        raise ExperimentError(f'the network: expected peers of "{experiment.name}", got "{unknown[0]}": rename it')
+        raise ExperimentError(
+            f'the network: expected peers of "{experiment.name}", such as "{names[0]}", got "{unknown[0]}": rename it'
+        )
     attack(experiment, names, live=True)  # what live peers refuse is refused
     usual = msgspec.structs.asdict(Simulation())
     for key, value in msgspec.structs.asdict(experiment.simulation).items():

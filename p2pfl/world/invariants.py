@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -19,10 +19,11 @@ from p2pfl.errors import RunError
 from p2pfl.peer import Peer
 from p2pfl.peer.books import Books, Page
 from p2pfl.peer.books import Rows as Beside
-from p2pfl.peer.flows import Exchange, FlowLedger, Row, Statement
+from p2pfl.peer.flows import Exchange, FlowLedger, Row
 from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox, Newest, Verdict
 from p2pfl.privacy import ledger
-from p2pfl.privacy.ledger import Mask, MaskLedger, Payment
+from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.privacy.payments import Payment
 from p2pfl.privacy.slots import Slot
 from p2pfl.rows import Rows, raw
 from p2pfl.wire.envelope import Envelope
@@ -30,6 +31,7 @@ from p2pfl.wire.messages import Message
 from p2pfl.wire.rows import Head
 from p2pfl.wire.stream import Outbox
 from p2pfl.wire.trailer import Said
+from p2pfl.world.remembering import Entered, WatchedFlows, WatchedMasks
 from p2pfl.world.sums import SumWatch
 
 Life = tuple[str, int]
@@ -39,16 +41,6 @@ Life = tuple[str, int]
 def lived(peer: Peer) -> Life:
     """Whose life it is."""
     return peer.name, peer.me.incarnation
-
-
-@dataclass
-class Entered:
-    """What has entered a row for good: flows by partner and exchange, and masks."""
-
-    net: dict[str, dict[Exchange, Row]] = field(default_factory=dict)
-    terms: Counter[Mask] = field(default_factory=Counter)
-    keys: dict[str, bytes] = field(default_factory=dict)
-    """By partner, under which the masks are."""
 
 
 class InvariantError(RunError):
@@ -353,8 +345,9 @@ class WatchedBooks(Books):
         return watched
 
     def _watched(self, entered: Entered) -> None:
-        self.flows = WatchedFlows.of(self.flows, self, entered)
-        self.masks = WatchedMasks.of(self.masks, self, entered)
+        changed = partial(self.watch.changed, self.peer)
+        self.flows = WatchedFlows.of(self.flows, entered, owner=self.peer, changed=changed, fail=self.watch.fail)
+        self.masks = WatchedMasks.of(self.masks, entered, changed=changed)
 
     def page(self) -> tuple[Page, Beside]:
         """What to save with the row."""
@@ -384,87 +377,3 @@ class WatchedBooks(Books):
         """Of all whom the owner has met."""
         there = self.owner.membership
         return {partner: there.up[partner].key for partner in there.proven}
-
-
-class WatchedFlows(FlowLedger):
-    """A ledger of flows that remembers all that entered the row, for good."""
-
-    watch: Watch
-    owner: str
-    net: dict[str, dict[Exchange, Row]]
-
-    @classmethod
-    def of(cls, flows: FlowLedger, books: WatchedBooks, entered: Entered) -> WatchedFlows:
-        """The same, watched."""
-        watched = cls.__new__(cls)
-        watched.__dict__.update(vars(flows))
-        watched.watch, watched.owner, watched.net = books.watch, books.peer, entered.net
-        return watched
-
-    def deliver(self, partner: str, exchange: Exchange, row: Row) -> Row | None:
-        """Return the flow of a row."""
-        moved = super().deliver(partner, exchange, row)
-        if moved is not None:
-            entered = self.net.setdefault(partner, {})
-            if exchange in entered:
-                self.watch.fail(f"{self.owner} applied the row of {partner} of exchange {exchange} twice")
-            entered[exchange] = moved
-            self.watch.changed(self.owner)
-        return moved
-
-    def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
-        """Learn what a partner stated; return what is taken back."""
-        return self._taken(partner, super().hear(partner, statement))
-
-    def revive(self, partner: str, since: Exchange) -> dict[Exchange, Row]:
-        """Listen to a partner's next life; return what is taken back."""
-        return self._taken(partner, super().revive(partner, since))
-
-    def _taken(self, partner: str, back: dict[Exchange, Row]) -> dict[Exchange, Row]:
-        for exchange in back:
-            del self.net[partner][exchange]
-        self.watch.changed(self.owner)
-        return back
-
-
-class WatchedMasks(MaskLedger):
-    """A ledger of masks that remembers all that entered the row, for good."""
-
-    watch: Watch
-    terms: Counter[Mask]
-    latest: Payment | None
-
-    @classmethod
-    def of(cls, masks: MaskLedger, books: WatchedBooks, entered: Entered) -> WatchedMasks:
-        """The same, watched."""
-        watched = cls.__new__(cls)
-        watched.__dict__.update(vars(masks))
-        watched.watch, watched.terms, watched.latest = books.watch, entered.terms, None
-        return watched
-
-    def release(
-        self, round: int, *, partners: Collection[str] | None = None, shared: Collection[str] | None = None
-    ) -> Payment:
-        """Decide the masks of the next release."""
-        self.latest = self._noted(super().release(round, partners=partners, shared=shared))
-        return self.latest
-
-    def settle(self, *, shared: Collection[str] | None = None) -> Payment:
-        """Pay all differences."""
-        return self._noted(super().settle(shared=shared))
-
-    def hear(self, partner: str, statement: ledger.Statement) -> None:
-        """Learn what a partner stated."""
-        super().hear(partner, statement)
-        self.watch.changed(self.peer)
-
-    def renew(self, partner: str) -> None:
-        """Begin anew with a partner under other keys: what was shared under the old ones is another mask."""
-        super().renew(partner)
-        edge = min(self.peer, partner), max(self.peer, partner)
-        self.terms = Counter({mask: count for mask, count in self.terms.items() if mask.edge != edge})
-
-    def _noted(self, payment: Payment) -> Payment:
-        self.terms.update(payment.terms)
-        self.watch.changed(self.peer)
-        return payment

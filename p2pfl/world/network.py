@@ -258,6 +258,7 @@ class WorldChannel:
     will: Will | None
     life: int
     away = 0.0
+    lost = False
     grace = 0.0
     ordered: dict[str, float] = field(default_factory=dict)
     """By topic, when the last message arrives."""

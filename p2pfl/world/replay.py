@@ -286,6 +286,7 @@ class TapedChannel:
     def __init__(self, came: tuple[Came, ...], loop: VirtualLoop, *, limit: int) -> None:
         self.limit = limit
         self.away = self.grace = 0.0
+        self.lost = False
         self._loop = loop
         self._coming = deque(came)
 

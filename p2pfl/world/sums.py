@@ -13,7 +13,8 @@ from itertools import product
 import numpy as np
 
 from p2pfl.peer.adding import Adding
-from p2pfl.peer.terms import Getting, Giving
+from p2pfl.peer.getting import Getting
+from p2pfl.peer.giving import Giving
 from p2pfl.privacy.secagg import Sender, Share, Slot
 from p2pfl.privacy.stream import Ints
 from p2pfl.wire.messages import Agreements, Unmasking

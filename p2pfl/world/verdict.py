@@ -16,10 +16,11 @@ from p2pfl.errors import PeerError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.peer.flows import Exchange, Row
+from p2pfl.peer.notices import PROMISED
 from p2pfl.report.masses import account
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
-from p2pfl.world.excuses import Span, excuse, meet
+from p2pfl.world.excuses import MEET, NARROW, Span, excuse, meet
 from p2pfl.world.faults import History
 from p2pfl.world.learner import Goals
 from p2pfl.world.settings import Setting
@@ -128,6 +129,11 @@ def verdict(end: End) -> str:
     """Why this must not have been the end; empty if it may."""
     for name in end.plan.topology.peers:
         ended = end.ended[name]
+        if isinstance(ended.error, RunError) and PROMISED in str(ended.error):
+            end.faults["lost with their last rows"] += 1
+            continue
+        if ended.state is not None and not _whole(end, ended):
+            return f"{name} ended without its last round, and did not say why"
         if ended.state is None and name not in end.killed:
             if why := _excused(end, name):
                 end.faults["ended for want of others"] += 1
@@ -139,6 +145,14 @@ def verdict(end: End) -> str:
     if not isinstance(end.plan.learner, Goals):  # only of averaging alone is the result known
         return ""
     return _known(end, end.plan.learner)
+
+
+def _whole(end: End, ended: Ended) -> bool:
+    """Whether somebody has played the last round, or has said why not: it gave up, or came when all was over."""
+    played = end.plan.experiment.rounds - 1 in ended.rounds
+    gave_up = any("is kept" in each for each in ended.words)
+    end.faults["gave up"] += gave_up
+    return played or gave_up or ended.late
 
 
 def _known(end: End, goals: Goals) -> str:
@@ -162,13 +176,16 @@ def _excused(end: End, name: str) -> list[str]:
     if not isinstance(error, PeerError) or not mine:
         return []
     missing = (*error.absent, *error.gone)
-    around = sorted({*end.plan.topology.neighbours(name), *missing})
+    graph = end.plan.topology
+    expected = graph.neighbours(name) if end.plan.healing is None else {*graph.peers} - {name}
+    around = sorted({*expected, *missing})
     apart = {other: end.history.apart(other) for other in (name, *around)}
     all_there = mine, *(end.ended[other].spans for other in around)
-    if meet(*all_there, apart=[span for each in apart.values() for span in each]):
+    within = NARROW if "bandwidth" in end.history.kinds else MEET
+    if meet(*all_there, apart=[span for each in apart.values() for span in each], within=within):
         return []
     why = [
-        excuse(end.ended[other], mine[0], apart=(*apart[name], *apart[other]), met=other in error.gone)
+        excuse(end.ended[other], mine[0], apart=(*apart[name], *apart[other]), met=other in error.gone, within=within)
         for other in missing
     ]
     return why if all(why) else []

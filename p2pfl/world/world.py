@@ -20,6 +20,8 @@ from p2pfl.report import Record
 from p2pfl.rows import draw, raw
 from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.transport.lasting import Lasting
+from p2pfl.wire.codec import decode
+from p2pfl.wire.messages import Hello
 from p2pfl.world.clock import WHO, StuckError, VirtualLoop
 from p2pfl.world.disk import Mounted, WorldDisk
 from p2pfl.world.faults import DISKS, Death, History
@@ -120,6 +122,7 @@ class World:
         self.disks = {name: self._disk(name) for name in names} if DISKS & history.kinds else {}
         self._lives: dict[str, Life] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._parted: dict[str, float] = {}  # when the broker had the goodbye of somebody who is not gone yet
         self._expected = 0  # lives that are still to begin
         self._over = asyncio.Event()
         self._ran: Counter[str] = Counter()
@@ -241,16 +244,17 @@ class World:
                 try:
                     ended.state = await peer.run()
                 finally:
-                    ended.spans.append((began, self.loop.now))
+                    ended.spans.append((began, self._parted.pop(name, self.loop.now)))
                 ended.planned = self._planned(peer)
                 ended.given, ended.vanished = peer.given, peer.vanished
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
         except P2PFLError as error:
             ended.error = error
+            killed = name in self.watch.dead  # it is started again, or not, whatever it dies of
             self.watch.dead.add(name)
             self._log("failed", name, "", str(error))
             early = isinstance(error, BrokerError) and not self._lives[name].joined
-            if early or (self.disks and isinstance(error, StorageError | BrokerError)):  # who starts it does so again
+            if not killed and (early or (self.disks and isinstance(error, StorageError | BrokerError))):
                 self.faults["starts that failed"] += isinstance(error, BrokerError)
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
@@ -273,7 +277,7 @@ class World:
     def _heard(self, ended: Ended, notice: Notice) -> None:
         ended.left.append(notice.sentence)
         ended.words.add(notice.sentence)
-        ended.late |= "it comes back in round" in notice.sentence
+        ended.late |= "the others are ahead" in notice.sentence
         self._log("notice", notice.peer, "", notice.sentence)
 
     def _log(self, kind: str, who: str, topic: str, detail: str) -> None:
@@ -329,9 +333,13 @@ class World:
                 self.loop.call_at(when, channel.lose, "nothing came any more", context=NOBODY)
 
     def _overhear(self, who: str, topic: str, data: bytes) -> None:
-        """A stranger listens, and speaks when its time has come."""
+        """Note who says goodbye; a stranger listens, and speaks when its time has come."""
         if not who:
             return
+        if data and topic.endswith(f"/{who}/state"):
+            said = decode(data)
+            if isinstance(said, Hello) and said.status == "left":
+                self._parted[who] = self.loop.now
         self._recent.append((topic, data))
         self._accepted += 1
         while self._forgeries and self._forgeries[0].after <= self._accepted:

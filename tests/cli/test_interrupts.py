@@ -51,7 +51,9 @@ def test_an_interrupted_run_ends_soon_and_leaves_a_directory_to_read_and_no_proc
     said = command.end()
     assert said.status == 130
     [folder] = (place / "runs").iterdir()
-    assert said.err.splitlines()[-1] == f"p2pfl: interrupted; what was written is in runs/{folder.name}"
+    place = f"runs/{folder.name}"
+    again = f"go on with p2pfl run --resume {place}"
+    assert said.err.splitlines()[-1] == f"p2pfl: interrupted; what was written is in {place}; {again}"
     assert "Traceback" not in said.err
     report = p2pfl("report", folder)
     assert report.status == 0

@@ -88,6 +88,16 @@ def test_a_single_peer_says_at_once_whom_it_waits_for(resolved, capsys):
     ]
 
 
+def test_a_single_peer_says_which_neighbours_come_and_go_while_it_learns(resolved, capsys):
+    lines = view.Lines(resolved, peers=1, quiet=False)
+    lines.observe(Progress("peer0", "gathering", 0, (), ("peer1",)))
+    for there in (("peer1", "peer2"), ("peer1", "peer2"), ("peer3",), ("peer1", "peer3")):
+        lines.observe(Progress("peer0", "learning", 0, (), there))
+    lines.observe(Progress("peer0", "leaving", 4, (), ()))
+    said = capsys.readouterr().err.splitlines()[-3:]
+    assert said == ["peer1, peer2 are gone", "peer3 is there", "peer1 is there"]
+
+
 def test_the_live_table_has_a_line_for_each_peer_as_far_as_there_is_room(resolved):
     console = Console(width=90, height=30, force_terminal=True, record=True)
     live = view.Live(resolved, console)

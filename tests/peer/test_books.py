@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from p2pfl.algorithms import Gossip
 from p2pfl.peer.books import Books, Page, _Chain
 from p2pfl.peer.settling import left
-from p2pfl.privacy.ledger import Mask
+from p2pfl.privacy.payments import Mask
 from p2pfl.privacy.slots import Slot
 
 STEPS = 8

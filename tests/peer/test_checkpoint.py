@@ -116,6 +116,7 @@ def test_the_last_two_are_kept_and_a_torn_one_gives_way_to_the_one_before_aloud(
         store.save(Checkpoint("ada", round, State(ROW * round, ROW)), {"weight": ROW})
     assert [each.round for each in store.checkpoints()] == [6, 5]
     assert load_file(tmp_path / "ada.safetensors").keys() == {"weight"}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     newest = tmp_path / "ada.state"
     newest.write_bytes(newest.read_bytes()[:-2])
     former = store.former()
@@ -124,6 +125,24 @@ def test_the_last_two_are_kept_and_a_torn_one_gives_way_to_the_one_before_aloud(
     assert "the one before is used" in store.doubts[0]
     store.save(Checkpoint("ada", 6, State(ROW, ROW)), {"weight": ROW})
     assert [each.round for each in store.checkpoints()] == [6, 5]
+
+
+def test_where_both_are_torn_it_is_said_that_there_is_none_before_and_the_start_is_no_common_round(tmp_path):
+    store = Store(tmp_path, "ada")
+    store.note(Journal(1, bytes(32), released=6))
+    for name in ("ada.state", "ada.previous.state"):
+        (tmp_path / name).write_bytes(b"torn")
+    former = store.former()
+    assert former.kept == ()
+    assert former.rounds == []  # it comes late, beside others that go on from round 6
+    assert "the one before is used" in store.doubts[0]
+    assert "there is none before it" in store.doubts[1]
+
+
+def test_before_a_second_round_was_released_the_start_is_as_good_as_a_checkpoint(tmp_path):
+    store = Store(tmp_path, "ada")
+    store.note(Journal(1, bytes(32), released=0))
+    assert store.former().rounds == [0]
 
 
 def test_a_peer_that_goes_back_forgets_what_was_newer(tmp_path):

@@ -19,7 +19,7 @@ from p2pfl.identity import SeededSource
 from p2pfl.peer import Peer, flows
 from p2pfl.peer.books import Books
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy.ledger import Mask
+from p2pfl.privacy.payments import Mask
 from p2pfl.privacy.slots import Slot
 from p2pfl.report.budget import Meter
 from p2pfl.transport import MemoryTransport
@@ -93,6 +93,23 @@ def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, pe
     rows, peers, _ = played(["learning.weighted=false", *MASKS, "gossip.steps=40"], until=(0, 0))
     assert torch.allclose(rows, released().expand(4, -1), rtol=0, atol=1e-4)
     assert all(not each.link.books.masks.uncancelled() for each in peers.values())
+
+
+def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_told(monkeypatch):
+    blind(monkeypatch, peer="peer1", to="peer0", rounds=[0])
+    graph = ["topology.kind=exponential", "topology.peers=4", "gossip.steps=1", "learning.algorithm=dpsgd"]
+    experiment, alive, said = read(SMALL, changes=[*LOSSY, *MASKS, *graph]), {}, []
+
+    def lose(client, message):
+        here = alive.get("peer1")
+        stream = "/peer0/pub/" in message.topic and client.split("-")[1] == "peer1"
+        return stream and message.data[:1] == bytes([SEALED]) and here is not None and here.mailbox.exchange >= (2, 0)
+
+    running = live(experiment, MemoryTransport(lose=lose), source=SeededSource(5), alive=alive, notice=said.append)
+    ended = asyncio.run(asyncio.wait_for(running, 40))
+    assert all(not end.records[-1].missed for end in ended.values())  # no record tells of it
+    told = [notice.peer for notice in said if "in the exchange that pays what masks were owed" in notice.sentence]
+    assert told == ["peer1"]
 
 
 def test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded(monkeypatch):

@@ -11,8 +11,9 @@ from p2pfl.errors import TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
 from p2pfl.transport import MemoryTransport
+from p2pfl.wire.codec import encode
 from p2pfl.wire.envelope import CONTROL, SEALED
-from p2pfl.wire.messages import Hello, encode
+from p2pfl.wire.messages import Hello
 
 
 async def killed(peer, *, when):

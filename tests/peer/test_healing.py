@@ -53,9 +53,10 @@ async def lost(lives, *, by):
 def test_the_neighbours_of_one_that_was_killed_hear_each_other(tmp_path):
     async def errand(lives):
         await lost(lives, by=lambda: lives.kill("peer2"))
-        return await lives.end()
+        return await lives.end(), lives.notices
 
-    ended = happened(errand, folder=tmp_path)
+    ended, notices = happened(errand, folder=tmp_path)
+    assert any(n.peer == "peer1" and 'USE: "peer3" has the key' in n.sentence for n in notices)  # the first that it saw
     assert {name: end.records[-1].missed for name, end in ended.items()} == {f"peer{n}": [] for n in (0, 1, 3, 4, 5)}
     assert {end.records[-1].heard for end in ended.values()} == {4}  # two neighbours in two exchanges
 

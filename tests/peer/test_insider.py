@@ -17,7 +17,8 @@ from p2pfl.peer.mailbox import Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.topology import complete
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.messages import Account, Ack, Chunk, Claim, Hello, Masked, Moved, Pulse, decode, encode
+from p2pfl.wire.codec import decode, encode
+from p2pfl.wire.messages import Account, Ack, Chunk, Claim, Hello, Masked, Moved, Pulse
 from p2pfl.wire.rows import encode_row, pieces, row_bytes
 
 GRAPH = complete(3).named(("ada", "bob", "eve"))

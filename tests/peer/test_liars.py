@@ -16,8 +16,9 @@ from p2pfl.peer.mailbox import WINDOW, Mailbox
 from p2pfl.peer.proof import Proof
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
+from p2pfl.wire.codec import encode
 from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Pulse, encode
+from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Pulse
 from p2pfl.wire.rows import encode_row, pieces, read_row
 from p2pfl.wire.trailer import Said, Signature
 

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import msgspec
 import pytest
 import torch
 from lives import Held, Lives
 from swarms import SMALL
 
+from p2pfl.errors import RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.peer.checkpoint import Store, common
@@ -80,15 +82,20 @@ def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
         assert not end.peer.link.books.masks.uncancelled()
 
 
+async def killed_while_leaving(lives):
+    """All have played all rounds."""
+    lives.start()
+    await lives.until(lambda now: any(peer.phase == "leaving" for peer in now.values()))
+    await lives.kill()
+
+
 def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(tmp_path):
     """All have promised to release no more by then."""
     experiment = read(SMALL, changes=[*RING, *MASKS, "topology.kind=complete", "gossip.steps=1"])
 
     async def main():
         lives = Lives(experiment, MemoryTransport(), tmp_path)
-        lives.start()
-        await lives.until(lambda now: any(peer.phase == "leaving" for peer in now.values()))
-        await lives.kill()
+        await killed_while_leaving(lives)
         assert all(Store(tmp_path, name).former().journal.until == END for name in lives.names)
         lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
         return await lives.end()
@@ -97,6 +104,136 @@ def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(tmp_pa
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.link.books.masks.uncancelled()
+
+
+COMPLETE = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
+
+
+def over(folder, name, **changes):
+    """A peer has promised to release nothing more."""
+    store = Store(folder, name)
+    store.note(msgspec.structs.replace(store.journal(), until=tuple(END), **changes))
+
+
+def said(lives, name):
+    return " ".join(notice.sentence for notice in lives.notices if notice.peer == name)
+
+
+def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_says_so(tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2", "transport.quorum=0.6"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        await killed_while_leaving(lives)
+        (tmp_path / "peer1.state").unlink()
+        lives.start(resume=True)
+        return await lives.end(), lives
+
+    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+    assert "its row after 5 rounds is kept" in said(lives, "peer1")
+    assert "the mean of the rows is not what it was" in said(lives, "peer1")
+    assert [record.round for record in ended["peer1"].records] == list(range(6))  # none of them again
+
+
+def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_goes_by_it(tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10", "transport.gather=2", "transport.quorum=0.6"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: any(peer.mailbox.exchange >= (5, 0) for peer in now.values()))
+        await lives.kill()
+        over(tmp_path, "peer1")
+        for path in tmp_path.glob("peer3.*"):  # it comes with nothing
+            path.unlink()
+        for name in lives.names:
+            lives.records[name] = []
+        lives.start("peer0", "peer1", "peer2", resume=True)
+        lives.start("peer3")
+        await lives.end()
+        return lives
+
+    lives = asyncio.run(asyncio.wait_for(main(), 60))
+    assert "promised to release nothing more" in said(lives, "peer1")
+    assert not lives.records["peer1"]
+    for name in ("peer0", "peer2", "peer3"):
+        assert lives.records[name][-1].round == 9
+        assert 4 <= lives.records[name][0].round <= 7
+
+
+def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: any(peer.mailbox.exchange >= (5, 0) for peer in now.values()))
+        await lives.kill()
+        for path in tmp_path.glob("peer1*.state"):
+            path.unlink()
+        lives.start(resume=True)
+        return await lives.end(), lives
+
+    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+    assert "the others are ahead: it comes back in round" in said(lives, "peer1")
+    assert "masks shared with peer1 may not have cancelled" in said(lives, "peer0")
+    assert ended["peer1"].records[-1].round == 9
+    ledger = ended["peer1"].peer.link.books.masks  # it owes nothing of what was under its earlier key
+    assert all(slot.round >= ended["peer1"].peer.link.first for slots in ledger.carried().values() for slot in slots)
+    assert not ledger.uncancelled()
+
+
+def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 0) for peer in now.values()))
+        await lives.kill()
+        over(tmp_path, "peer1")
+        for path in tmp_path.glob("peer1*.state"):
+            path.unlink()
+        for _ in range(2):  # as often as it is tried
+            lives.start("peer1", resume=True)
+            await asyncio.wait({lives.tasks["peer1"]})
+        await lives.tasks["peer1"]
+
+    with pytest.raises(RunError, match="an earlier life of which has promised to release nothing more, got none"):
+        asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_has_played_all_rounds_ends_without_the_others(tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        await killed_while_leaving(lives)
+        lives.start("peer1", resume=True)
+        await lives.tasks["peer1"]
+        return lives
+
+    lives = asyncio.run(asyncio.wait_for(main(), 60))
+    assert "all rounds are played, and its row is kept as it is" in said(lives, "peer1")
+
+
+def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_had_happened(tmp_path):
+    stop = ["rounds=9", "learning.stop=1000", "learning.consensus=true"]  # after the first round
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, *stop])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        await killed_while_leaving(lives)
+        lives.start(resume=True)
+        return await lives.end(), lives
+
+    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+    assert apart(models(ended), simulated(experiment)) <= GRID
+    for name, end in ended.items():
+        assert [record.round for record in end.records] == [0]
+        assert not end.peer.link.books.masks.uncancelled()
+        assert end.peer.common is not None
+        assert "nothing more" not in said(lives, name)
 
 
 def interrupted(changes, folder, *, silently, missed=0, resume=True):

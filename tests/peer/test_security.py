@@ -32,8 +32,9 @@ from p2pfl.errors import PeerError
 from p2pfl.experiment import read
 from p2pfl.identity import FirstUse, SeededSource
 from p2pfl.transport import MemoryTransport
+from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Chunk, Claim, Hello, Key, decode, encode
+from p2pfl.wire.messages import Chunk, Claim, Hello, Key
 from p2pfl.wire.rows import encode_row, pieces
 from p2pfl.wire.trailer import Signature
 

@@ -1,4 +1,4 @@
-"""Live peers that are given sums alone: they end in the rows of the simulation, to the last bit; see test_terms.py.
+"""Live peers that are given sums alone: they end in the rows of the simulation, to the last bit; see test_adding.py.
 
 Training is one sum a number here, the same for one row and for many, so that nothing but the sums could differ.
 """
@@ -29,8 +29,9 @@ from p2pfl.topology import complete, metropolis
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
 from p2pfl.wire import envelope
+from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.envelope import PRIVATE, SEALED
-from p2pfl.wire.messages import Claim, Hello, Key, RollCall, decode, encode
+from p2pfl.wire.messages import Claim, Hello, Key, RollCall
 
 SUMS = ["privacy.mode=secagg", "topology.kind=complete", "topology.peers=5", "gossip.steps=1", "transport.patience=20"]
 ALIKE = [*SUMS, "learning.weighted=false"]

@@ -11,16 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from p2pfl.errors import PrivacyError
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.leakage import linear_view
-from p2pfl.privacy.ledger import (
-    MOST,
-    Mask,
-    MaskLedger,
-    Statement,
-    noise_matrix,
-    points,
-    residual_variance,
-)
+from p2pfl.privacy.ledger import MOST, MaskLedger, Statement
 from p2pfl.privacy.masks import Masks, swarm_secrets
+from p2pfl.privacy.payments import Mask, noise_matrix, points, residual_variance
 from p2pfl.privacy.slots import END, START, Slot, Slots
 from p2pfl.topology import ring
 

@@ -72,6 +72,17 @@ def test_under_private_noise_the_steps_are_not_blamed():
     assert "learning.rate" not in said
 
 
+def test_where_peers_attack_the_rule_is_what_is_advised():
+    flew = made([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+    assert advice(flew) == ["the test loss went from 1 to 32 in 6 rounds: lower learning.rate, to a tenth at first"]
+    [told] = advice(flew, attack="sign_flip")
+    assert told.startswith("some peers attack by sign_flip")
+    assert "take a robustness.rule" in told
+    [told] = advice(flew, attack="sign_flip", rule="median")
+    assert "other rules than median" in told
+    assert advice(made(GOOD), attack="sign_flip") == []
+
+
 def test_models_far_apart_ask_for_more_exchanges_whatever_else_follows_from_it():
     (said,) = advice(made([2.0, 2.5, 2.4, 3.0, 9.0], disagreement=5.0), steps=3)
     assert said.startswith("the peers' models lie 5.0 times as far from their mean")

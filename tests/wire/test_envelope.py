@@ -6,21 +6,9 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
+from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.envelope import OVERHEAD, PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import (
-    Ack,
-    Agreement,
-    Agreements,
-    Chunk,
-    Hello,
-    Key,
-    Pulse,
-    RollCall,
-    Term,
-    Unmasking,
-    decode,
-    encode,
-)
+from p2pfl.wire.messages import Ack, Agreement, Agreements, Chunk, Hello, Key, Pulse, RollCall, Term, Unmasking
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
 PULSE = Pulse(7, 0, 2, 9, 4, 1, waiting=True)

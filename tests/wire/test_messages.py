@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pfl.errors import DecodeError
-from p2pfl.wire.messages import VERSION, Ack, Chunk, Claim, Hello, Pulse, decode, encode
+from p2pfl.wire.codec import VERSION, decode, encode
+from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Pulse
 
 MESSAGES = [
     Hello("ada", 7, "up", {"seed": "1"}, bytes(32)),

@@ -9,7 +9,8 @@ from p2pfl.errors import DecodeError
 from p2pfl.experiment import read
 from p2pfl.peer.presence import Presence
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.messages import Claim, Hello, decode
+from p2pfl.wire.codec import decode
+from p2pfl.wire.messages import Claim, Hello
 from p2pfl.world.clock import VirtualLoop
 
 PAIR = ["topology.kind=path", "topology.peers=2", "rounds=1", "gossip.steps=1"]

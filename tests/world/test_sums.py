@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from p2pfl.peer.terms import Giving
+from p2pfl.peer.giving import Giving
 from p2pfl.privacy.secagg import Slot
 from p2pfl.wire.messages import Unmasking
 from p2pfl.world.explore import outcome

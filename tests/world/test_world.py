@@ -15,14 +15,16 @@ from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
+from p2pfl.peer.checkpoint import Journal
 from p2pfl.peer.edges import Edges
 from p2pfl.peer.flows import FlowLedger
+from p2pfl.peer.getting import Getting
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
 from p2pfl.peer.membership import Membership
+from p2pfl.peer.seal import Seal
 from p2pfl.peer.settling import Cover
-from p2pfl.peer.terms import Getting, Seal
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.rows import raw
 from p2pfl.simulation import simulate
@@ -188,7 +190,7 @@ MUTANTS = {
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [1957]),
     "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
-    "who comes back after its end says what nobody can read": (peer, "END", None, [868]),
+    "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "who was cut off while it said hello does not know": (Link, "_beat", unaware, [1189]),
     "a row is said again before it has gone": (Link, "send", early, [363]),
     "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.identity import ExchangeKey, Identity, SeededSource
 from p2pfl.peer.adding import Adding, known
+from p2pfl.peer.getting import Getting
+from p2pfl.peer.giving import Giving
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.proof import Proof
-from p2pfl.peer.terms import Getting, Giving, Seal
+from p2pfl.peer.seal import Seal
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg import Slot
 from p2pfl.topology import complete, metropolis
