@@ -1,6 +1,7 @@
 """Files that are written as a whole or not at all."""
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -83,7 +84,7 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
     StorageError
         If the disk is full or not writable; what was there is untouched.
     """
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = _beside(path)
     try:
         disk.remove(temporary)  # of another mode, perhaps
         disk.write(temporary, data, mode=mode)
@@ -96,6 +97,12 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
         raise StorageError(
             f"expected to write {path}, got: {error.strerror}; what was there is untouched, free some space"
         ) from None
+
+
+@lru_cache(maxsize=16)
+def _beside(path: Path) -> Path:
+    """Where it is written first: joined once, as each join interns its name anew in a table that would grow."""
+    return path.with_name(f".{path.name}.part")
 
 
 def _keep(disk: Disk, path: Path, former: Path) -> None:

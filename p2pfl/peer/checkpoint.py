@@ -336,18 +336,11 @@ class Store:
         self.disk = disk
         self.doubts: list[str] = []
         """Sentences on files that are there and cannot be used."""
-
-    @property
-    def _newest(self) -> Path:
-        return self.folder / f"{self.peer}.state"
-
-    @property
-    def _former(self) -> Path:
-        return self.folder / f"{self.peer}.previous.state"
-
-    @property
-    def _journal(self) -> Path:
-        return self.folder / f"{self.peer}.journal"
+        # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
+        self._newest = folder / f"{peer}.state"
+        self._former = folder / f"{peer}.previous.state"
+        self._model = folder / f"{peer}.safetensors"
+        self._journal = folder / f"{peer}.journal"
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those that are whole, the newest first; what is not is told and removed, lest it take the place of one."""
@@ -382,7 +375,7 @@ class Store:
         replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
         about = {"peer": self.peer, "round": str(checkpoint.round - 1)}
-        replace(self.folder / f"{self.peer}.safetensors", save(plain, about), mode=0o600, disk=self.disk)
+        replace(self._model, save(plain, about), mode=0o600, disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""

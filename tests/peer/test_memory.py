@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.live import Load, measure, ours
 
-LENGTH = 25_000_000
-"""Numbers in a row of 100 MB, far above the windows of 16 MB that credits allow."""
+LENGTH = 50_000_000
+"""Numbers in a row of 200 MB: what does not grow with it, windows of 16 MB and what libraries load, is half of that."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
