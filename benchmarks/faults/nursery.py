@@ -18,7 +18,7 @@ from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, plain, plan
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import Notice, Progress, server
-from p2pfl.peer.child import Done, Event, Failed
+from p2pfl.peer.notices import Done, Event, Failed
 from p2pfl.report import Record
 
 LOOK = 0.05

@@ -16,8 +16,9 @@ import torch
 from p2pfl.errors import P2PFLError
 from p2pfl.experiment import check, plan
 from p2pfl.identity import Identity, Roster
-from p2pfl.peer.child import Failed, earlier, live
+from p2pfl.peer.child import earlier, live
 from p2pfl.peer.credentials import Credentials
+from p2pfl.peer.notices import Failed
 from p2pfl.world.learner import Timed
 
 _CLONE_NEWNET = 0x40000000

@@ -75,8 +75,9 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
-    from p2pfl.peer.child import Done, brokers, live, overhearing  # noqa: PLC0415
+    from p2pfl.peer.child import brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
+    from p2pfl.peer.notices import Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)

@@ -15,6 +15,7 @@ from rich.text import Text
 from p2pfl.cli.tables import grid, size
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.peer import Notice, Progress
+from p2pfl.peer.notices import Done
 from p2pfl.report import Record
 from p2pfl.report.summary import describe
 
@@ -23,6 +24,9 @@ PERIOD = 4
 
 NUMBERS = 56
 """Columns of a terminal that the numbers in it take."""
+
+COMPARING = "the same alone and on pooled data, to compare"
+"""What is done when all rounds are over."""
 
 
 def live(plan: Plan, *, quiet: bool) -> Lines | Live:
@@ -42,6 +46,7 @@ class Lines:
         self.progress: dict[str, Progress] = {}
         self.said: set[Progress] = set()
         self.rounds: dict[int, list[Record]] = {}
+        self.done = 0
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -65,6 +70,10 @@ class Lines:
                 self._progress(event)
             case Notice():
                 self._print(Text(event.sentence, style="yellow"))
+            case Done():
+                self.done += 1
+                if self.done == self.peers > 1:  # one on a device compares with nothing
+                    self._print(COMPARING)
             case _:
                 pass
 
@@ -104,6 +113,7 @@ class Live:
         self.records: dict[str, Record] = {}
         self.progress: dict[str, Progress] = {}
         self.missed = 0
+        self.done = 0
         self.began = time.monotonic()
         self.console = console
         self.live = RichLive(console=console, refresh_per_second=PERIOD, get_renderable=self._draw, transient=True)
@@ -131,6 +141,8 @@ class Live:
             self.progress[event.peer] = event
         elif isinstance(event, Notice):
             self.console.print(Text(f"{event.peer}: {event.sentence}", style="yellow"))
+        elif isinstance(event, Done):
+            self.done += 1
 
     def _draw(self) -> Table:
         metric = next((name for record in self.records.values() for name in record.scores if name != "loss"), "score")
@@ -143,6 +155,7 @@ class Live:
         more = f"and {len(names) - room} more peers\n" if len(names) > room else ""
         missed = f", {self.missed} rows missed" if self.missed else ""
         seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
+        seconds = f"{COMPARING}: {seconds}" if self.done == len(names) else seconds
         table.caption = f"{more}distance: how far the last exchange moved a peer's model\n{seconds}"
         return table
 
@@ -191,7 +204,7 @@ class Rounds:
         elif records[0].round + 1 < self.experiment.rounds:
             self.status.update(line)
         else:
-            self.status.update("the same alone and on pooled data, to compare")
+            self.status.update(COMPARING)
 
 
 def brief(names: tuple[str, ...]) -> str:

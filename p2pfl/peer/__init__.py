@@ -7,7 +7,8 @@ deciding         ``membership``, ``edges``, ``mailbox``, ``whereabouts``, ``allo
 conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
 hiding           ``hiding`` of rows; secret sums: ``giving`` and ``getting`` their terms, ``seal``, ``adding``, ``sums``
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
-lasting          ``keeper`` of ``checkpoint`` s and the journal; ``owner``; ``recording``; ``proof`` s; ``credentials``
+lasting          ``keeper`` of ``checkpoint`` s and the journal; ``resuming`` from them; ``owner``; ``recording``;
+                 ``proof`` s; ``credentials``
 running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by ``server`` (``preload``),
                  with one heap (``memory``); what people read are ``notices``
 ===============  ===================================================================================================

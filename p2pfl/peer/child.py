@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from p2pfl.algorithms import State
@@ -24,7 +23,7 @@ from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
 from p2pfl.peer.memory import one_heap, private_memory
-from p2pfl.peer.notices import Notice, Progress
+from p2pfl.peer.notices import Alive, Done, Event, Failed, Notice, Progress
 from p2pfl.peer.owner import Owner
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
@@ -41,39 +40,6 @@ LOOK = 0.25
 
 BEAT = 5.0
 """Seconds after which there is a sign of life although nothing has changed."""
-
-
-class Done(msgspec.Struct, frozen=True):
-    """A peer's last word: its final scores, its private memory in bytes, what all peers' common model scores.
-
-    And why it did not play all rounds, if it is the budget; of running sums, what it gave each neighbour, and who of
-    these did not come back.
-    """
-
-    peer: str
-    scores: dict[str, float]
-    memory: int | None
-    common: dict[str, float] | None = None
-    stopped: str | None = None
-    given: dict[str, float] | None = None
-    vanished: list[str] = []
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """Why a peer ended early: one sentence and an exit status."""
-
-    peer: str
-    reason: str
-    status: int
-
-
-class Alive(msgspec.Struct, frozen=True):
-    """A sign of life: the peer has moved on, but what it is doing reads the same."""
-
-    peer: str
-
-
-Event = Record | Progress | Notice | Alive | Done | Failed
 
 
 def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transport:

@@ -6,8 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from p2pfl.identity import FirstUse, Trust, fingerprint
 from p2pfl.peer.proof import Proof
+from p2pfl.report import Record
 
 PROMISED = "promised to release nothing more"
 """What is said of who cannot go on."""
@@ -42,6 +45,39 @@ class Notice:
 
     peer: str
     sentence: str
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A peer's last word: its final scores, its private memory in bytes, what all peers' common model scores.
+
+    And why it did not play all rounds, if it is the budget; of running sums, what it gave each neighbour, and who of
+    these did not come back.
+    """
+
+    peer: str
+    scores: dict[str, float]
+    memory: int | None
+    common: dict[str, float] | None = None
+    stopped: str | None = None
+    given: dict[str, float] | None = None
+    vanished: list[str] = []
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Why a peer ended early: one sentence and an exit status."""
+
+    peer: str
+    reason: str
+    status: int
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """A sign of life: the peer has moved on, but what it is doing reads the same."""
+
+    peer: str
+
+
+Event = Record | Progress | Notice | Alive | Done | Failed
 
 
 def strangers(trust: Trust, present: Collection[str]) -> list[str]:

@@ -22,7 +22,8 @@ from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
 from p2pfl.peer.checkpoint import common
-from p2pfl.peer.child import BEAT, Done, Event, Failed, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.notices import Done, Event, Failed
 from p2pfl.peer.owner import RUN, Owner, owned
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped

@@ -8,7 +8,7 @@ from rich.console import Console
 from p2pfl.cli import tables, view
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Progress, swarm
-from p2pfl.peer.child import Alive, Failed
+from p2pfl.peer.notices import Alive, Done, Failed
 from p2pfl.report import Record
 
 PEERS = ("peer0", "peer1", "peer2")
@@ -60,6 +60,23 @@ def test_a_log_has_one_line_for_each_round_when_all_peers_have_ended_it(resolved
     assert capsys.readouterr().err == (
         "round 1/4: loss 1.000, accuracy 0.500, distance 0.5 (mean of 3 peers), without all rows of peer1\n"
     )
+
+
+def test_a_log_says_that_what_to_compare_with_is_trained_once_all_peers_have_ended(resolved, capsys):
+    lines = view.Lines(resolved, peers=3, quiet=False)
+    for peer in PEERS:
+        assert capsys.readouterr().err == ""
+        lines.observe(Done(peer, {}, None))
+    assert capsys.readouterr().err.strip() == view.COMPARING
+
+
+def test_the_live_table_says_so_too(resolved):
+    console = Console(width=100, height=40)
+    live = view.Live(resolved, console)
+    for peer in PEERS:
+        assert view.COMPARING not in str(live._draw().caption)
+        live.observe(Done(peer, {}, None))
+    assert view.COMPARING in str(live._draw().caption)
 
 
 def test_a_log_says_whom_a_peer_waits_for_only_if_it_does_not_move_on(resolved, capsys):
