@@ -192,12 +192,17 @@ def _excused(end: End, name: str) -> list[str]:
 
 
 def undisturbed(end: End) -> bool:
-    """Whether all have played all rounds in one life, as planned, and missed nothing."""
-    whole = [*range(end.plan.experiment.rounds)]
+    """Whether all have played all rounds, as planned, and missed nothing.
+
+    In however many lives, but where rows are masked: a later life's masks are others, and in each row something stays
+    of them, though not in their mean.
+    """
+    whole = {*range(end.plan.experiment.rounds)}
+    once = end.plan.masked and end.plan.protection.sums is None
     return not end.setting.asynchronous and all(
         ended.state is not None
-        and ended.lives == 1
-        and ended.rounds == whole
+        and not (once and ended.lives > 1)
+        and {*ended.rounds} == whole
         and ended.planned
         and not (ended.missed or ended.left or ended.late)
         for ended in end.ended.values()
@@ -212,6 +217,7 @@ def _differs(end: End) -> str:
     half-way, by a step in each release, which counts more where a small mass is divided by.
     """
     end.faults["compared with simulate"] += 1
+    end.faults["of these with peers that came back"] += any(ended.lives > 1 for ended in end.ended.values())
     plan, settings = end.plan, end.plan.protection.settings
     named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
     simulated, _ = play(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
