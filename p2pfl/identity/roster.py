@@ -252,11 +252,12 @@ class Roster:
 
 
 class FirstUse:
-    """Trust on first use: the first key seen for a name is that name's from then on.
+    """Trust on first use: the key of whom was met first under a name is that name's from then on.
 
     It protects whoever met the right peer first; a broker that stands in the middle from the
-    beginning goes unnoticed, so :meth:`news` is to be shown to people. Ask it about peers that are
-    expected only, as it remembers every name.
+    beginning goes unnoticed, so :meth:`news` is to be shown to people. Words alone are no meeting: a
+    broker keeps those of peers that are long gone, and anybody can repeat them. Let it :meth:`remember`
+    expected peers only, that have shown that they live.
 
     Parameters
     ----------
@@ -269,6 +270,7 @@ class FirstUse:
     >>> ada = Identity.generate(SeededSource(7), peer="ada")
     >>> trust = FirstUse()
     >>> trust.check("ada", ada.public)
+    >>> trust.remember("ada", ada.public)
     >>> trust.news("ada")  # doctest: +ELLIPSIS
     'TRUSTED ON FIRST USE: "ada" has the key 8b34 17d2 06e0 e8a9; compare it with what ada shows, ...
     >>> trust.news("ada")
@@ -281,7 +283,7 @@ class FirstUse:
         self._told = set(self.seen)
 
     def check(self, peer: str, public: bytes) -> None:
-        """Remember the first key of ``peer``; return if it is this one.
+        """Return if ``public`` is the key of ``peer``, or may be, as nobody was met under that name.
 
         Raises
         ------
@@ -301,6 +303,16 @@ class FirstUse:
                 f"expected a peer with a sound name and a key of its own, got {_shown(peer)} with the key "
                 f"{fingerprint(public)}: exclude it"
             )
+
+    def remember(self, peer: str, public: bytes) -> None:
+        """Take it that the key of ``peer``, which was just met, is this one.
+
+        Raises
+        ------
+        PeerError
+            As :meth:`check`.
+        """
+        self.check(peer, public)
         self.seen[peer] = bytes(public)
 
     def news(self, peer: str) -> str:

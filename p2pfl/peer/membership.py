@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p2pfl.errors import PeerError
-from p2pfl.identity import Roster, Trust
+from p2pfl.identity import FirstUse, Roster, Trust
 from p2pfl.wire.messages import Hello
 
 
@@ -113,6 +113,8 @@ class Membership:
             self.prove(hello.peer)
         elif difference := self._difference(hello):  # told if it never shows that it lives
             self.refused[hello.peer] = difference
+        elif hello.peer not in self.neighbours:  # with us it never will
+            return self._remembers(hello)
         return True
 
     def _returned(self, known: Hello, hello: Hello) -> bool:
@@ -138,9 +140,21 @@ class Membership:
         PeerError
             If its experiment is another.
         """
-        if difference := self._difference(self.up[peer]):
+        hello = self.up[peer]
+        if difference := self._difference(hello):
             raise PeerError(difference)
-        self.proven.add(peer)
+        if self._remembers(hello):
+            self.proven.add(peer)
+
+    def _remembers(self, hello: Hello) -> bool:
+        """Whether the key of a peer that lives is its own, or the first that was met, and so its own from now on."""
+        if isinstance(self.trust, FirstUse):
+            try:
+                self.trust.remember(hello.peer, hello.identity)
+            except PeerError as error:  # it has been met under another name
+                self.refused[hello.peer] = str(error)
+                return False
+        return True
 
     def _difference(self, hello: Hello) -> str:
         """How its experiment differs, empty if it does not."""

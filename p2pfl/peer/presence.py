@@ -255,5 +255,6 @@ class Presence:
 
     def _join(self, peer: str) -> None:
         self.membership.prove(peer)
-        self.joined.add(peer)
-        self.host.join(peer)
+        if peer in self.membership.proven:
+            self.joined.add(peer)
+            self.host.join(peer)

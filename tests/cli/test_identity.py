@@ -168,7 +168,7 @@ def test_without_a_roster_what_was_seen_once_is_kept_for_the_next_run(p2pfl, pla
     p2pfl("identity", "ada", *KEYS)
     owned = credentials(schema.Trust(keys="keys"), peer="ada")
     assert isinstance(owned.trust, FirstUse)
-    owned.trust.check("bob", Identity(bytes(range(32))).public)
+    owned.trust.remember("bob", Identity(bytes(range(32))).public)
     owned.keep()
     assert credentials(schema.Trust(keys="keys"), peer="ada").trust.seen == owned.trust.seen
     assert (place / "keys" / "known.toml").exists()

@@ -274,8 +274,12 @@ def test_what_is_revoked_is_a_key_and_has_a_reason():
 def test_first_use_remembers_the_first_key_and_refuses_another():
     trust = FirstUse()
     checked: Trust = trust
+    checked.check("ada", EVE.public)  # a word is no meeting
+    trust.remember("ada", ADA.public)
+    trust.remember("ada", ADA.public)
     checked.check("ada", ADA.public)
-    checked.check("ada", ADA.public)
+    with pytest.raises(PeerError, match="as before"):
+        trust.remember("ada", EVE.public)
     sentence = refusal(trust, "ada", EVE.public)
     assert f'expected "ada" with the key {ADA.fingerprint} as before, got {EVE.fingerprint}' in sentence
     assert trust.seen == {"ada": ADA.public}
@@ -291,8 +295,8 @@ def test_first_use_goes_on_with_what_an_earlier_run_remembered():
 def test_first_use_is_loud_once_for_each_peer():
     trust = FirstUse()
     assert trust.news("ada") == ""
-    trust.check("ada", ADA.public)
-    trust.check("bob", BOB.public)
+    trust.remember("ada", ADA.public)
+    trust.remember("bob", BOB.public)
     news = trust.news("ada")
     assert news.startswith(f'TRUSTED ON FIRST USE: "ada" has the key {ADA.fingerprint}; compare')
     assert trust.news("ada") == ""
@@ -304,6 +308,6 @@ def test_first_use_is_loud_once_for_each_peer():
 )
 def test_first_use_refuses_what_is_weak_anothers_or_nameless(peer, public):
     trust = FirstUse()
-    trust.check("ada", ADA.public)
+    trust.remember("ada", ADA.public)
     assert "sound name and a key of its own" in refusal(trust, peer, public)
     assert trust.seen == {"ada": ADA.public}

@@ -22,7 +22,7 @@ def test_a_key_that_was_trusted_on_first_use_is_the_only_one_next_time(tmp_path)
     settings = schema.Trust(keys=str(tmp_path))
     bob, mallory = (Identity.generate(SecretSource(), peer="bob") for _ in range(2))
     first = credentials(settings, peer="ada")
-    first.trust.check("bob", bob.public)
+    first.trust.remember("bob", bob.public)
     first.keep()
     again = credentials(settings, peer="ada")
     again.trust.check("bob", bob.public)
@@ -71,9 +71,9 @@ def test_peers_of_one_device_add_to_the_keys_that_they_remember(tmp_path):
     settings = schema.Trust(keys=str(tmp_path))
     ada, bob, cyd = (Identity.generate(SecretSource(), peer=peer) for peer in ("ada", "bob", "cyd"))
     lives = [credentials(settings, peer=peer) for peer in ("ada", "bob")]
-    lives[0].trust.check("bob", bob.public)
-    lives[1].trust.check("ada", ada.public)
-    lives[1].trust.check("cyd", cyd.public)
+    lives[0].trust.remember("bob", bob.public)
+    lives[1].trust.remember("ada", ada.public)
+    lives[1].trust.remember("cyd", cyd.public)
     for life in lives:
         life.keep()
     assert set(Roster.read(tmp_path / "known.toml").peers) == {"ada", "bob", "cyd"}

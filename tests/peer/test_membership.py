@@ -155,11 +155,43 @@ def test_a_revoked_key_is_refused_with_the_reason():
     assert "lost laptop" in membership.refused["bob"]
 
 
-def test_on_first_use_the_second_key_of_a_name_is_refused():
+def test_on_first_use_the_second_key_of_a_name_that_was_met_is_refused():
     membership = trusting(FirstUse())
     assert membership.hear(signed("eve"))
+    membership.prove("eve")
     assert not membership.hear(signed("eve", 6, by="bob"))
     assert "as before" in membership.refused["eve"]
+
+
+@pytest.mark.parametrize("status", ["up", "dead", "left"])
+def test_on_first_use_the_words_of_a_life_that_nobody_met_give_way_to_a_later_one_with_another_key(status):
+    membership = trusting(trust := FirstUse())
+    membership.hear(signed("bob", 4, by="eve", status=status))  # the broker keeps it from a run that was killed
+    assert trust.seen == {}
+    assert membership.hear(signed("bob", 5))
+    membership.prove("bob")
+    assert membership.present == {"bob"}
+    assert trust.seen == {"bob": KEYS["bob"].public}
+    assert not membership.hear(signed("bob", 6, by="eve"))
+
+
+def test_on_first_use_nobody_is_met_under_two_names():
+    membership = trusting(FirstUse())
+    for name in ("bob", "eve"):
+        assert membership.hear(signed(name, by="eve"))
+    for name in ("bob", "eve"):
+        membership.prove(name)
+    assert membership.present == {"bob"}
+    assert "key of its own" in membership.refused["eve"]
+
+
+def test_on_first_use_whom_one_shares_no_edge_with_is_known_by_the_first_word_that_it_is_there():
+    membership = trusting(trust := FirstUse())
+    membership.names = frozenset({"bob", "eve", "cyd"})
+    assert not membership.hear(signed("cyd", 4, by="eve", status="dead"))
+    assert membership.hear(signed("cyd", 5, by="bob"))
+    assert not membership.hear(signed("cyd", 6, by="eve"))
+    assert trust.seen == {"cyd": KEYS["bob"].public}
 
 
 def test_a_repeated_hello_of_an_earlier_life_gives_way_to_the_present_one(trusted):

@@ -30,7 +30,7 @@ from swarms import SMALL
 
 from p2pfl.errors import PeerError
 from p2pfl.experiment import read
-from p2pfl.identity import FirstUse, SeededSource
+from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.transport import MemoryTransport
 from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.envelope import SEALED, Envelope
@@ -89,6 +89,20 @@ def test_without_an_earlier_meeting_the_first_key_is_trusted_and_people_are_told
         told = [notice.sentence for notice in notices if notice.peer == name]
         assert len(told) == 2
         assert all(sentence.startswith("TRUSTED ON FIRST USE") for sentence in told)
+
+
+@pytest.mark.parametrize("status", ["up", "dead"])
+def test_what_a_broker_keeps_of_peers_that_were_killed_keeps_nobody_out_who_begins_anew(
+    experiment, undisturbed, status
+):
+    transport = Middle()
+    for number, name in enumerate(NAMES):
+        former = Identity.generate(SeededSource(99), peer=name)
+        hello = Hello(name, 1, status, {}, key=bytes([number + 1] * 32)).signed(former, swarm="test")
+        transport.inject(f"{ROOT}/{name}/state", encode(hello), retain=True)
+    ended, notices = asyncio.run(together(experiment, transport, trust=FirstUse))
+    assert_no_effect(ended, undisturbed)
+    assert sum("TRUSTED" in notice.sentence for notice in notices) == 2 * len(NAMES)
 
 
 # ---------------------------------------------------------------------- a broker that reads
