@@ -231,7 +231,8 @@ def _heading(plan: Plan) -> Text:
     return Text.assemble(
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({experiment.data.split}), "
-        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.gossip.steps} exchanges\n"
+        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.gossip.steps} "
+        f"exchange{'s' if plan.gossip.steps > 1 else ''}\n"
         f"privacy: {describe(plan, spent=None)['statement']}",
     )
 

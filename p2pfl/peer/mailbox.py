@@ -86,9 +86,10 @@ class Mailbox:
         self._waiting.setdefault(sender, deque())
 
     def forget(self, sender: str) -> None:
-        """Drop what an earlier life of a neighbour said and was not used."""
+        """Drop what an earlier life of a neighbour said; of what was used and is taken back the next one's is late."""
         self._waiting.pop(sender, None)
         self._said.pop(sender, None)
+        self._given_up |= self._settled & {sender}
 
     def deliver(self, sender: str, head: Head, row: Rows, *, said: Said | None = None) -> Verdict:
         """Keep a row, or say why not; after a second row of one exchange, ``said`` otherwise, none is kept any more."""

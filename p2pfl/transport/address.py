@@ -149,5 +149,5 @@ def _no_address(url: str) -> BrokerError:
     shown = re.sub(r"//.*@", "//", url)  # no password, wherever a stray slash or colon has put it
     return BrokerError(
         f"expected a broker's URL such as mqtt://host:1883, mqtts://host:8883 or wss://host/mqtt, got {shown!r}:"
-        " correct it, and percent-encode what is special in a password"
+        f" correct it{', and percent-encode what is special in a password' if '@' in url else ''}"
     )

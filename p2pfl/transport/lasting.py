@@ -152,8 +152,8 @@ class LastingChannel:
                 if attempt >= TRIES and size > SMALL:
                     raise TransportError(
                         f"expected the broker to take {size} bytes on {topic}, but {attempt} connections ended while it"
-                        f" was to (the last as: {error}): lower transport.chunk, or raise what it takes"
-                        " (max_packet_size of mosquitto)"
+                        f" was to (the last as: {error}): lower transport.chunk (126976 fits a broker that"
+                        " takes 128 KB), or raise what it takes (max_packet_size of mosquitto)"
                     ) from None
         raise AssertionError
 

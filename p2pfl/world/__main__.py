@@ -47,12 +47,18 @@ def _options() -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
     parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
-    what.add_argument("--seed", type=int, metavar="N", help="replay this one")
+    what.add_argument("--seed", type=_seed, metavar="N", help="replay this one")
     what.add_argument("--replay", metavar="FILE", help="play a live peer's recording again (p2pfl run --record)")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
     parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
     parser.add_argument("--write", type=_page, metavar="FILE", help="put the table into this page")
     return parser.parse_args()
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text}")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -72,6 +72,8 @@ class Watch:
         """By peer, all that it has been."""
         self.pages: dict[tuple[str, bytes], Entered] = {}
         """By peer and page, what was in the row when the page was written."""
+        self.belated: set[str] = set()
+        """Peers whose row something entered, or left, after the exchange that it belongs to."""
         self.sums = SumWatch(self.fail)
         self._used: set[tuple[Life, str, Exchange]] = set()
         self._covers: set[tuple[str, bytes, bytes, Slot]] = set()
@@ -357,6 +359,11 @@ class WatchedBooks(Books):
             terms = Counter(self.masks.terms)
             self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, terms, self._keys())
         return page, rows
+
+    def _owe(self, exchange: Exchange, flow: Row) -> None:
+        if exchange in self._chains[self._chain_of[exchange]].shares:  # it is over
+            self.watch.belated.add(self.peer)
+        super()._owe(exchange, flow)
 
     def remainder(self) -> Row | None:
         """What is still missing from the row, which nothing enters afterwards."""

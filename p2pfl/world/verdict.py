@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -91,6 +91,8 @@ class End:
         How often which happened; what becomes known here is counted there, too.
     source, agreed
         Of the peers' keys, and what the keys of all edges depend on.
+    belated
+        Peers whose row something entered, or left, after the exchange that it belongs to.
     """
 
     setting: Setting
@@ -101,6 +103,7 @@ class End:
     faults: Counter[str]
     source: Source
     agreed: str
+    belated: Collection[str]
 
     @property
     def killed(self) -> set[str]:
@@ -160,8 +163,12 @@ def _known(end: End, goals: Goals) -> str:
     if failure := _accounted(end, goals) or (_within(end, goals) if end.setting.convex else ""):
         return failure
     whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())
-    if whole and undisturbed(end) and (failure := _differs(end)):
-        return failure
+    if whole and undisturbed(end):
+        failure = _left_out(end)
+        if not (failure or end.belated):
+            failure = _differs(end)
+        if failure:
+            return failure
     if end.setting.running:
         return _summed(end)
     return _averaged(end) if whole and end.setting.averages else ""
@@ -194,11 +201,11 @@ def _excused(end: End, name: str) -> list[str]:
 def undisturbed(end: End) -> bool:
     """Whether all have played all rounds, as planned, and missed nothing.
 
-    In however many lives, but where rows are masked: a later life's masks are others, and in each row something stays
-    of them, though not in their mean.
+    In however many lives, but where rows are masked or compressed: a later life's masks are others, and in each row
+    something stays of them, though not in their mean; and differences that are taken back were mixed meanwhile.
     """
     whole = {*range(end.plan.experiment.rounds)}
-    once = end.plan.masked and end.plan.protection.sums is None
+    once = end.plan.codec is not None or (end.plan.masked and end.plan.protection.sums is None)
     return not end.setting.asynchronous and all(
         ended.state is not None
         and not (once and ended.lives > 1)
@@ -207,6 +214,20 @@ def undisturbed(end: End) -> bool:
         and not (ended.missed or ended.left or ended.late)
         for ended in end.ended.values()
     )
+
+
+def _left_out(end: End) -> str:
+    """What was exchanged along one edge, but not along another, where nobody missed anything."""
+    graph = end.plan.topology
+    flows = {name: each for name in graph.peers if (each := end.flows(name)) is not None}
+    if graph.period > 1 or end.plan.codec is not None:
+        return ""
+    every = {exchange for edges in flows.values() for edge in edges.values() for exchange in edge}
+    for name, edges in flows.items():
+        for other in graph.neighbours(name):
+            if without := every - edges.get(other, {}).keys():
+                return f"{name} and {other} left out {sorted(without)}, and neither says that it missed a row"
+    return ""
 
 
 def _differs(end: End) -> str:

@@ -384,5 +384,6 @@ class World:
                 self.faults,
                 source=self.source,
                 agreed=agreed,
+                belated=self.watch.belated,
             )
         )

@@ -31,6 +31,15 @@ def test_a_row_of_an_earlier_exchange_is_late(mailbox):
     assert mailbox.deliver("ada", head(2, 5), ROW) == "late"
 
 
+def test_the_row_of_a_next_life_is_late_in_the_exchange_for_which_that_of_the_one_before_was_used(mailbox):
+    mailbox.deliver("ada", head(3), ROW)
+    mailbox.take("ada")
+    assert mailbox.deliver("ada", head(3), ROW) == "duplicate"
+    mailbox.forget("ada")
+    mailbox.know("ada")
+    assert mailbox.deliver("ada", head(3), ROW) == "late"
+
+
 def test_a_row_of_a_later_exchange_waits_for_it(mailbox):
     assert mailbox.deliver("ada", head(3, 1), ROW) == "kept"
     assert mailbox.take("ada") is None

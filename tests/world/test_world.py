@@ -21,7 +21,7 @@ from p2pfl.peer.flows import FlowLedger
 from p2pfl.peer.getting import Getting
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
-from p2pfl.peer.mailbox import Delivery
+from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.seal import Seal
 from p2pfl.peer.settling import Cover
@@ -141,6 +141,12 @@ def mutual(self):
     return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
 
 
+def heedless(self, sender):
+    """Of old: what was used of an earlier life stands, and what the next one says instead is a duplicate."""
+    self._waiting.pop(sender, None)
+    self._said.pop(sender, None)
+
+
 def lightly(self, phase):
     """Neighbours weigh half of what they should, at both ends: all averages of averages stay what they are."""
     return {peer: weight / 2 + (peer == self.me) / 2 for peer, weight in weighed(self, phase).items()}
@@ -193,6 +199,7 @@ MUTANTS = {
     "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "who was cut off while it said hello does not know": (Link, "_beat", unaware, [1189]),
+    "the row of the next life is taken for that of the one before": (Mailbox, "forget", heedless, [5292]),
     "a row is said again before it has gone": (Link, "send", early, [363]),
     "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),
     "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
