@@ -98,8 +98,8 @@ class Presence:
                 raise TransportError(
                     f"expected the broker to return our own message of {size} bytes within {ECHO:g} s, got nothing:"
                     " lower transport.chunk, raise what it takes (message_size_limit of mosquitto), or see whether it "
-                    f'lets "{self.me.peer}" speak in its own name, whose transport.credentials it must show (with '
-                    "transport.version = 5 it says so)"
+                    f'lets "{self.me.peer}" speak in its own name, as which transport.credentials or '
+                    "transport.certificate must show it (with transport.version = 5 it says so)"
                 )
             began = clock()
             await self.line.claim(size=size)

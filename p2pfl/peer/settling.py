@@ -223,7 +223,8 @@ def bereft(given: Mapping[str, float], vanished: Collection[str]) -> list[str]:
     """
     return [
         f"nothing comes any more from {peer}, which took a mass of {given[peer]:.6g} from here: if it is gone for "
-        "good, that is lost to the average with the 1 that it began with and what its other neighbours gave it"
+        "good, that is lost to the average with the 1 that it began with and what its other neighbours gave it, and "
+        "more goes to it in each round; begin anew without it where the loss rises"
         for peer in sorted(given.keys() & vanished)
     ]
 

@@ -408,7 +408,7 @@ def _unreachable(where: Address, error: Exception) -> str:
             remedy = "name the CA that signed it, and the host as the certificate does"
         case ssl.SSLError():
             why = f"TLS failed ({cause.reason or cause})"
-            remedy = "check that this is its TLS port and whether it asks for a certificate"
+            remedy = "check that this is its TLS port and whether it asks for a certificate of its own authority"
         case ConnectionRefusedError():
             why, remedy = "nothing listens there", "start one with `p2pfl broker` or correct host and port"
         case socket.gaierror() | UnicodeError():
@@ -422,7 +422,7 @@ def _unreachable(where: Address, error: Exception) -> str:
         case _:
             why, remedy = "it closed the connection without an answer", "check scheme, port and MQTT version"
             if where.secure:
-                remedy += ", and whether it asks for a certificate"
+                remedy += ", and whether it asks for a certificate of its own authority"
     return f"expected an MQTT broker at {where}, but {why}: {remedy}"
 
 

@@ -55,7 +55,8 @@ def test_survivors_state_what_a_death_took(silently, tmp_path):
     sentences = {each.peer: each.sentence for each in lives.notices if "nothing comes any more" in each.sentence}
     assert sentences == {
         name: f"nothing comes any more from peer1, which took a mass of {said[name]['peer1']:.6g} from here: if it is "
-        "gone for good, that is lost to the average with the 1 that it began with and what its other neighbours gave it"
+        "gone for good, that is lost to the average with the 1 that it began with and what its other neighbours gave "
+        "it, and more goes to it in each round; begin anew without it where the loss rises"
         for name in ("peer0", "peer2")
     }
     found = account(ended["peer0"].peer.plan, said)
