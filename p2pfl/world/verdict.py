@@ -163,12 +163,8 @@ def _known(end: End, goals: Goals) -> str:
     if failure := _accounted(end, goals) or (_within(end, goals) if end.setting.convex else ""):
         return failure
     whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())
-    if whole and undisturbed(end):
-        failure = _left_out(end)
-        if not (failure or end.belated):
-            failure = _differs(end)
-        if failure:
-            return failure
+    if whole and undisturbed(end) and (failure := _left_out(end) or ("" if end.belated else _differs(end))):
+        return failure
     if end.setting.running:
         return _summed(end)
     return _averaged(end) if whole and end.setting.averages else ""
@@ -238,7 +234,9 @@ def _differs(end: End) -> str:
     half-way, by a step in each release, which counts more where a small mass is divided by.
     """
     end.faults["compared with simulate"] += 1
-    end.faults["of these with peers that came back"] += any(ended.lives > 1 for ended in end.ended.values())
+    end.faults["compared with simulate although peers came back"] += any(
+        ended.lives > 1 for ended in end.ended.values()
+    )
     plan, settings = end.plan, end.plan.protection.settings
     named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
     simulated, _ = play(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
