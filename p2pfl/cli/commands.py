@@ -75,9 +75,10 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
+    from p2pfl.peer.best import kept  # noqa: PLC0415
     from p2pfl.peer.child import brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
-    from p2pfl.peer.notices import Done  # noqa: PLC0415
+    from p2pfl.peer.notices import Alarm, Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)
@@ -89,7 +90,7 @@ def peer(options: argparse.Namespace) -> int:
             "give its address with --broker mqtt://host:1883"
         )
     resolved = p2pfl.plan(experiment, only=[options.name])
-    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
+    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "alarms": []}
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack)
         lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json))
@@ -100,6 +101,10 @@ def peer(options: argparse.Namespace) -> int:
             elif isinstance(event, Done):
                 summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
                 summary.update(given=event.given, vanished=event.vanished)
+                summary["best"] = None if event.best is None else kept(event.peer, event.best)
+                summary["unsettled"] = None if event.unsettled is None else event.unsettled.facts
+            elif isinstance(event, Alarm):
+                summary["alarms"].append(event.sentence)
             lines.observe(event)
 
         for warning in overhearing(experiment, urls=urls, peer=options.name):

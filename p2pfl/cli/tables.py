@@ -44,7 +44,7 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
     if "scores" in result:  # of one peer
         said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {said}"))
-        lines += _stopped(result)
+        lines += [*_stopped(result), *_alarms(result)]
     console.print(Group(*lines, Text(f"run directory: {folder}")), soft_wrap=not console.is_terminal)
 
 
@@ -200,6 +200,7 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
         lines.append(Text(f"{result['missed']} rows did not come in time", style="yellow"))
     if lost := (result.get("masses") or {}).get("statement"):
         lines.append(Text(lost, style="yellow"))
+    lines += _alarms(result)
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
 
@@ -207,6 +208,11 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
 def _stopped(result: Mapping[str, Any]) -> list[Text]:
     said = result.get("stopped")
     return [Text(f"stopped after {said}", style="yellow")] if said else []
+
+
+def _alarms(result: Mapping[str, Any]) -> list[Text]:
+    """Return what harmed the result, for whoever did not watch."""
+    return [Text(sentence, style="bold red") for sentence in result.get("alarms", ())]
 
 
 def _gain(score: Mapping[str, float | None], metric: str) -> Text:

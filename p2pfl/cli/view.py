@@ -15,7 +15,7 @@ from rich.text import Text
 from p2pfl.cli.tables import grid, size
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.peer import Notice, Progress
-from p2pfl.peer.notices import Done
+from p2pfl.peer.notices import Alarm, Done
 from p2pfl.report import Record
 from p2pfl.report.summary import describe
 
@@ -69,7 +69,7 @@ class Lines:
             case Progress():
                 self._progress(event)
             case Notice():
-                self._print(Text(event.sentence, style="yellow"))
+                self._print(Text(event.sentence, style=_style(event)))
             case Done():
                 self.done += 1
                 if self.done == self.peers > 1:  # one on a device compares with nothing
@@ -140,7 +140,7 @@ class Live:
                 self.console.print()
             self.progress[event.peer] = event
         elif isinstance(event, Notice):
-            self.console.print(Text(f"{event.peer}: {event.sentence}", style="yellow"))
+            self.console.print(Text(f"{event.peer}: {event.sentence}", style=_style(event)))
         elif isinstance(event, Done):
             self.done += 1
 
@@ -175,6 +175,10 @@ class Live:
                 size(record.bytes_out),
             ]
         return [*cells, Text(doing, style="dim")]
+
+
+def _style(notice: Notice) -> str:
+    return "bold red" if isinstance(notice, Alarm) else "yellow"
 
 
 class Rounds:

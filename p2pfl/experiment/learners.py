@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_type_hints
@@ -21,6 +22,7 @@ from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.losses import BUILT_IN, Own, PerSample
+from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.stream import normals
 
 
@@ -50,10 +52,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             f'learning.optimizer: expected "sgd" without momentum for {learning.algorithm}, which divides a change by '
             f'the steps that made it, got "{learning.optimizer}" with {learning.options or "no options"}: change it'
         )
-    full = learning.algorithm == "fedsgd"
-    steps = learning.steps
-    if steps is None:
-        steps = known(learning.algorithm).steps
+    full = _full(experiment)
+    steps = _steps(experiment)
     found = kind(
         _model(experiment, federation),
         federation,
@@ -65,7 +65,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         schedule_options=learning.schedule_options,
         batch=None if full or learning.batch == "all" else learning.batch,
         epochs=1 if full else learning.epochs,
-        steps=None if full or steps is None else steps * peers,
+        steps=None if steps is None else steps * peers,
         stragglers=learning.stragglers,
         loss=None if learning.loss is None else _own(learning.loss),
         metrics={name: _own(reference) for name, reference in learning.metrics.items()} or None,
@@ -77,6 +77,50 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     )
     found.recipe.check(experiment.rounds)
     return found
+
+
+def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
+    """Return the root mean square of a number of one round's update, as far as public numbers bound it.
+
+    Parameters
+    ----------
+    experiment, learner
+        Whose rate, steps and initial parameters.
+    mean_samples
+        Training samples of a peer, on average; ``None`` where they are private.
+
+    Returns
+    -------
+    float
+        See :func:`p2pfl.privacy.mask_size.update_size`.
+    """
+    learning, start = experiment.learning, learner.start(("",))  # all peers start alike
+    steps = _steps(experiment)
+    if steps is None and (_full(experiment) or learning.batch == "all"):
+        steps = 1 if _full(experiment) else learning.epochs
+    elif steps is None and mean_samples is not None:
+        steps = learning.epochs * math.ceil(mean_samples / int(learning.batch))
+    return update_size(
+        norm=float(start.double().norm()),
+        size=start.shape[1],
+        rate=learning.rate,
+        steps=steps,
+        optimizer=learning.optimizer,
+        momentum=float(learning.options.get("momentum", 0.0)),
+    )
+
+
+def _full(experiment: Experiment) -> bool:
+    """Return whether a round is one step on all samples."""
+    return experiment.learning.algorithm == "fedsgd"
+
+
+def _steps(experiment: Experiment) -> int | None:
+    """Return the optimiser steps of a round, where they are given as a number."""
+    learning = experiment.learning
+    if _full(experiment):
+        return None
+    return known(learning.algorithm).steps if learning.steps is None else learning.steps
 
 
 def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:

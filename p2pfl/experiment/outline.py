@@ -13,7 +13,7 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.exchanges import exchanges
 from p2pfl.experiment.mixing import mixing
-from p2pfl.experiment.protection import Protection, protection
+from p2pfl.experiment.protection import Protection, protection, sizes_masks
 from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Simulation
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def outline(experiment: Experiment) -> Outline | None:
     (650, 32)
     """
     sizes = _sizes(experiment)
-    if sizes is None or not _plain(experiment):
+    if sizes is None or not _plain(experiment) or sizes_masks(experiment.privacy):
         return None
     topology = loaded(experiment) or built(experiment)
     graphs.check_connected(topology)
@@ -152,6 +152,7 @@ def hidden(
     weights: tuple[graphs.Weights, ...],
     *,
     sizes: tuple[int, ...],
+    update: float | None = None,
     sums: Sums | None = None,
 ) -> Protection:
     """What hides the rows of an experiment.
@@ -162,6 +163,8 @@ def hidden(
         As in :class:`p2pfl.experiment.resolved.Plan`.
     sizes
         How many numbers of a row belong to each tensor of the model.
+    update
+        Root mean square of a number of an update, where masks are sized to it.
     sums
         What others see in the mode ``secagg``.
     """
@@ -175,6 +178,7 @@ def hidden(
         rounds=experiment.rounds,
         seed=experiment.seed,
         steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
+        update=update,
         sums=sums,
     )
 

@@ -16,6 +16,7 @@ from p2pfl.privacy import Settings, divergence
 from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.calibration import calibrate
 from p2pfl.privacy.colluders import parted
+from p2pfl.privacy.mask_size import mask_deviation
 from p2pfl.privacy.spending import Cost, affordable, per_round, spent
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def protection(
     seed: int,
     steps: int | None,
     layers: tuple[int, ...] = (),
+    update: float | None = None,
     sums: Sums | None = None,
 ) -> Protection:
     """Resolve the section ``[privacy]``.
@@ -186,6 +188,9 @@ def protection(
         Exchanges a round; ``None`` where they are chosen so that masks are mixed away.
     layers
         How many numbers of a row belong to each tensor of the model; only per-layer clipping asks for them.
+    update
+        Root mean square of a number of an update, see :func:`p2pfl.privacy.mask_size.update_size`; only
+        :func:`sizes_masks` asks for it.
     sums
         What others see in the mode ``secagg``.
 
@@ -205,17 +210,20 @@ def protection(
             f'{sum(layers)} in all: set privacy.clipping to "flat"'
         )
     graph = mask_graph(wanted, topology.union, seed=seed)
-    claimed = wanted.epsilon is not None or (wanted.noise > 0 and not math.isinf(wanted.clip))
+    claimed = wanted.epsilon is not None or _claims(wanted)
     if wanted.mode == "pairwise" and claimed and (few := parted(graph, colluders=wanted.colluders)):
         raise ExperimentError(
             "privacy.colluders: expected masks that hide each peer among at least three honest ones, got "
             f"{wanted.colluders}, who could part {' and '.join(few)} from all others: set privacy.mask_graph to "
             '"circulant", take more peers, lower privacy.colluders, or set privacy.mode to "independent"'
         )
+    mask = 0.0
+    if wanted.mode == "pairwise":
+        mask = _mask(wanted, graph, weights, size=size, steps=steps, update=update)
     settings = Settings(
         clip=wanted.clip,
         noise=wanted.noise,
-        mask=wanted.mask if wanted.mode == "pairwise" else 0.0,
+        mask=mask,
         bits=wanted.bits,
         participation=wanted.participation,
         layers=layers if wanted.clipping == "layer" else (),
@@ -235,6 +243,39 @@ def protection(
             "leave out privacy.noise and it will be calibrated"
         )
     return found
+
+
+def sizes_masks(wanted: schema.Privacy) -> bool:
+    """Return whether the deviation of the masks follows from the size of an update."""
+    return wanted.mode == "pairwise" and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
+
+
+def _claims(wanted: schema.Privacy) -> bool:
+    return wanted.noise > 0 and not math.isinf(wanted.clip)
+
+
+def _mask(
+    wanted: schema.Privacy,
+    graph: graphs.Topology,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    size: int,
+    steps: int | None,
+    update: float | None,
+) -> float:
+    """Return the deviation of a mask: given, as large as a clipped update, or sized to an update."""
+    if wanted.mask is not None:
+        return wanted.mask
+    if not sizes_masks(wanted):
+        return CLIP if math.isinf(wanted.clip) else wanted.clip
+    assert update is not None  # noqa: S101 (a plan knows it)
+    return mask_deviation(
+        update,
+        size=size,
+        peers=len(graph.peers),
+        degree=max(len(graph.neighbours(peer)) for peer in graph.peers),
+        unmixed=0.0 if steps is None else min(1.0, graphs.contraction(weights)) ** (steps / len(weights)),
+    )
 
 
 def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) -> graphs.Topology:

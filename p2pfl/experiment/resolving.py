@@ -16,9 +16,10 @@ from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.exchanges import exchanges, flood
 from p2pfl.experiment.healing import healer
-from p2pfl.experiment.learners import algorithm, learner
+from p2pfl.experiment.learners import algorithm, expected_update, learner
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.outline import built, check_hiding, check_peers, hidden, loaded
+from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import check_live, masses, sized, summed
@@ -74,7 +75,10 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
             counted = sized({} if private else dict(zip(names, everybody.samples(names).tolist(), strict=True)))
         sums = summed(experiment, weights, added, counted, exchanges=steps)
         weighed = masses(added, counted, names)
-    protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, sums=sums)
+    update = None
+    if sizes_masks(experiment.privacy):
+        update = expected_update(experiment, trained, mean_samples=mean_samples)
+    protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
     rounds = Gossip(*exchanges(experiment, topology, weights, protection), heavy_ball=heavy)
     chosen = averaging(gossip=rounds)
     check_waiting(experiment, asynchronous=asynchronous(chosen))

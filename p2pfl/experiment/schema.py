@@ -261,7 +261,9 @@ class Privacy(Section, frozen=True):
     noise
         Standard deviation of the private noise in each number.
     mask
-        Standard deviation of the noise of each edge in each number (pairwise).
+        Standard deviation of the noise of each edge in each number (pairwise). The default follows from the initial
+        parameters, the learning rate, the steps and the graph (docs/protection.md); with ``noise`` and ``clip`` it is
+        the clip.
     bits
         Fraction bits of the fixed-point grid on which masks cancel.
     participation
@@ -287,7 +289,7 @@ class Privacy(Section, frozen=True):
     clip: Endless = math.inf
     clipping: Literal["flat", "layer"] = "flat"
     noise: NotNegative = 0.0
-    mask: NotNegative = 1.0
+    mask: NotNegative | None = None
     bits: Annotated[int, Meta(ge=1, le=40)] = 20
     participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
     mask_graph: Literal["same", "complete", "circulant", "random"] = "same"

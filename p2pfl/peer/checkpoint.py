@@ -33,6 +33,7 @@ from safetensors.torch import load, save
 from p2pfl.algorithms import State, Statistics
 from p2pfl.errors import RunError, StorageError
 from p2pfl.files import DRIVE, Disk, replace
+from p2pfl.peer.best import Best
 from p2pfl.peer.books import Page, Rows
 from p2pfl.peer.proof import Proof
 from p2pfl.privacy import ledger
@@ -341,6 +342,7 @@ class Store:
         self._former = folder / f"{peer}.previous.state"
         self._model = folder / f"{peer}.safetensors"
         self._journal = folder / f"{peer}.journal"
+        self._best = folder / f"{peer}.best.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those that are whole, the newest first; what is not is told and removed, lest it take the place of one."""
@@ -373,9 +375,38 @@ class Store:
             If the disk is full or not writable; what was there stays.
         """
         replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
+        self._write(self._model, model, {"round": str(checkpoint.round - 1)})
+
+    def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
+        """Write the best model so far, in place of the one before.
+
+        Raises
+        ------
+        StorageError
+            If the disk is full or not writable; what was there stays.
+        """
+        self._write(self._best, model, {key: str(value) for key, value in msgspec.structs.asdict(best).items()})
+
+    def best(self) -> Best | None:
+        """Return what is known of the best model; ``None`` if there is none, or its file is damaged."""
+        try:
+            data = self.disk.read(self._best)
+            size = int.from_bytes(data[:8], "little")
+            about = msgspec.json.decode(data[8 : 8 + size])["__metadata__"]
+            return msgspec.convert(about, Best, strict=False)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
+            self.doubts.append(f"{self._best} cannot be read ({error}); the next better model takes its place")
+            return None
+
+    def place(self) -> str:
+        """Return the file of the best model."""
+        return str(self._best)
+
+    def _write(self, path: Path, model: Mapping[str, torch.Tensor], about: Mapping[str, str]) -> None:
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
-        about = {"peer": self.peer, "round": str(checkpoint.round - 1)}
-        replace(self._model, save(plain, about), mode=0o600, disk=self.disk)
+        replace(path, save(plain, {"peer": self.peer, **about}), mode=0o600, disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""

@@ -162,7 +162,19 @@ async def live(
     finally:
         watching.cancel()
     found = {key: float(value[0]) for key, value in evaluated.items()}
-    tell(Done(name, found, private_memory(), peer.common, stopped, peer.given, sorted(peer.vanished)))
+    tell(
+        Done(
+            name,
+            found,
+            private_memory(),
+            peer.common,
+            stopped,
+            peer.given,
+            sorted(peer.vanished),
+            peer.best.best,
+            peer.unsettled or None,
+        )
+    )
 
 
 async def _rounds(peer: Peer) -> State:

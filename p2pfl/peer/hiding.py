@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, Source
@@ -108,6 +108,21 @@ class Hiding:
             charge=None if summed else charge,
         )
         return net if hidden is net else Unhurried(hidden, prepare=prepare)
+
+    def lost(self, missed: Collection[str]) -> frozenset[str]:
+        """Return the mask partners that disappeared after this peer masked its last release with them.
+
+        Parameters
+        ----------
+        missed
+            Neighbours from which something did not come in this round.
+        """
+        if self.cover is None or self.cover.slot is None:
+            return frozenset()
+        present = self.membership.present
+        return frozenset(
+            each for each in self.link.books.masks.unmatched(self.cover.slot) if each in missed or each not in present
+        )
 
     def uncovered(self) -> None:
         """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""

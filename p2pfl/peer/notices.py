@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 
 from p2pfl.identity import FirstUse, Trust, fingerprint
+from p2pfl.peer.best import Best
 from p2pfl.peer.proof import Proof
+from p2pfl.peer.unsettled import Unsettled
 from p2pfl.report import Record
 
 PROMISED = "promised to release nothing more"
@@ -47,11 +49,16 @@ class Notice:
     sentence: str
 
 
+@dataclass(frozen=True)
+class Alarm(Notice):
+    """A notice of something that harms the result, with the way back."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """A peer's last word: its final scores, its private memory in bytes, what all peers' common model scores.
 
     And why it did not play all rounds, if it is the budget; of running sums, what it gave each neighbour, and who of
-    these did not come back.
+    these did not come back; the best model that it keeps, and what it could not settle with its neighbours.
     """
 
     peer: str
@@ -61,6 +68,8 @@ class Done(msgspec.Struct, frozen=True):
     stopped: str | None = None
     given: dict[str, float] | None = None
     vanished: list[str] = []
+    best: Best | None = None
+    unsettled: Unsettled | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
+from p2pfl.peer.best import BestModel
 from p2pfl.peer.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.edges import Edges
 from p2pfl.peer.hiding import Hiding
@@ -31,15 +32,17 @@ from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.notices import Notice, Progress, ahead, exclusion, resting, strangers
+from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting, strangers
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.resuming import rest, resumed
 from p2pfl.peer.seal import Seal
-from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, left, paid, shifted
+from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, paid, shifted
 from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.threads import Threaded
+from p2pfl.peer.unsettled import Unsettled, unsettled
 from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
+from p2pfl.report.alarms import spoiled
 from p2pfl.report.budget import Meter
 from p2pfl.report.masses import given
 from p2pfl.report.summary import assess
@@ -141,6 +144,9 @@ class Peer:
         self.common: dict[str, float] | None = None
         self.given: dict[str, float] | None = None
         self.vanished: frozenset[str] = frozenset()
+        self.unsettled = Unsettled()
+        self.best = BestModel(name, store)
+        self._scores: dict[str, float] | None = None  # after the last round
         self._agreeing = Agreeing(plan, name, self.source)
         self._training = Threaded(plan.learner)
         self._stack = AsyncExitStack()
@@ -359,7 +365,8 @@ class Peer:
             return bereft(self.given, self.vanished)
         missed = {} if self.link.adding is None else self.link.adding.missed
         deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
-        return left(self.link.books, deviation=deviation, peers=peers, missed=missed)
+        self.unsettled = unsettled(self.link.books, deviation=deviation, peers=peers, missed=missed)
+        return self.unsettled.sentences
 
     def _say(self, sentence: str) -> None:
         if self.notice is not None:
@@ -443,15 +450,36 @@ class Peer:
             self.name, round, state, page, rows, line.bytes_out, line.bytes_in, statistics=self.statistics
         )
 
+    def _assess(self, state: State, round: int) -> dict[str, float]:
+        """Return a round's scores, and keep its model if it is the best so far."""
+        found = assess(self.plan, state.rows, (self.name,))
+        scores = {name: float(values[0]) for name, values in found.items()}
+        self.best.consider(self.plan, state.rows, round=round, validation=scores.get("validation_loss"))
+        return scores
+
+    def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
+        """Say at once when masks that did not cancel are in the models."""
+        before, self._scores = self._scores, scores
+        if self.notice is None or not self.plan.masked:
+            return
+        lost = self.hiding.lost(net.missed)
+        noise = self.plan.protection.scale / len(self.plan.topology.peers)
+        kept = self.best.best
+        best = None if kept is None else (kept.round, self.best.place)
+        said = spoiled(lost, round=round, deviation=noise, before=before, now=scores, best=best)
+        if said is not None:
+            self.notice(Alarm(self.name, said))
+
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed
         self._introduce()  # those who came late, or by new edges
-        evaluated = await asyncio.to_thread(assess, self.plan, state.rows, (self.name,))
+        scores = await asyncio.to_thread(self._assess, state, round)
+        self._alarm(round, scores, net)
         report = state.report
         record = Record(
             peer=self.name,
             round=round,
-            scores={name: float(values[0]) for name, values in evaluated.items()},
+            scores=scores,
             training_loss=float(report.loss[0]) if report is not None and report.steps[0] else None,
             distance=float(net.distance[0]),
             bytes_out=self.link.line.bytes_out,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from p2pfl.peer.link import PULSE, Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.privacy import Masks, private
 from p2pfl.privacy.ledger import MaskLedger
-from p2pfl.privacy.payments import Payment, points, residual_variance
+from p2pfl.privacy.payments import Payment, points
 from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.stream import Ints
 
@@ -66,6 +65,8 @@ class Cover:
         """Whether the last release had all masks of the graph."""
         self.charged: set[Slot] = set()
         """Releases that count as hidden by their private noise alone."""
+        self.slot: Slot | None = None
+        """Of the last release with fresh masks."""
         self._payment: Payment | None = None
 
     @property
@@ -100,6 +101,7 @@ class Cover:
                 "wait for them, or set another privacy.mode."
             )
         self._payment = self.ledger.release(round, partners=here, shared=self._shared)
+        self.slot = self._payment.slot
         self.whole = here == neighbours
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
@@ -227,39 +229,3 @@ def bereft(given: Mapping[str, float], vanished: Collection[str]) -> list[str]:
         "more goes to it in each round; begin anew without it where the loss rises"
         for peer in sorted(given.keys() & vanished)
     ]
-
-
-def left(books: Books, *, deviation: float, peers: int, missed: Mapping[str, int]) -> list[str]:
-    """What stays open at the end, in sentences.
-
-    Parameters
-    ----------
-    books
-        What was moved along edges.
-    deviation, peers
-        Of a mask, and how many rows there are.
-    missed
-        By neighbour, how many sums lacked its term.
-    """
-    sentences = []
-    if masks := books.masks.uncancelled():
-        spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers
-        ends = sorted({end for mask in masks for end in mask.edge} - {books.peer})
-        sentences.append(
-            f"{len(masks)} masks shared with {', '.join(ends)} may not have cancelled: they move a number of the mean "
-            f"by a deviation of at most {spread:.2g}"
-        )
-    open_ = Counter(partner for partner, _ in {*books.flows.unsettled(), *books.flows.lost})
-    sentences += [
-        f"{sum(each.values())} {what} {', '.join(sorted(each))} may have moved only one of two rows: "
-        "the mean of the rows is not what it was"
-        for what, each in (("exchanges with", open_), ("sums without", missed))
-        if each
-    ]
-    if books.unaware:
-        names = ", ".join(sorted(books.unaware))
-        sentences.append(
-            f"exchanges of an earlier life with {names} may have moved only one of two rows, as nobody said "
-            "that they were taken back: the mean of the rows is not what it was"
-        )
-    return sentences

@@ -21,9 +21,10 @@ from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
+from p2pfl.peer.best import kept
 from p2pfl.peer.checkpoint import common
 from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
-from p2pfl.peer.notices import Done, Event, Failed
+from p2pfl.peer.notices import Alarm, Done, Event, Failed
 from p2pfl.peer.owner import RUN, Owner, owned
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped
@@ -184,7 +185,8 @@ def run(
         swarm = _Swarm()
         stack.callback(swarm.end)
         swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together, record=record)
-        done, first, last = _follow(swarm, result, observe)
+        alarms: list[str] = []
+        done, first, last = _follow(swarm, result, observe, alarms=alarms)
         stack.pop_all().close()
         ended = time.perf_counter()
         memory = [peer.memory for peer in done.values() if peer.memory is not None]
@@ -201,15 +203,18 @@ def run(
             agreed=agreed,
             stopped=stopped([done[name].stopped for name in sorted(done)]),
             given={name: peer.given for name, peer in done.items() if peer.given is not None},
+            alarms=alarms,
+            unsettled={name: peer.unsettled.facts for name, peer in done.items() if peer.unsettled},
+            best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
         )
         result.finish(summary)
     return result
 
 
 def _follow(
-    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None
+    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None, *, alarms: list[str]
 ) -> tuple[dict[str, Done], float, float]:
-    """Keep the records as they come; the peers' last words, when all had begun the first round, and ended the last."""
+    """Keep records and alarms as they come; return each peer's :class:`Done`, and when rounds began and ended."""
     done: dict[str, Done] = {}
     began: dict[str, float] = {}
     last = time.perf_counter()
@@ -221,6 +226,8 @@ def _follow(
                 began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
             case Done():
                 done[event.peer] = event
+            case Alarm():
+                alarms.append(f"{event.peer}: {event.sentence}")
             case Failed():
                 raise _error(event)
             case _:

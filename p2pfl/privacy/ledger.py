@@ -326,6 +326,10 @@ class MaskLedger:
         note = self._note(partner)
         return frozenset((note.own - note.heard).before(note.until))
 
+    def unmatched(self, slot: Slot) -> frozenset[str]:
+        """Return the partners that share a mask of this release and have not said that they applied their half."""
+        return frozenset(each for each, note in self._notes.items() if slot in note.own and slot not in note.heard)
+
     def uncancelled(self) -> list[Mask]:
         """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
         left = [Mask(self._edge(partner), slot) for partner, slots in self.lost.items() for slot in slots]

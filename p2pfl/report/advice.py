@@ -37,7 +37,13 @@ Means = list[float]
 
 
 def advice(
-    records: Sequence[Record], *, steps: int = 1, noise: float = 0.0, attack: str = "none", rule: str = "none"
+    records: Sequence[Record],
+    *,
+    steps: int = 1,
+    noise: float = 0.0,
+    attack: str = "none",
+    rule: str = "none",
+    masked: bool = False,
 ) -> list[str]:
     """Sentences for the user, each what was seen and what to change.
 
@@ -51,6 +57,8 @@ def advice(
         Deviation of the private noise, which stays in the models.
     attack, rule
         What some peers do to harm, and what the others take in place of averages.
+    masked
+        Whether pairwise masks are on: then distances measure the masks, and say nothing about the models.
 
     Examples
     --------
@@ -68,7 +76,8 @@ def advice(
     if len(turns) < FEWEST:
         return late
     # Each of these can cause the next, so only the first is told.
-    found = _apart(turns, steps=steps) or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
+    apart = [] if masked else _apart(turns, steps=steps)
+    found = apart or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
     if found and attack != "none":  # whatever is seen, this may be why
         cure = "take a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
         found = [f"some peers attack by {attack}, and the others do not learn as they would: {cure}, or better edges"]

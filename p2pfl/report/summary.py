@@ -53,6 +53,9 @@ def summarise(
     agreed: Mapping[str, Any] | None = None,
     stopped: str | None = None,
     given: Mapping[str, Given] | None = None,
+    alarms: Sequence[str] = (),
+    unsettled: Mapping[str, Any] | None = None,
+    best: Mapping[str, Any] | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
     """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
@@ -75,6 +78,12 @@ def summarise(
         Why not all rounds were played, if it is the budget.
     given
         By peer what it gave each neighbour at its end, where the algorithm keeps account of it.
+    alarms
+        What harmed the result while it ran, in sentences.
+    unsettled
+        By peer what it could not settle with its neighbours, of those that have something.
+    best
+        By peer the round, loss and file of its best model, where one is kept.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
@@ -114,12 +123,16 @@ def summarise(
         "bytes_sent": sum(record.bytes_out for record in last.values()),
         "missed": sum(len(record.missed) for record in records),
         "masses": account(plan, given) if given else None,
+        "alarms": list(alarms),
+        "unsettled": dict(unsettled or {}),
+        "best": dict(best or {}),
         "advice": advice(
             records,
             steps=plan.gossip.steps,
             noise=plan.protection.settings.noise,
             attack=plan.experiment.attack.name,
             rule=plan.experiment.robustness.rule,
+            masked=plan.masked,
         ),
         "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(

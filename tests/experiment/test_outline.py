@@ -20,7 +20,7 @@ SEVERAL = [
     {"data": {"name": "diabetes"}, "privacy": PRIVATE | {"mode": "independent"}},
     {"learning": {"algorithm": "dpsgd"}, "topology": {"kind": "complete", "peers": 5}},
     {"topology": {"kind": "epidemic_oracle", "peers": 8}, "privacy": PRIVATE | {"mask_graph": "complete"}},
-    {"privacy": {"mode": "pairwise", "mask_graph": "random", "colluders": 2}, "topology": {"peers": 9}},
+    {"privacy": {"mode": "pairwise", "mask": 1.0, "mask_graph": "random", "colluders": 2}, "topology": {"peers": 9}},
     {"privacy": PRIVATE | {"participation": 0.5}, "gossip": {"acceleration": "chebyshev"}},
     {"privacy": {"mode": "none"}},
 ]
@@ -61,6 +61,7 @@ def test_models_have_the_sizes_that_are_known(hidden):
     "table",
     [
         {"privacy": {"mode": "secagg"}, "topology": {"kind": "complete", "peers": 6}},
+        {"privacy": {"mode": "pairwise"}},  # masks are sized to the initial parameters
         {"model": {"name": "cnn"}},
         {"model": {"frozen": ["1.*"]}},
         {"data": {"name": "synthetic"}},

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p2pfl.algorithms import Gossip
 from p2pfl.peer.books import Books, Page, _Chain
-from p2pfl.peer.settling import left
+from p2pfl.peer.unsettled import unsettled
 from p2pfl.privacy.payments import Mask
 from p2pfl.privacy.slots import Slot
 
@@ -165,7 +165,7 @@ def test_who_came_back_says_what_stays_open_with_partners_that_may_not_know(awar
     if aware:
         bob.revive("ada", 0)
     later.hear("bob", bob.account(1), life=2)
-    sentences = left(later, deviation=0.0, peers=2, missed={})
+    sentences = unsettled(later, deviation=0.0, peers=2, missed={}).sentences
     assert [("earlier life with bob" in each, "only one of two rows" in each) for each in sentences] == (
         [] if aware else [(True, True)]
     )

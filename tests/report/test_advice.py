@@ -127,7 +127,7 @@ REAL = {
     ),
     "one exchange, under masks": (
         ["topology.kind=ring", "topology.peers=32", "gossip.steps=1", "privacy.mode=pairwise"],
-        "raise gossip.steps",
+        "raise rounds",  # distances measure the masks
     ),
     "too few rounds": ([], "raise rounds"),
 }
@@ -149,3 +149,13 @@ def test_one_exchange_on_the_complete_graph_is_enough_however_differently_much_p
 
 def test_of_a_real_run_that_went_well_nothing_is_said():
     assert simulate(read(DIGITS, changes=["rounds=30"]), baselines=False).summary["advice"] == []
+
+
+def test_distances_give_no_advice_under_masks_for_they_measure_the_masks():
+    facts = {"peer": "ada", "bytes_out": 0, "bytes_in": 0, "heard": 2, "seconds_training": 0.0, "seconds_waiting": 0.0}
+    records = [
+        Record(round=t, scores={"loss": 2.0 - 0.2 * t}, training_loss=1.0, distance=80.0, update=1.0, **facts)
+        for t in range(6)
+    ]
+    assert "80.0 times as far as training" in advice(records)[0]
+    assert advice(records, masked=True) == []

@@ -172,7 +172,7 @@ def test_while_one_run_spends_another_waits(tmp_path):
 
 def test_rounds_of_sums_that_somebody_was_missing_from_cost_what_private_noise_alone_gives(tmp_path):
     table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
-    changes = ["privacy.mode=secagg", "privacy.mask=1.0", "privacy.epsilon=100", f'privacy.budget="{tmp_path}/b.jsonl"']
+    changes = ["privacy.mode=secagg", "privacy.epsilon=100", f'privacy.budget="{tmp_path}/b.jsonl"']
     resolved = plan(read(table, changes=changes)).protection
     meter = Meter(plan(read(table, changes=changes)), ["peer0"], run="test")
     for round in range(2):
@@ -191,7 +191,7 @@ def test_another_life_counts_the_sums_of_the_one_before_as_those_that_lacked_it(
     table = {key: value for key, value in TABLE.items() if key != "privacy"} | {
         "topology": {"kind": "complete", "peers": 6}
     }
-    table["privacy"] = {"mode": "secagg", "mask": 1.0, "noise": 2.0, "clip": 1.0}
+    table["privacy"] = {"mode": "secagg", "noise": 2.0, "clip": 1.0}
     resolved = plan(read(table))
     first = Meter(resolved, ["peer0"], run="test 1")
     for round in range(2):
@@ -203,7 +203,7 @@ def test_another_life_counts_the_sums_of_the_one_before_as_those_that_lacked_it(
 
 def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_and_nothing_more_is_sent(tmp_path):
     table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
-    changes = ["privacy.mode=secagg", "privacy.mask=1.0", "privacy.noise=0", f'privacy.budget="{tmp_path}/b.jsonl"']
+    changes = ["privacy.mode=secagg", "privacy.noise=0", f'privacy.budget="{tmp_path}/b.jsonl"']
     meter = Meter(plan(read(table, changes=changes)), ["peer0"], run="test")
     meter.charge(0, whole=True)
     before = meter.spent

@@ -1,0 +1,79 @@
+"""Decide what a person must know at once, and say what to do about it: pure functions of what a round showed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+TRIPLED = 3.0
+"""Times the loss of the round before, from which on a model counts as spoiled although no partner is known to be gone.
+
+Training alone hardly does that to a loss from one round to the next; uncancelled masks multiply it by tens.
+"""
+
+
+def spoiled(
+    lost: Collection[str],
+    *,
+    round: int,
+    deviation: float,
+    before: Mapping[str, float] | None,
+    now: Mapping[str, float],
+    best: tuple[int, str] | None,
+) -> str | None:
+    """Return an alarm if masks that did not cancel are in the models of a round.
+
+    Parameters
+    ----------
+    lost
+        Mask partners that disappeared in the round: they shared masks with this peer and did not send their half.
+    round
+        Counted from 0.
+    deviation
+        Standard deviation of what the masks of one of them leave in a parameter of the average.
+    before, now
+        The peer's scores after the round before and after this one; ``None`` if there was none before.
+    best
+        The round of the best model so far and its file, if one is kept.
+
+    Returns
+    -------
+    str or None
+        What happened, with its figures, and the way back.
+
+    Examples
+    --------
+    >>> before, now = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
+    >>> how = {"round": 605, "deviation": 0.33, "before": before, "now": now}
+    >>> alarm = spoiled(["peer1"], best=(600, "peers/peer0.best.safetensors"), **how)
+    >>> "peer1 disappeared in round 606" in alarm, "accuracy 0.970 before, 0.290 now" in alarm
+    (True, True)
+    >>> "Start peer1 again with --resume" in alarm, "round 601, in peers/peer0.best.safetensors" in alarm
+    (True, True)
+    >>> spoiled([], best=None, round=3, deviation=0.33, before=before, now=before) is None
+    True
+    """
+    if not lost and not _tripled(before, now):
+        return None
+    names = ", ".join(sorted(lost))
+    if lost:
+        who = "its masks" if len(lost) == 1 else "their masks"
+        what = f"{names} disappeared in round {round + 1} and {who} did not cancel: they leave noise of deviation "
+        what += f"up to {deviation * math.sqrt(len(lost)):.2g} in each parameter of the average"
+        cure = f"Start {names} again with --resume to cancel them"
+    else:
+        what = f"the loss rose steeply in round {round + 1}: the masks of a peer that disappeared may be in the average"
+        cure = "Look for a peer that is gone, and start it again with --resume"
+    scores = f" ({_changes(before, now)})" if before else ""
+    kept = "" if best is None else f"; the best model so far is that of round {best[0] + 1}, in {best[1]}"
+    return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage."
+
+
+def _tripled(before: Mapping[str, float] | None, now: Mapping[str, float]) -> bool:
+    if before is None or "loss" not in before or "loss" not in now:
+        return False
+    return not now["loss"] <= TRIPLED * before["loss"]  # NaN counts
+
+
+def _changes(before: Mapping[str, float], now: Mapping[str, float]) -> str:
+    return "; ".join(f"{name} {before[name]:.3f} before, {now[name]:.3f} now" for name in now if name in before)

@@ -1,0 +1,71 @@
+"""The power of one of three masked devices fails in the middle of a round; the others say so and keep a good model."""
+
+import json
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import p2pfl
+from p2pfl.transport.broker import embedded
+
+PLANT = """
+name = "plant"
+seed = 7
+rounds = 60
+[topology]
+kind = "ring"
+peers = 3
+[data]
+name = "digits"
+[learning]
+device = "cpu"
+epochs = 2
+rate = 0.2
+[privacy]
+mode = "pairwise"
+"""
+
+
+def accuracy(file):
+    """The accuracy of a saved model on everybody's test part."""
+    plan = p2pfl.plan(p2pfl.read("plant.toml"))
+    saved = load_file(file)
+    row = torch.cat([saved[name].flatten() for name in plan.learner.layout.names])[None]
+    return float(plan.learner.evaluate(row, peers=("peer0",))["accuracy"][0])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed():
+    pytest.importorskip("sklearn")
+
+
+def test_the_survivors_raise_an_alarm_in_that_round_and_keep_the_best_model(place, start):
+    (place / "plant.toml").write_text(PLANT)
+    with embedded() as broker:
+        devices = [start("peer", "plant.toml", "--name", f"peer{i}", "--broker", broker.url) for i in range(3)]
+        devices[0].until("round 25/60")
+        devices[1].process.send_signal(signal.SIGSTOP)  # it answers nothing, with masks shared and its half not sent
+        stuck = devices[0].until("waiting for peer1")
+        devices[1].process.kill()
+        alarm = devices[0].until("ALARM")
+        said = [devices[0].end(), devices[2].end()]
+    assert [each.status for each in said] == [0, 0]
+    round = int(stuck.split("round ")[1].split(",")[0])
+    assert f"peer1 disappeared in round {round} and its masks did not cancel" in alarm
+    assert "Start peer1 again with --resume" in alarm
+    assert "peer0.best.safetensors" in alarm
+
+    folder = next(place.glob("runs/plant-*peer0"))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert "peer1 disappeared" in summary["alarms"][0]
+    assert summary["unsettled"]["masks"] == {"peer1": 1}
+    assert 0 < summary["unsettled"]["deviation"] < 1
+    assert summary["best"]["part"] == "train"
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    before = records[round - 2]["scores"]["accuracy"]
+    best = accuracy(folder / summary["best"]["file"])
+    assert best == records[summary["best"]["round"]]["scores"]["accuracy"]
+    assert best > before - 0.02
+    assert records[round - 1]["scores"]["accuracy"] > before - 0.15  # the default mask is sized for this
