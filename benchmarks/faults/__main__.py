@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.faults import deaths, foretold, hostile, memory, partition
+from benchmarks.faults import deaths, foretold, hostile, masked, memory, partition
 from benchmarks.faults.page import write
 
 
@@ -51,6 +51,14 @@ def _deadly(proofs) -> None:
     one.add_argument("--kill", type=int, default=2, metavar="PEERS")
     one.add_argument("--kind", default="ring")
     one.add_argument("--heal", action="store_true", help="the graph heals (topology.heal)")
+
+    one = proofs.add_parser("masked", help=masked.masked.__doc__)
+    one.set_defaults(play=masked.masked)
+    _sized(one, peers=3, rounds=0)
+    one.add_argument("--kills", type=int, default=10)
+    one.add_argument("--kind", default="ring")
+    one.add_argument("--mask", type=float, metavar="DEVIATION", help="of a mask, by default that of the experiment")
+    one.add_argument("--at", type=int, default=20, metavar="ROUND", help="before a peer is stopped")
 
     one = proofs.add_parser("partition", help=partition.partition.__doc__)
     one.set_defaults(play=partition.partition)

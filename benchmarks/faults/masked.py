@@ -1,0 +1,83 @@
+"""A peer dies between masking and sending: what its masks do to the models of the others."""
+
+import argparse
+import os
+import signal
+import statistics
+from pathlib import Path
+
+from benchmarks.faults.mortal import Mortal
+from benchmarks.faults.nursery import Nursery
+from benchmarks.faults.page import Shown
+from p2pfl.errors import RunError
+from p2pfl.experiment import Experiment, plan, read
+
+AFTER = 5
+"""Rounds after a death in which the survivors recover."""
+
+LONGEST = 120.0
+"""Seconds within which a round must end."""
+
+
+def masked(options: argparse.Namespace, folder: Path) -> Shown:
+    """Stop one of a masked swarm in a round, and kill it once the others wait; each kill has a swarm of its own."""
+    broker = Mortal()
+    url = broker.start()
+    falls, later, alarms = [], [], 0
+    for number in range(options.kills):
+        wanted = _experiment(options, url, seed=number)
+        before, now, after, said = _died(wanted, folder / f"run{number}", url=url, at=options.at)
+        falls.append(now - before)
+        later.append(after - before)
+        alarms += said
+    broker.stop(in_order=True)
+    size = "without masks" if options.mask == 0 else f"mask {plan(wanted).protection.settings.mask:g}"
+    return Shown(
+        options.command,
+        f"{options.kills} times `kill -9` of a peer that had masked with the others and not sent, {size}",
+        f"{options.peers} peers on digits, a swarm for each kill",
+        f"accuracy of the others in that round: median {statistics.median(falls):+.3f}, worst {min(falls):+.3f}; after "
+        f"{AFTER} more: median {statistics.median(later):+.3f}, worst {min(later):+.3f}; an alarm in {alarms} of them",
+    )
+
+
+def _experiment(options: argparse.Namespace, url: str, *, seed: int) -> Experiment:
+    privacy = {"mode": "pairwise"} if options.mask is None else {"mode": "pairwise", "mask": options.mask}
+    return read(
+        {
+            "name": f"masked{seed}",
+            "seed": seed,
+            "rounds": options.at + AFTER + 3,
+            "topology": {"kind": options.kind, "peers": options.peers},
+            "data": {"name": "digits"},
+            "learning": {"device": "cpu", "rate": 0.2, "epochs": 5},
+            "privacy": {"mode": "none"} if options.mask == 0 else privacy,
+            "transport": {"broker": url, "gather": 300.0},
+        }
+    )
+
+
+def _died(wanted: Experiment, folder: Path, *, url: str, at: int) -> tuple[float, float, float, bool]:
+    """Return the others' mean accuracy before the round of the death, after it and later, and whether they said so."""
+    names = plan(wanted).topology.peers
+    victim, others = names[-1], names[:-1]
+    with Nursery(wanted, folder, urls=dict.fromkeys(names, url), takes=dict.fromkeys(names, 0.05)) as nursery:
+
+        def ended(round: int) -> None:
+            while min(map(nursery.last, others)) < round:
+                if not nursery.listen(0.05):
+                    raise RunError(f"expected round {round} to end, got {nursery.phases}")
+
+        ended(at)
+        os.kill(nursery.processes[victim].pid or 0, signal.SIGSTOP)
+        before = -1
+        while before != (before := min(map(nursery.last, others))):
+            nursery.listen(1.0)  # until they wait for the one that is stopped
+        nursery.kill(victim)
+        ended(before + AFTER + 1)
+    said = any("ALARM" in notice.sentence for notice in nursery.said)
+
+    def mean(round: int) -> float:
+        return statistics.mean(nursery.records[name, round].scores["accuracy"] for name in others)
+
+    return mean(before), mean(before + 1), mean(before + 1 + AFTER), said
