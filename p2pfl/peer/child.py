@@ -42,10 +42,13 @@ BEAT = 5.0
 """Seconds after which there is a sign of life although nothing has changed."""
 
 
-def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transport:
-    """How one of an experiment's peers reaches the first of some brokers that lets it in.
+def connect(
+    experiment: Experiment, *, urls: Sequence[str], peer: str, tell: Callable[[Event], None] | None = None
+) -> Transport:
+    """Return how one of an experiment's peers reaches the first of some brokers that lets it in.
 
-    Connections last beyond the broker's restart, but for that of an embedded one: nobody starts that again.
+    Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``tell`` is
+    called with a notice when the peer has to wait for the broker.
     """
     settings = experiment.transport
     owned = _login(experiment, peer)
@@ -64,7 +67,12 @@ def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transp
     ]
     if settings.broker == "embedded":
         return transports[0]
-    return Lasting(transports, backoff=Backoff(outage=settings.outage))
+
+    def notice(sentence: str) -> None:
+        if tell is not None:
+            tell(Notice(peer, sentence))
+
+    return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
 
 
 def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
@@ -133,7 +141,7 @@ async def live(
 
     store, source = Store(folder / "peers", name), SecretSource()
     recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
-    transport = connect(resolved.experiment, urls=urls, peer=name)
+    transport = connect(resolved.experiment, urls=urls, peer=name, tell=tell)
     peer = Peer(
         name,
         resolved,
