@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.errors import InputError, P2PFLError, RunError
+from p2pfl.errors import InputError, P2PFLError, RefusedError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
+from p2pfl.peer.incarnation import started
 from p2pfl.peer.memory import one_heap, private_memory
 from p2pfl.peer.notices import Alive, Done, Event, Failed, Notice, Progress
 from p2pfl.peer.owner import Owner
@@ -101,6 +103,7 @@ async def live(
     tell: Callable[[Event], None],
     former: Former | None = None,
     record: bool = False,
+    clock: Callable[[], int] = time.time_ns,
 ) -> None:
     """Run one peer to its end and keep its checkpoints.
 
@@ -122,6 +125,8 @@ async def live(
         What an earlier life left in the run directory, to go on from.
     record
         Whether to write down in ``recordings/`` of the run directory what it hears and draws.
+    clock
+        Returns the nanoseconds since 1970, by which starts are numbered.
 
     Raises
     ------
@@ -142,6 +147,7 @@ async def live(
     store, source = Store(folder / "peers", name), SecretSource()
     recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
     transport = connect(resolved.experiment, urls=urls, peer=name, tell=tell)
+    life = await _incarnation(resolved, name, transport=transport, owned=owned, former=former, clock=clock, tell=tell)
     peer = Peer(
         name,
         resolved,
@@ -149,6 +155,7 @@ async def live(
         source=source if recording is None else RecordedSource(source, recording),
         identity=owned.identity,
         trust=owned.trust,
+        incarnation=life,
         observe=observe,
         notice=tell,
         store=store,
@@ -171,6 +178,49 @@ async def live(
         watching.cancel()
     found = {key: float(value[0]) for key, value in evaluated.items()}
     tell(Done(name, found, private_memory(), peer.common, stopped, peer.given, sorted(peer.vanished)))
+
+
+async def _incarnation(
+    resolved: Plan,
+    name: str,
+    *,
+    transport: Transport,
+    owned: Credentials,
+    former: Former | None,
+    clock: Callable[[], int],
+    tell: Callable[[Event], None],
+) -> int:
+    """Number this start."""
+    if resolved.experiment.transport.broker == "embedded":
+        return clock()  # the broker was started with the run: it retains nothing of an earlier start
+    journal = None if former is None or former.journal is None else former.journal.incarnation
+    living = asyncio.create_task(_live_on(name, tell))
+    try:
+        start = await started(
+            transport,
+            swarm=resolved.experiment.name,
+            peer=name,
+            identity=owned.identity,
+            trust=owned.trust,
+            journal=journal,
+            source=SecretSource(),
+            clock=clock,
+        )
+    except RefusedError as error:
+        error.status = InputError.status  # as of whatever goes wrong before the first round
+        raise
+    finally:
+        living.cancel()
+    if start.warning is not None:
+        tell(Notice(name, start.warning))
+    return start.incarnation
+
+
+async def _live_on(name: str, tell: Callable[[Event], None]) -> None:
+    """Give signs of life while the peer waits for the broker."""
+    while True:
+        tell(Alive(name))
+        await asyncio.sleep(BEAT)
 
 
 async def _rounds(peer: Peer) -> State:
