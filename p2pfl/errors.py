@@ -15,6 +15,7 @@
         ├── BudgetError           a release would cost more than privacy.epsilon allows
         ├── DecodeError           bytes from the network that are not a message of ours
         ├── TransportError        the connection was lost, a publish did not get through
+        │   ├── BusyError         the broker refused a subscription that it may grant later
         │   └── RefusedError      the broker does not let us publish or read there
         ├── PeerError             a neighbour is missing, differs, or carries our name
         └── StorageError          a run directory or checkpoint cannot be written or read
@@ -93,6 +94,10 @@ class DecodeError(RunError):
 
 class TransportError(RunError):
     """The connection to the broker was lost or a publish failed."""
+
+
+class BusyError(TransportError):
+    """The broker refused a subscription without a final reason: asking again may help."""
 
 
 class RefusedError(TransportError):

@@ -30,8 +30,10 @@ class Lives:
         self.notices: list[Notice] = []
         self.count = 0
 
-    def start(self, *names: str, resume: bool = False, at: int | None = None) -> None:
-        """Begin a life of each."""
+    def start(
+        self, *names: str, resume: bool = False, at: int | None = None, incarnation: int | None = None, keys: int = 1
+    ) -> None:
+        """Begin a life of each, numbered by count where no incarnation is given, with identities from a seed."""
         for name in names or self.names:
             self.count += 1
             store = Store(self.folder, name)
@@ -41,8 +43,8 @@ class Lives:
                 plan(self.experiment, only=[name]),
                 transport=self.transport,
                 source=SeededSource(100 + self.count) if anew else self.source,
-                identity=Identity.generate(SeededSource(1), peer=name),
-                incarnation=self.count,
+                identity=Identity.generate(SeededSource(keys), peer=name),
+                incarnation=self.count if incarnation is None else incarnation,
                 observe=lambda record, _state: self.records[record.peer].append(record),
                 notice=self.notices.append,
                 store=store,

@@ -17,6 +17,9 @@ NotNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
 Endless = Annotated[float, Meta(gt=0)]
 """A bound, of which infinity is none."""
 
+Waiting = Annotated[float, Meta(ge=0)]
+"""Seconds to wait, where 0 is not to wait at all."""
+
 Share = Annotated[float, Meta(ge=0, le=1)]
 Number = Annotated[int, Meta(ge=1)]
 Reference = Annotated[str, Meta(min_length=1)]
@@ -383,7 +386,7 @@ class Transport(Section, frozen=True):
         Seconds without a sign of progress after which a round goes on without a neighbour; those in which we have
         no connection ourselves do not count.
     outage
-        Seconds after which a peer that gets no lasting connection gives up.
+        Seconds that a peer waits for the broker, when it starts and when it loses the connection; 0 gives up at once.
     hurry
         Quantile of what neighbours take, of which twice is waited for the others in an exchange; 1 waits for all.
     gather
@@ -401,7 +404,7 @@ class Transport(Section, frozen=True):
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
     patience: Endless = 30.0
     hurry: Share = 1.0
-    outage: Endless = 600.0
+    outage: Waiting = 600.0
     gather: Endless = 60.0
     quorum: Share = 1.0
 

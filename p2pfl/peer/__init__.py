@@ -8,7 +8,7 @@ conserving       ``flows`` along edges, in the ``books`` with the masks; ``settl
 hiding           ``hiding`` of rows; secret sums: ``giving`` and ``getting`` their terms, ``seal``, ``adding``, ``sums``
 learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
 lasting          ``keeper`` of ``checkpoint`` s and the journal; ``resuming`` from them; ``owner``; ``recording``;
-                 ``proof`` s; ``credentials``
+                 ``proof`` s; ``credentials``; ``incarnation``, which numbers starts
 running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by ``server`` (``preload``),
                  with one heap (``memory``); what people read are ``notices``
 ===============  ===================================================================================================

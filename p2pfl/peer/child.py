@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.errors import InputError, P2PFLError, RunError
+from p2pfl.errors import InputError, P2PFLError, RefusedError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
+from p2pfl.peer.incarnation import started
 from p2pfl.peer.memory import one_heap, private_memory
 from p2pfl.peer.notices import Alive, Done, Event, Failed, Notice, Progress
 from p2pfl.peer.owner import Owner
@@ -42,10 +44,13 @@ BEAT = 5.0
 """Seconds after which there is a sign of life although nothing has changed."""
 
 
-def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transport:
-    """How one of an experiment's peers reaches the first of some brokers that lets it in.
+def connect(
+    experiment: Experiment, *, urls: Sequence[str], peer: str, tell: Callable[[Event], None] | None = None
+) -> Transport:
+    """Return how one of an experiment's peers reaches the first of some brokers that lets it in.
 
-    Connections last beyond the broker's restart, but for that of an embedded one: nobody starts that again.
+    Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``tell`` is
+    called with a notice when the peer has to wait for the broker.
     """
     settings = experiment.transport
     owned = _login(experiment, peer)
@@ -64,7 +69,12 @@ def connect(experiment: Experiment, *, urls: Sequence[str], peer: str) -> Transp
     ]
     if settings.broker == "embedded":
         return transports[0]
-    return Lasting(transports, backoff=Backoff(outage=settings.outage))
+
+    def notice(sentence: str) -> None:
+        if tell is not None:
+            tell(Notice(peer, sentence))
+
+    return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
 
 
 def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
@@ -93,6 +103,7 @@ async def live(
     tell: Callable[[Event], None],
     former: Former | None = None,
     record: bool = False,
+    clock: Callable[[], int] = time.time_ns,
 ) -> None:
     """Run one peer to its end and keep its checkpoints.
 
@@ -114,6 +125,8 @@ async def live(
         What an earlier life left in the run directory, to go on from.
     record
         Whether to write down in ``recordings/`` of the run directory what it hears and draws.
+    clock
+        Returns the nanoseconds since 1970, by which starts are numbered.
 
     Raises
     ------
@@ -133,7 +146,8 @@ async def live(
 
     store, source = Store(folder / "peers", name), SecretSource()
     recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
-    transport = connect(resolved.experiment, urls=urls, peer=name)
+    transport = connect(resolved.experiment, urls=urls, peer=name, tell=tell)
+    life = await _incarnation(resolved, name, transport=transport, owned=owned, former=former, clock=clock, tell=tell)
     peer = Peer(
         name,
         resolved,
@@ -141,6 +155,7 @@ async def live(
         source=source if recording is None else RecordedSource(source, recording),
         identity=owned.identity,
         trust=owned.trust,
+        incarnation=life,
         observe=observe,
         notice=tell,
         store=store,
@@ -175,6 +190,49 @@ async def live(
             peer.unsettled or None,
         )
     )
+
+
+async def _incarnation(
+    resolved: Plan,
+    name: str,
+    *,
+    transport: Transport,
+    owned: Credentials,
+    former: Former | None,
+    clock: Callable[[], int],
+    tell: Callable[[Event], None],
+) -> int:
+    """Number this start."""
+    if resolved.experiment.transport.broker == "embedded":
+        return clock()  # the broker was started with the run: it retains nothing of an earlier start
+    journal = None if former is None or former.journal is None else former.journal.incarnation
+    living = asyncio.create_task(_live_on(name, tell))
+    try:
+        start = await started(
+            transport,
+            swarm=resolved.experiment.name,
+            peer=name,
+            identity=owned.identity,
+            trust=owned.trust,
+            journal=journal,
+            source=SecretSource(),
+            clock=clock,
+        )
+    except RefusedError as error:
+        error.status = InputError.status  # as of whatever goes wrong before the first round
+        raise
+    finally:
+        living.cancel()
+    if start.warning is not None:
+        tell(Notice(name, start.warning))
+    return start.incarnation
+
+
+async def _live_on(name: str, tell: Callable[[Event], None]) -> None:
+    """Give signs of life while the peer waits for the broker."""
+    while True:
+        tell(Alive(name))
+        await asyncio.sleep(BEAT)
 
 
 async def _rounds(peer: Peer) -> State:

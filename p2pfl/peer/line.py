@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import NamedTuple
 
 from p2pfl.errors import DecodeError
@@ -149,7 +149,7 @@ class Line:
             return False
         return self.identity is None or account.authentic(hello.identity, swarm=self.swarm)
 
-    async def heard(self) -> AsyncIterator[Heard]:
+    async def heard(self) -> AsyncGenerator[Heard]:
         """All that comes, as long as the connection lasts."""
         async for message in self.channel:
             _, _, rest = message.topic.partition(f"{self.root}/")

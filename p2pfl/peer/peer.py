@@ -70,7 +70,7 @@ class Peer:
         Its own key pair, and what decides whose key is whose. By default an identity for this life
         alone, and trust on first use.
     incarnation
-        A number that grows with each life of a peer of this name.
+        A number above that of the peer's last start, see :mod:`p2pfl.peer.incarnation`; the clock's by default.
     observe
         Called with each round's record and state.
     notice

@@ -165,15 +165,15 @@ def run(
     """
     begun = time.perf_counter()
     resolved = resolved or plan(experiment)
+    tell = observe or (lambda _event: None)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
         owner = owning.enter_context(owned(folder / RUN)) if resume else None
         if experiment.transport.broker == "embedded":
             urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
             urls = brokers(experiment)
-            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0]))
+            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0], tell=tell))
         names = resolved.topology.peers
-        tell = observe or (lambda _event: None)
         for warning in overhearing(experiment, urls=urls, peer=names[0]):  # once, not by each
             tell(warning)
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
@@ -237,9 +237,10 @@ def _follow(
     return done, max(began.values(), default=last), last
 
 
-async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str) -> None:
-    """Connect to a broker once, so that one that is not there is known before anything starts."""
-    async with connect(experiment, urls=urls, peer=peer).join(f"{experiment.name}-{secrets.token_hex(8)}"):
+async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, tell: Callable[[Event], None]) -> None:
+    """Connect to a broker once, so that a problem with it is known before anything starts."""
+    transport = connect(experiment, urls=urls, peer=peer, tell=tell)
+    async with transport.join(f"{experiment.name}-{secrets.token_hex(8)}"):
         pass
 
 

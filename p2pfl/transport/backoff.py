@@ -29,7 +29,7 @@ class Backoff:
     first, largest
         f and l, in seconds.
     outage
-        Seconds after which hope is given up.
+        Seconds after which to give up; 0 to try once.
 
     Examples
     --------
@@ -46,6 +46,41 @@ class Backoff:
         bound = min(self.largest, self.first * 2.0 ** min(failures, 64))
         digest = blake2b(f"{name}/{failures}".encode(), digest_size=8).digest()
         return bound * (1 + int.from_bytes(digest) / 2**64) / 2
+
+
+class Attempts:
+    """Decides when to make the next of several attempts at one thing, and when to give up.
+
+    Parameters
+    ----------
+    backoff
+        The pauses, and the seconds in which to go on.
+    name
+        Of the channel.
+    now
+        When the first attempt began, in seconds of any clock.
+
+    Examples
+    --------
+    >>> attempts = Attempts(Backoff(outage=1.0), "ada", now=10.0)
+    >>> round(attempts.pause(10.0), 2), round(attempts.pause(10.9), 2), attempts.pause(11.0)
+    (0.15, 0.1, None)
+    """
+
+    def __init__(self, backoff: Backoff, name: str, *, now: float) -> None:
+        self.backoff = backoff
+        self.name = name
+        self.failures = 0
+        self._deadline = now + backoff.outage
+
+    def pause(self, now: float) -> float | None:
+        """Count a failed attempt and return the seconds until the next one, the last at the deadline; None after it."""
+        left = self._deadline - now
+        if left <= 0:
+            return None
+        pause = min(left, self.backoff.pause(self.name, self.failures))
+        self.failures += 1
+        return pause
 
 
 class Outages:
@@ -100,7 +135,9 @@ class Outages:
 
     def hopeless(self, now: float) -> bool:
         """Whether there has been no steady connection for too long."""
-        return self._trouble is not None and now - self._trouble > self.backoff.outage
+        if self._trouble is None:
+            return False
+        return not self.backoff.outage or now - self._trouble > self.backoff.outage
 
     def away(self, now: float) -> float:
         """Seconds without a connection, so far."""

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple, Self
 
-from p2pfl.errors import AccessError, BrokerError, RefusedError, TransportError
-from p2pfl.transport.backoff import Backoff, Outages
+from p2pfl.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
+from p2pfl.transport.backoff import Attempts, Backoff, Outages
 from p2pfl.transport.channel import Channel, Message, Payload, Transport, Will, check_filters, check_publish
 
 HOME = 10.0
@@ -34,7 +35,10 @@ class Lasting:
         Of the brokers, the first that lets us in is used; once an earlier one is there again, that one, so that
         peers that lost theirs at different moments meet again.
     backoff
-        How often to try, and for how long.
+        How often to try, and for how long: to connect, at first and later, and to subscribe where the broker refuses
+        for now.
+    notice
+        Called with a sentence when the first connection or a subscription has to wait.
 
     Examples
     --------
@@ -50,9 +54,16 @@ class Lasting:
     Message(topic='news', data=b'hello', retained=False)
     """
 
-    def __init__(self, transports: Sequence[Transport], *, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        transports: Sequence[Transport],
+        *,
+        backoff: Backoff | None = None,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
         self._transports = tuple(transports)
         self._backoff = backoff or Backoff()
+        self._notice = notice or (lambda _sentence: None)
 
     def __repr__(self) -> str:
         """Without user and password, as those of its transports."""
@@ -60,16 +71,18 @@ class Lasting:
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["LastingChannel"]:
-        """Open a channel; the first connection must come about at once.
+        """Open a channel; wait for a broker for the seconds that ``backoff`` allows.
 
         Raises
         ------
         AccessError
             A broker does not let us in, or is not the one we trust.
         BrokerError
-            None can be reached.
+            None can be reached, and ``backoff`` allows no second attempt.
+        TransportError
+            None could be reached in time.
         """
-        channel = LastingChannel(self._transports, self._backoff, client, will)
+        channel = LastingChannel(self._transports, self._backoff, client, will, self._notice)
         await channel.open()
         try:
             yield channel
@@ -88,8 +101,17 @@ class _Connection(NamedTuple):
 class LastingChannel:
     """The :class:`~p2pfl.transport.channel.Channel` of :class:`Lasting`."""
 
-    def __init__(self, transports: Sequence[Transport], backoff: Backoff, client: str, will: Will | None) -> None:
+    def __init__(
+        self,
+        transports: Sequence[Transport],
+        backoff: Backoff,
+        client: str,
+        will: Will | None,
+        notice: Callable[[str], None],
+    ) -> None:
         self._transports = transports
+        self._backoff = backoff
+        self._notice = notice
         self._client = client
         self._will = will
         self._clock = asyncio.get_running_loop().time
@@ -161,7 +183,12 @@ class LastingChannel:
         """Subscribe; see :class:`~p2pfl.transport.channel.Channel`."""
         check_filters(filters)
         self._filters |= dict.fromkeys(filters)
-        await self._ask(lambda channel: channel.subscribe(*filters))
+        attempts: Attempts | None = None
+        while True:
+            try:
+                return await self._ask(lambda channel: channel.subscribe(*filters))
+            except BusyError as error:
+                attempts = await self._wait(error, attempts)
 
     async def unsubscribe(self, *filters: str) -> None:
         """Unsubscribe; see :class:`~p2pfl.transport.channel.Channel`."""
@@ -196,7 +223,7 @@ class LastingChannel:
             channel = await self._joined()
             try:
                 return await call(channel)
-            except RefusedError:
+            except (BusyError, RefusedError):
                 raise
             except TransportError as error:
                 self._lose(channel, error)
@@ -205,8 +232,37 @@ class LastingChannel:
 
     async def open(self) -> None:
         """Connect for the first time."""
-        self._take(await self._reached(self._transports))
+        connection, attempts = None, None
+        while connection is None:
+            try:
+                connection = await self._reached(self._transports)
+            except (AccessError, RefusedError):
+                raise
+            except (BrokerError, TransportError) as error:
+                attempts = await self._wait(error, attempts)
+        self._take(connection)
         self._keeper = asyncio.create_task(self._keep(), name=f"connections of {self._client}")
+
+    async def _wait(self, error: BrokerError | TransportError, attempts: Attempts | None) -> Attempts:
+        """Wait until the next attempt at what has failed; ``attempts`` are those so far, if any.
+
+        Raises
+        ------
+        BrokerError, TransportError
+            There is no time left; what has failed where there never was any.
+        """
+        outage = self._backoff.outage
+        if attempts is None and outage:
+            limit = f"for up to {outage:g} s" if math.isfinite(outage) else "without a time limit"
+            self._notice(f"{error}; this peer retries {limit} (transport.outage)")
+        attempts = attempts or Attempts(self._backoff, self._client, now=self._clock())
+        pause = attempts.pause(self._clock())
+        if pause is None and not attempts.failures:
+            raise error
+        if pause is None:
+            raise TransportError(f"{error}; this peer gave up after {outage:g} s (transport.outage)")
+        await asyncio.sleep(pause)
+        return attempts
 
     async def leave(self) -> None:
         """Say goodbye, if there is anybody to say it to."""

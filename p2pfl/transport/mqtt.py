@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import socket
-import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,9 +16,10 @@ from typing import Any, Self, TypeVar
 
 import aiomqtt
 
-from p2pfl.errors import AccessError, BrokerError, RefusedError, TransportError
+from p2pfl.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.transport.address import Address
 from p2pfl.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
+from p2pfl.transport.reasons import TEMPORARY, final, unreachable
 
 ANSWER = 10.0
 """Seconds the broker has to answer anything, the time on the wire not counted."""
@@ -123,8 +123,10 @@ class MqttTransport:
         try:
             await connection.open()
         except (aiomqtt.MqttError, UnicodeError) as error:
-            kind = AccessError if _final(error) else BrokerError
-            raise kind(_unreachable(self._where, error)) from error
+            cause = error.__context__ or error  # aiomqtt keeps the exception of the socket there
+            code = str(cause.rc) if isinstance(cause, aiomqtt.MqttCodeError) else None
+            kind = AccessError if final(cause, code=code) else BrokerError
+            raise kind(unreachable(self._where, cause, code=code)) from error
         try:
             yield MqttChannel(connection, self._limit)
         finally:
@@ -172,10 +174,7 @@ class MqttChannel:
             codes = await self._connection.ask(self._connection.subscribe([(pattern, 1) for pattern in some]))
             for pattern, code in zip(some, codes, strict=True):
                 if getattr(code, "is_failure", False):
-                    raise RefusedError(
-                        f"expected {self._connection.where} to grant {pattern}, but it refused ({code}): check what"
-                        " this peer may read"
-                    )
+                    raise self._connection.refused(pattern, code)
 
     async def unsubscribe(self, *filters: str) -> None:
         """Unsubscribe; see :class:`~p2pfl.transport.channel.Channel`."""
@@ -337,6 +336,13 @@ class _Connection(aiomqtt.Client):
             remedy = f"check the broker, also whether it takes packets of {size} bytes"
         return TransportError(f"expected the connection to {self.where} to last, but it is lost ({cause}): {remedy}")
 
+    def refused(self, pattern: str, code: Any) -> TransportError:
+        """Return the error for a subscription that the broker has refused with a reason code."""
+        sentence = f"{self.where} refuses the subscription {pattern} ({code})"
+        if code.value not in TEMPORARY:
+            return RefusedError(f"{sentence}; check its access list and which subscriptions it supports")
+        return BusyError(f"{sentence}: its access list forbids it, or it is busy; check its access list and its log")
+
     def _give_up(self, cause: str) -> None:
         if not self._connected.done():
             self._connected.set_exception(aiomqtt.MqttError(cause))
@@ -383,58 +389,3 @@ class _Connection(aiomqtt.Client):
             register()
         else:  # we may be in the thread that connects
             self._loop.call_soon_threadsafe(register)
-
-
-def _final(error: Exception) -> bool:
-    """Whether the broker would say the same again: it knows us and refuses, or it is not the one we trust."""
-    cause = error.__context__ or error
-    match cause:
-        case ssl.SSLCertVerificationError():
-            return True
-        case ssl.SSLError():
-            return "ALERT" in (cause.reason or "")  # it does not trust us
-        case aiomqtt.MqttCodeError():
-            return str(cause.rc) in _REMEDIES and str(cause.rc) != _BUSY
-        case _:
-            return False
-
-
-def _unreachable(where: Address, error: Exception) -> str:
-    """Say in one sentence why a broker cannot be reached and what to do about it."""
-    cause = error.__context__ or error  # aiomqtt keeps the exception of the socket there
-    match cause:
-        case ssl.SSLCertVerificationError():
-            why = f"its certificate is not to be trusted ({cause.verify_message.rstrip('.')})"
-            remedy = "name the CA that signed it, and the host as the certificate does"
-        case ssl.SSLError():
-            why = f"TLS failed ({cause.reason or cause})"
-            remedy = "check that this is its TLS port and whether it asks for a certificate of its own authority"
-        case ConnectionRefusedError():
-            why, remedy = "nothing listens there", "start one with `p2pfl broker` or correct host and port"
-        case socket.gaierror() | UnicodeError():
-            why, remedy = f"the host {where.host} is not known", "check its spelling and the network"
-        case TimeoutError():
-            why, remedy = "nothing answers there", "check host, port and firewall"
-        case aiomqtt.MqttCodeError():
-            why, remedy = f"it does not let us in ({cause.rc})", _REMEDIES.get(str(cause.rc), "check its log")
-        case OSError() if not isinstance(cause, ConnectionError):
-            why, remedy = f"the connection failed ({cause.strerror or cause})", "check host, port and network"
-        case _:
-            why, remedy = "it closed the connection without an answer", "check scheme, port and MQTT version"
-            if where.secure:
-                remedy += ", and whether it asks for a certificate of its own authority"
-    return f"expected an MQTT broker at {where}, but {why}: {remedy}"
-
-
-_BUSY = "Server unavailable"
-_CREDENTIALS = "P2PFL_BROKER_USER and P2PFL_BROKER_PASSWORD, or the file transport.credentials"
-_REMEDIES = {
-    "Bad user name or password": f"correct {_CREDENTIALS}",
-    "Not authorized": f"set or correct {_CREDENTIALS}, or give a certificate",
-    "Bad authentication method": f"set {_CREDENTIALS}, or give a certificate",
-    "Banned": "ask whoever runs it why",
-    "Unsupported protocol version": "ask for another MQTT version",
-    "Client identifier not valid": "rename the peer",
-    _BUSY: "wait, or look at its log",
-}
-"""What to do where a broker says why it does not let us in; all but the last it would say again."""

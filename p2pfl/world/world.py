@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from p2pfl.algorithms import State
-from p2pfl.errors import BrokerError, P2PFLError, StorageError
+from p2pfl.errors import P2PFLError, StorageError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
@@ -253,9 +253,7 @@ class World:
             killed = name in self.watch.dead  # it is started again, or not, whatever it dies of
             self.watch.dead.add(name)
             self._log("failed", name, "", str(error))
-            early = isinstance(error, BrokerError) and not self._lives[name].joined
-            if not killed and (early or (self.disks and isinstance(error, StorageError | BrokerError))):
-                self.faults["starts that failed"] += isinstance(error, BrokerError)
+            if not killed and self.disks and isinstance(error, StorageError):
                 self._again(name, max(1.0, self.history.quiet - self.loop.now))
 
     def _planned(self, peer: Peer) -> bool:

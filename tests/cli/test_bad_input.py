@@ -15,6 +15,7 @@ RUN = ("run", "small.toml")
 SIMULATE = ("simulate", "small.toml")
 SET = (*SIMULATE, "--set")
 PEER = ("peer", "small.toml", "--name", "peer0", "--broker")
+AT_ONCE = ("--set", "transport.outage=0")  # or else it waits for the broker
 
 WRONG = {
     "a missing file": (("run", "none.toml"), 'file or the name of a shipped one, got "none.toml"'),
@@ -27,6 +28,7 @@ WRONG = {
     "a key of another section": ((*SET, "learning.alpha=3"), 'did you mean "data.alpha"?'),
     "a misspelt value": ((*SET, "privacy.mode=pairwize"), 'did you mean "pairwise"?'),
     "a wrong type": ((*SET, "learning.rate=fast"), 'learning.rate: expected a finite number >= 0, got "fast"'),
+    "a negative outage": ((*SET, "transport.outage=-1"), "transport.outage: expected a number >= 0, got -1"),
     "a wrong range": ((*SET, "learning.fraction=1.5"), "learning.fraction: expected a number > 0 and <= 1, got 1.5"),
     "a value for a section": ((*SET, "learning=3"), "learning: expected a section"),
     "a section in a value": ((*SET, "name.x=3"), '"name" is not a section'),
@@ -85,9 +87,9 @@ WRONG = {
     "half a peer": ((*RUN, "--peers", "0.5"), "expected a whole number of at least 1, got 0.5"),
     "a command that there is not": (("rum",), "invalid choice: 'rum'"),
     "no experiment": (("run",), "EXPERIMENT"),
-    "a broker that is not there": ((*RUN, "--broker", "mqtt://127.0.0.1:{free}"), "nothing listens there"),
+    "a broker that is not there": ((*RUN, "--broker", "mqtt://127.0.0.1:{free}", *AT_ONCE), "nothing listens there"),
     "no broker's URL": ((*RUN, "--broker", "localhost"), "got 'localhost'"),
-    "a peer without its broker": ((*PEER, "mqtt://127.0.0.1:{free}"), "nothing listens there"),
+    "a peer without its broker": ((*PEER, "mqtt://127.0.0.1:{free}", *AT_ONCE), "nothing listens there"),
     "a peer without a broker": (PEER[:-1], 'start one with "p2pfl broker"'),
     "an unknown peer": (
         ("peer", "small.toml", "--name", "ada", *PEER[4:], "mqtt://h"),

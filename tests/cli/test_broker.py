@@ -1,4 +1,5 @@
 import os
+import socket
 import stat
 
 import pytest
@@ -57,9 +58,52 @@ def test_a_list_of_brokers_and_an_outage_are_read(p2pfl, place):
     transport = read(place / "small.toml", changes=changes).transport
     assert transport.broker == ("mqtt://a", "mqtts://b")
     assert transport.outage == 60.0
-    said = p2pfl("peer", "small.toml", "--name", "peer0", *(f"--broker=mqtt://127.0.0.1:{port}" for port in (1, 2)))
+    absent = [f"--broker=mqtt://127.0.0.1:{port}" for port in (1, 2)]
+    said = p2pfl("peer", "small.toml", "--name", "peer0", *absent, "--set", "transport.outage=0")
     assert said.status == 2
     assert said.err.count("nothing listens there") == 2
+
+
+@pytest.fixture
+def vacant():
+    """A port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(start, vacant):
+    url = f"mqtt://127.0.0.1:{vacant}"
+    command = ("peer", "small.toml", "--set=topology.peers=2", "--broker", url, "--name")
+    peers = [start(*command, f"peer{number}") for number in range(2)]
+    for peer in peers:
+        said = peer.until("this peer retries for up to 600 s (transport.outage)")
+        assert f"expected an MQTT broker at {url}, but nothing listens there" in said
+    with embedded(port=vacant):
+        ended = [peer.end() for peer in peers]
+    assert [(each.status, each.err.count("retries for up to")) for each in ended] == [(0, 1), (0, 1)]
+
+
+def test_a_run_that_starts_before_its_broker_waits_for_it_and_says_so(start, vacant):
+    run = start("run", "small.toml", "--broker", f"mqtt://127.0.0.1:{vacant}")
+    run.until("this peer retries for up to 600 s (transport.outage)")
+    with embedded(port=vacant):
+        assert run.end().status == 0
+
+
+@pytest.mark.parametrize("command", [("run",), ("peer", "--name", "peer0")], ids=["run", "peer"])
+def test_a_broker_that_does_not_come_in_time_is_a_failure_of_the_run(p2pfl, vacant, command):
+    broker = ("--broker", f"mqtt://127.0.0.1:{vacant}", "--set", "transport.outage=0.05")
+    said = p2pfl(command[0], "small.toml", *command[1:], *broker)
+    assert said.status == 1
+    assert "this peer gave up after 0.05 s (transport.outage)" in said.err.splitlines()[-1]
+    assert "Traceback" not in said.err
+
+
+def test_a_peer_that_waits_for_its_broker_can_be_interrupted(start, vacant):
+    peer = start("peer", "small.toml", "--name", "peer0", "--broker", f"mqtt://127.0.0.1:{vacant}")
+    peer.until("this peer retries for up to 600 s")
+    peer.ctrl_c()
+    assert peer.end().status == 130
 
 
 def test_a_configuration_is_written_for_the_peers_of_an_experiment(p2pfl, place):

@@ -21,7 +21,7 @@ COUNTER = itertools.count()
 
 @dataclass(frozen=True)
 class Certificates:
-    """A CA, what it signed for the broker and for a peer, and a CA that signed nothing."""
+    """A CA, what it signed for the broker and for a peer, a CA that signed nothing, and a certificate not yet valid."""
 
     ca: Path
     broker: Path
@@ -29,9 +29,10 @@ class Certificates:
     peer: Path
     peer_key: Path
     stranger: Path
+    early: Path
 
 
-def certificate(name, *, issuer=None, key, issuer_key=None, ca=False):
+def certificate(name, *, issuer=None, key, issuer_key=None, ca=False, begins=2020):
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     authority = (issuer_key or key).public_key()
@@ -41,7 +42,7 @@ def certificate(name, *, issuer=None, key, issuer_key=None, ca=False):
         .issuer_name(issuer or subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+        .not_valid_before(dt.datetime(begins, 1, 1, tzinfo=dt.UTC))
         .not_valid_after(dt.datetime(2120, 1, 1, tzinfo=dt.UTC))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -72,6 +73,7 @@ def certificates(tmp_path_factory):
     broker, peer = (
         certificate(name, key=keys[name], issuer=ca.subject, issuer_key=keys["ca"]) for name in ("broker", "peer")
     )
+    early = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], begins=2110)
     return Certificates(
         ca=write(folder, "ca.pem", ca),
         broker=write(folder, "broker.pem", broker),
@@ -79,6 +81,7 @@ def certificates(tmp_path_factory):
         peer=write(folder, "peer.pem", peer),
         peer_key=write(folder, "peer.key", keys["peer"]),
         stranger=write(folder, "stranger.pem", certificate("another CA", key=keys["stranger"], ca=True)),
+        early=write(folder, "early.pem", early),
     )
 
 

@@ -1,9 +1,10 @@
 import statistics
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.transport.backoff import DOUBT, RETURN, Backoff, Outages
+from p2pfl.transport.backoff import DOUBT, RETURN, Attempts, Backoff, Outages
 
 BACKOFF = Backoff(first=0.25, largest=8.0, outage=600.0)
 names = st.text(max_size=8)
@@ -66,3 +67,23 @@ def test_others_get_more_time_to_come_back_after_an_outage():
     outages.joined(60.0)
     assert outages.grace(61.0) == RETURN > 2 * BACKOFF.largest
     assert outages.grace(60.0 + RETURN) == DOUBT
+
+
+def test_attempts_go_on_until_the_deadline_and_the_last_is_made_at_it():
+    attempts = Attempts(BACKOFF, "ada", now=100.0)
+    now, pauses = 100.0, []
+    while (pause := attempts.pause(now)) is not None:
+        pauses.append(pause)
+        now += pause
+    assert now == pytest.approx(700.0)
+    assert pauses[:4] == [BACKOFF.pause("ada", failures) for failures in range(4)]
+    assert max(pauses) <= BACKOFF.largest
+
+
+def test_without_an_outage_there_is_one_attempt_and_no_second_connection():
+    at_once = Backoff(outage=0.0)
+    assert Attempts(at_once, "ada", now=100.0).pause(100.0) is None
+    outages = Outages(at_once, "ada", now=100.0)
+    assert not outages.hopeless(100.0)
+    outages.lost(110.0)
+    assert outages.hopeless(110.0)

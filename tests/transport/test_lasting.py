@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from p2pfl.errors import AccessError, BrokerError, RefusedError, TransportError
+from p2pfl.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.transport import lasting
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.channel import Message, Will
@@ -70,13 +70,145 @@ def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again():
     played(scenario())
 
 
-def test_the_first_connection_must_come_about_at_once():
+def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
+    async def scenario():
+        said = []
+        broker = MemoryTransport()
+        broker.stop()
+
+        async def join():
+            async with Lasting([broker], backoff=SOON, notice=said.append).join("ada") as ada:
+                await ada.subscribe("a")
+                await ada.publish("a", b"x")
+                return (await anext(ada)).data, ada.outages, ada.lost
+
+        joining = asyncio.create_task(join())
+        while not said:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await turns(50)
+        assert not joining.done()
+        broker.start()
+        assert await joining == (b"x", 0, False)
+        [sentence] = said
+        assert sentence.endswith("but it was stopped: start it; this peer retries for up to 60 s (transport.outage)")
+
+    played(scenario())
+
+
+def test_a_peer_that_starts_without_a_broker_gives_up_after_the_outage():
     async def scenario():
         broker = MemoryTransport()
         broker.stop()
-        with pytest.raises(BrokerError, match="to run, but it was stopped"):
-            async with Lasting([broker], backoff=SOON).join("ada"):
+        short = Backoff(first=0.001, largest=0.004, outage=0.02)
+        with pytest.raises(
+            TransportError, match=r"it was stopped.*gave up after 0.02 s \(transport.outage\)"
+        ) as caught:
+            async with Lasting([broker], backoff=short).join("ada"):
                 pass
+        assert caught.value.status == 1
+
+    played(scenario())
+
+
+def test_without_an_outage_the_first_failure_to_connect_counts():
+    async def scenario():
+        said = []
+        broker = MemoryTransport()
+        broker.stop()
+        with pytest.raises(BrokerError, match="to run, but it was stopped") as caught:
+            async with Lasting([broker], backoff=Backoff(outage=0.0), notice=said.append).join("ada"):
+                pass
+        assert caught.value.status == 2
+        assert said == []
+
+    played(scenario())
+
+
+def test_without_an_outage_a_lost_connection_is_not_opened_again():
+    async def scenario():
+        broker = MemoryTransport()
+        async with Lasting([broker], backoff=Backoff(outage=0.0)).join("ada") as ada:
+            broker.restart()
+            with pytest.raises(TransportError, match=r"raise transport.outage"):
+                await ada.publish("a", b"x")
+
+    played(scenario())
+
+
+@pytest.mark.parametrize("kind", [AccessError, RefusedError])
+def test_a_broker_that_refuses_us_at_the_first_connection_is_not_asked_again(kind):
+    async def scenario():
+        said = []
+        strict = Strict(kind("expected to be let in, got: Not authorized"))
+        strict.asked = 1
+        with pytest.raises(kind, match="Not authorized"):
+            async with Lasting([strict, MemoryTransport()], backoff=SOON, notice=said.append).join("ada"):
+                pass
+        assert (strict.asked, said) == (2, [])
+
+    played(scenario())
+
+
+class Busy:
+    """A broker whose channels refuse so many subscriptions."""
+
+    def __init__(self, refusals):
+        self.broker, self.refusals = MemoryTransport(), refusals
+
+    @asynccontextmanager
+    async def join(self, client, *, will=None):
+        async with self.broker.join(client, will=will) as channel:
+            subscribe = channel.subscribe
+
+            async def refuse(*filters):
+                if self.refusals:
+                    self.refusals -= 1
+                    raise BusyError(f"mqtt://broker refuses the subscription {filters[0]} (Unspecified error)")
+                await subscribe(*filters)
+
+            channel.subscribe = refuse
+            yield channel
+
+
+def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
+    async def scenario():
+        said = []
+        busy = Busy(3)
+        async with Lasting([busy], backoff=SOON, notice=said.append).join("ada") as ada:
+            await ada.subscribe("a", "b")
+            await ada.publish("b", b"x")
+            assert (await anext(ada)).data == b"x"
+            assert ada.outages == 0
+        [sentence] = said
+        assert "refuses the subscription a" in sentence
+        assert "retries for up to 60 s" in sentence
+
+    played(scenario())
+
+
+def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outage():
+    async def scenario():
+        short = Backoff(first=0.001, largest=0.004, outage=0.02)
+        async with Lasting([Busy(10**9)], backoff=short).join("ada") as ada:
+            with pytest.raises(TransportError, match=r"refuses the subscription a .*gave up after 0.02 s"):
+                await ada.subscribe("a")
+        async with Lasting([Busy(1)], backoff=Backoff(outage=0.0)).join("ada") as ada:
+            with pytest.raises(BusyError, match=r"refuses the subscription a"):
+                await ada.subscribe("a")
+
+    played(scenario())
+
+
+def test_a_broker_that_is_busy_after_its_restart_is_asked_again():
+    async def scenario():
+        busy = Busy(0)
+        async with Lasting([busy], backoff=SOON).join("ada") as ada:
+            await ada.subscribe("a")
+            busy.refusals = 3
+            busy.broker.restart()
+            await ada.publish("a", b"x")
+            assert (await anext(ada)).data == b"x"
+            assert busy.refusals == 0
 
     played(scenario())
 

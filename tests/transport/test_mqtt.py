@@ -15,6 +15,7 @@ import pytest
 from p2pfl.errors import AccessError, BrokerError, TransportError
 from p2pfl.transport import mqtt
 from p2pfl.transport.address import Address
+from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.broker import embedded, mosquitto
 from p2pfl.transport.channel import LIMIT, Will
 from p2pfl.transport.lasting import Lasting
@@ -232,6 +233,22 @@ def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url):
     assert re.search(
         "check scheme, port|check that this is its TLS port", plain
     )  # as the broker's farewell is read or not
+
+
+def test_where_the_clock_is_behind_a_certificate_is_not_valid_yet_and_the_broker_is_asked_again(
+    certificates, configured_broker
+):
+    async def scenario(transport):
+        said = []
+        with pytest.raises(TransportError, match=r"set the clock; this peer gave up after 0.05 s"):
+            async with Lasting([transport], backoff=Backoff(outage=0.05), notice=said.append).join("ada"):
+                pass
+        assert len(said) == 1
+
+    with configured_broker(f"certfile {certificates.early}", f"keyfile {certificates.broker_key}") as broker:
+        transport = MqttTransport(broker.url.replace("mqtt://", "mqtts://"), ca=certificates.ca)
+        assert "its certificate is not valid yet by the clock of this device: set the clock" in refusal(transport)
+        played(scenario(transport))
 
 
 def test_certificates_that_cannot_be_used_are_named(certificates, tmp_path):

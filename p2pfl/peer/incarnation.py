@@ -1,0 +1,197 @@
+"""Number the starts of a peer so that neighbours accept the newest, even where the clock is behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from p2pfl.errors import PeerError
+from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
+from p2pfl.peer.line import Line
+from p2pfl.transport import Transport
+from p2pfl.wire.messages import Claim, Hello
+
+SECOND = 10**9
+"""Nanoseconds, in which starts are numbered."""
+
+AHEAD = 80 * 365 * 24 * 3600 * SECOND
+"""How far above the clock an announcement counts, in nanoseconds.
+
+A clock that starts in 1970 is behind by less, and 2^63, which no number may reach, is further away.
+"""
+
+AGAIN = 1.0
+"""Seconds after which a claim is repeated: brokers acknowledge and then drop, or restart."""
+
+CLAIMS = 10
+"""Claims after which the broker counts as one that returns none; joining tells what to do about it."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The number of a peer's start, and what people should know about it.
+
+    Attributes
+    ----------
+    incarnation
+        Neighbours accept an announcement only if its number is above all that they have seen of that peer.
+    warning
+        A sentence, where the number is not the clock's or may be too small.
+    """
+
+    incarnation: int
+    warning: str | None = None
+
+
+def numbered(
+    *, clock: int, journal: int | None, announced: Hello | None, identity: Identity, trust: Trust, swarm: str, peer: str
+) -> Start:
+    """Return a number above the clock, the journal and the announcement that neighbours would believe.
+
+    An announcement under the peer's own key is its own last start. Without a roster neighbours also believe one under
+    another key, as after a start that had a fresh key: the peer numbers its start above that, too, which concerns
+    nobody else. An announcement that neighbours refuse counts for nothing.
+
+    Parameters
+    ----------
+    clock
+        Nanoseconds since 1970, by the clock of this device.
+    journal
+        The number of the last start that this run directory knows; ``None`` without one.
+    announced
+        What the broker retains under the peer's name; ``None`` without one.
+    identity, trust
+        The peer's own key pair, and what decides whose key is whose.
+    swarm, peer
+        What announcements are signed for, and the peer's name.
+
+    Raises
+    ------
+    PeerError
+        The peer's own announcement is above the journal and more than ``AHEAD`` nanoseconds above the clock.
+
+    Examples
+    --------
+    >>> from p2pfl.identity import FirstUse, SeededSource
+    >>> ada = Identity.generate(SeededSource(7), peer="ada")
+    >>> last = Hello("ada", 3600 * SECOND, "dead").signed(ada, swarm="clinic")
+    >>> start = numbered(
+    ...     clock=0, journal=None, announced=last, identity=ada, trust=FirstUse(), swarm="clinic", peer="ada"
+    ... )
+    >>> start.incarnation == 3600 * SECOND + 1
+    True
+    >>> start.warning
+    'the clock of this device is 1 h 0 min behind the last start of peer "ada"; set the clock'
+    """
+    least = clock if journal is None else max(clock, journal + 1)
+    if announced is None or announced.incarnation < least or not _believed(announced, trust, swarm=swarm, peer=peer):
+        return Start(least, _behind(least - clock, f'the last start of peer "{peer}"'))
+    ours = announced.identity == identity.public
+    whose = "" if ours else f" under another key ({fingerprint(announced.identity)})"
+    if announced.incarnation - clock <= AHEAD:
+        of = f'the last start of peer "{peer}"{whose}'
+        return Start(announced.incarnation + 1, _behind(announced.incarnation - clock, of))
+    sentence = (
+        f'the broker retains an announcement of peer "{peer}"{whose} that is more than 80 years ahead of the clock of '
+        f"this device; set the clock, or clear the retained message on p2pfl/v1/{swarm}/peer/{peer}/state"
+    )
+    if ours:
+        raise PeerError(sentence)
+    return Start(least, f"{sentence}, because neighbours that believe it ignore this peer")
+
+
+def _believed(announced: Hello, trust: Trust, *, swarm: str, peer: str) -> bool:
+    """Return whether neighbours may believe an announcement of this peer."""
+    if announced.peer != peer or not announced.authentic(swarm=swarm):
+        return False
+    if not isinstance(trust, Roster):
+        return True
+    try:
+        trust.check(peer, announced.identity)
+    except PeerError:
+        return False
+    return True
+
+
+def _behind(nanoseconds: int, what: str) -> str | None:
+    """Return a warning that the clock is behind something, if it is so by a second."""
+    if nanoseconds < SECOND:
+        return None
+    return f"the clock of this device is {duration(round(nanoseconds / SECOND))} behind {what}; set the clock"
+
+
+def duration(seconds: int) -> str:
+    """Return a number of seconds in the two largest units that it fills.
+
+    Examples
+    --------
+    >>> duration(59), duration(3600), duration(40 * 86400)
+    ('59 s', '1 h 0 min', '40 d 0 h')
+    """
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if not minutes:
+        return f"{seconds} s"
+    if not hours:
+        return f"{minutes} min {seconds % 60} s"
+    return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min"
+
+
+async def announced(transport: Transport, *, swarm: str, peer: str, client: str, source: Source) -> Hello | None:
+    """Return the announcement that the broker retains under a peer's name, ``None`` if there is none.
+
+    The peer publishes a claim to its own inbox and reads until it is back: what is retained arrives before. A peer that
+    is up does not answer the claim, because its number is 0.
+
+    Parameters
+    ----------
+    transport
+        How to reach the broker.
+    swarm, peer
+        Whose announcement.
+    client
+        Name of the connection, which is closed before the function returns.
+    source
+        Draws the key by which the claim is recognised.
+
+    Raises
+    ------
+    AccessError, BrokerError, TransportError
+        As :meth:`~p2pfl.transport.channel.Transport.join` and subscriptions raise.
+    """
+    key, last = source.bytes(KEY_BYTES, purpose="claim", peer=peer), None
+    async with transport.join(client) as channel:
+        line = Line(channel, swarm=swarm, me=Hello(peer, 0, "up", key=key))
+        await line.listen(f"{peer}/state", f"{peer}/in/{peer}")
+        for _ in range(CLAIMS):
+            await line.claim(size=0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN), contextlib.aclosing(line.heard()) as messages:
+                    async for _sender, message, state in messages:
+                        if isinstance(message, Claim) and message.key == key:
+                            return last
+                        if isinstance(message, Hello) and state:
+                            last = message
+    return last
+
+
+async def started(
+    transport: Transport,
+    *,
+    swarm: str,
+    peer: str,
+    identity: Identity,
+    trust: Trust,
+    journal: int | None,
+    source: Source,
+    clock: Callable[[], int],
+) -> Start:
+    """Number a start of a peer by its clock, its journal and what the broker retains; see :func:`numbered`.
+
+    ``clock`` returns nanoseconds since 1970 and is read once; other parameters and errors are those of
+    :func:`numbered` and :func:`announced`.
+    """
+    now = clock()
+    last = await announced(transport, swarm=swarm, peer=peer, client=f"{swarm}-{peer}-{now:x}", source=source)
+    return numbered(clock=now, journal=journal, announced=last, identity=identity, trust=trust, swarm=swarm, peer=peer)
