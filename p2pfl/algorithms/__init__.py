@@ -30,6 +30,7 @@ from p2pfl.algorithms.relay import RelaySGD
 from p2pfl.algorithms.rounds import Stop, learn
 from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
+from p2pfl.algorithms.settlement import places, settle, settling_places
 from p2pfl.algorithms.statistics import Accord, Statistics, pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
 
@@ -78,7 +79,10 @@ __all__ = [
     "change",
     "learn",
     "maximum",
+    "places",
     "pooled",
+    "settle",
+    "settling_places",
     "start",
     "statistics",
 ]

@@ -88,7 +88,8 @@ class Algorithm(Protocol):
     One whose messages are longer than a row says so by an attribute ``beside``: how many numbers of
     the rows' type it sends beside them, at most; one that releases only a part of a row, by ``shared``: of
     how many numbers. One whose peers should not wait for each other has an
-    attribute ``asynchronous`` that is true, and only hears.
+    attribute ``asynchronous`` that is true, and only hears. What an algorithm may declare for the release that pays
+    masks after the last round, :mod:`p2pfl.algorithms.settlement` says.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -60,12 +60,13 @@ class Averaging:
     fraction: float = 1.0
     dropped: float = 0.0
 
-    async def __call__(
-        self, net: Neighbourhood, rows: Rows, *, since: Rows, masses: torch.Tensor | None, own: Rows
-    ) -> Rows:
-        """Release ``[R, P]`` rows and return their mean; ``own`` where nobody near takes part."""
+    async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Rows, masses: torch.Tensor | None) -> Rows:
+        """Release ``[R, P]`` rows and return their mean; ``since`` where nobody near takes part.
+
+        What it returns follows from released rows and from ``since`` alone, so that it is public if ``since`` is.
+        """
         released = await net.release(rows, since=since, masses=masses)
-        return (await self.gossip(net, released)).average(own=own)
+        return (await self.gossip(net, released)).average(own=since)
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Which of ``peers`` take part in a round, ``[R]`` bool; every peer knows it of all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -50,5 +50,9 @@ class Ditto:
         fitted = await learner.fit(common, peers=peers, round=round, active=active)
         own = await learner.fit(state.rows, peers=peers, round=round, active=active, correction=lead)
         masses = await self.average.masses(learner, net, active)
-        mean = await self.average(net, fitted.rows, since=common, masses=masses, own=common)
+        mean = await self.average(net, fitted.rows, since=common, masses=masses)
         return State(own.rows, mean, report=own.report)
+
+    def settle(self, state: State, average: Rows) -> State:
+        """Return the state with another common row; v was not made of the one that it replaces."""
+        return replace(state, public=average)

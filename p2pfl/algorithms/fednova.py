@@ -48,7 +48,7 @@ class FedNova:
         steps = fitted.report.steps.to(torch.float64).unsqueeze(-1)  # [R, 1]
         scale = (await self._mean(net, steps, masses) / steps.clamp_min(1)).to(fitted.rows)  # [R, 1]
         normed = torch.where(scale == 1, fitted.rows, torch.lerp(state.rows, fitted.rows, scale))
-        rows = await self.average(net, normed, since=state.public, masses=masses, own=state.rows)
+        rows = await self.average(net, normed, since=state.public, masses=masses)
         return State(rows, rows, report=fitted.report)
 
     async def _mean(self, net: Neighbourhood, steps: torch.Tensor, masses: torch.Tensor | None) -> torch.Tensor:

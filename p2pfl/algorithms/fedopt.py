@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -49,11 +49,23 @@ class FedOpt:
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
-        mean = await self.average(net, fitted.rows, since=state.public, masses=masses, own=state.rows)
+        mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
+        return replace(self._stepped(state, mean), report=fitted.report)
+
+    def settle(self, state: State, average: Rows) -> State:
+        """Return the state after a step along the change.
+
+        The step is not linear in the average, so it does not take back exactly what a mask moved. Both moves are as
+        short as any other step, however large the mask is.
+        """
+        return self._stepped(state, average)
+
+    def _stepped(self, state: State, mean: Rows) -> State:
+        """Return the state after the optimiser's step towards a mean."""
         change = mean - state.rows
         step, kept = self.step(change, state.extra)
         rows = mean + (step - change)  # and not x + step, so that a step that is the change gives the mean itself
-        return State(rows, rows, extra=kept, report=fitted.report)
+        return replace(state, rows=rows, public=rows, extra=kept)
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,11 @@ class FedAvgM(FedOpt):
         """The step along the momentum."""
         momentum = self.momentum * kept.get("momentum", torch.zeros_like(change)) + change
         return self.global_rate * momentum, {"momentum": momentum}
+
+    def settle(self, state: State, average: Rows) -> State:
+        """Return the state moved by the global rate, as a mask moved it, and without the momentum."""
+        rows = torch.lerp(state.public, average, self.global_rate)
+        return replace(state, rows=rows, public=rows)
 
 
 @dataclass(frozen=True)

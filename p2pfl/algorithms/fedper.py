@@ -106,6 +106,11 @@ class FedPer:
         """How many numbers of a row leave a peer."""
         return int(self.common.sum())
 
+    def places(self, size: int, *, round: int) -> torch.Tensor:
+        """Return the places of the shared numbers, ``[Q]``."""
+        del size, round  # the layout knows, and it is the same in all rounds
+        return self.common.nonzero().squeeze(-1)
+
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training of all tensors and averaging of the shared ones."""
         active = self.average.participants(net.peers, round=round)  # [R]
@@ -117,7 +122,7 @@ class FedPer:
     async def exchange(self, net: Neighbourhood, rows: Rows, *, public: Rows, masses: torch.Tensor | None) -> State:
         """Average the shared numbers of ``rows``; of the personal ones nobody ever sees more than the common start."""
         before = public[:, self.common]  # [R, Q]
-        mean = await self.average(net, rows[:, self.common], since=before, masses=masses, own=before)  # [R, Q]
+        mean = await self.average(net, rows[:, self.common], since=before, masses=masses)  # [R, Q]
         rows, public = rows.clone(), public.clone()
         rows[:, self.common] = mean
         public[:, self.common] = mean

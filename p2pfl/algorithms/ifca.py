@@ -65,7 +65,7 @@ class IFCA:
             share = masses if self.clusters == 1 else chosen * (1.0 if masses is None else masses)
             rows = torch.where(chosen, fitted.rows, model)
             weights = None if share is None else share.to(torch.float64)
-            averaged.append(await self.average(net, rows, since=model, masses=weights, own=model))
+            averaged.append(await self.average(net, rows, since=model, masses=weights))
         after = torch.stack(averaged, dim=1)  # [R, M, P]
         return State(after[mine], after[mine], None, {"models": after, "choice": choice}, fitted.report)
 

@@ -52,18 +52,21 @@ class PartialSharing:
     seed: int
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
 
+    def places(self, size: int, *, round: int) -> torch.Tensor:
+        """Return the places of a round, ``[share P]``."""
+        return torch.from_numpy(chosen(size, share=self.share, seed=self.seed, round=round))
+
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and averaging of a part."""
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
-        places = torch.from_numpy(chosen(state.rows.shape[-1], share=self.share, seed=self.seed, round=round))
-        places = places.to(state.rows.device)  # [share P]
+        places = self.places(state.rows.shape[-1], round=round).to(state.rows.device)  # [share P]
 
         def part(rows: torch.Tensor) -> torch.Tensor:
             return rows.index_select(-1, places)  # [R, share P]
 
-        mean = await self.average(net, part(fitted.rows), since=part(state.public), masses=masses, own=part(state.rows))
+        mean = await self.average(net, part(fitted.rows), since=part(state.public), masses=masses)
         rows = fitted.rows.index_copy(-1, places, mean)  # [R, P]
         public = state.public.index_copy(-1, places, mean)  # [R, P]: elsewhere as last seen
         return replace(state, rows=rows, public=public, report=fitted.report)

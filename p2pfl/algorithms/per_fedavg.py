@@ -66,6 +66,6 @@ class PerFedAvg:
                 slope = slope - self.inner * (ends[0] - ends[1]) / (2 * self.delta)
             local = local.add(slope, alpha=-rate)
         masses = await self.average.masses(learner, net, active)
-        mean = await self.average(net, local, since=state.public, masses=masses, own=state.public)
+        mean = await self.average(net, local, since=state.public, masses=masses)
         slope = await learner.gradient(mean, peers=peers, round=round, whole=True)
         return State(mean.add(slope, alpha=-self.inner), mean)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -11,6 +11,7 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -66,5 +67,9 @@ class PFedMe:
             local = torch.lerp(local, personal, self.rate * self.pull)
         active = self.average.participants(peers, round=round)  # [R]
         masses = await self.average.masses(learner, net, active)
-        mean = await self.average(net, local, since=state.public, masses=masses, own=state.public)
+        mean = await self.average(net, local, since=state.public, masses=masses)
         return State(personal, torch.lerp(state.public, mean, self.relax))
+
+    def settle(self, state: State, average: Rows) -> State:
+        """Return the state with w moved as far as a round moves it; the own row was not made of the w it replaces."""
+        return replace(state, public=torch.lerp(state.public, average, self.relax))

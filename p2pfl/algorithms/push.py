@@ -45,7 +45,7 @@ class SGP:
         rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
         pushed = await self.gossip(net, released)
-        rows = pushed.average(own=rows)  # [R, P]
+        rows = pushed.average(own=state.public)  # [R, P]
         extra = {} if pushed.masses is None else {"mass": pushed.masses}
         return State(rows, rows, fitted.memory, extra, fitted.report)
 

@@ -64,8 +64,9 @@ class SCAFFOLD:
         own = torch.where(moved, found, own)
         weights = await self.average.masses(learner, net, torch.ones_like(active))  # [R, 1]
         masses = None if weights is None else weights * active.unsqueeze(-1)
-        mean = await self.average(net, fitted.rows, since=state.public, masses=masses, own=state.rows)
-        common = await self.average(net, own, since=nothing, masses=weights, own=own)
+        mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
+        released = await net.release(own, since=nothing, masses=weights)
+        common = (await self.average.gossip(net, released)).average(own=own)  # private; no release starts from it
         if self.global_rate != 1:
             mean = state.rows + self.global_rate * (mean - state.rows)
         return State(mean, mean, extra={"common": common, "own": own}, report=fitted.report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
@@ -15,6 +16,7 @@ from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.privacy.ledger import Journal
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.spending import Cost
+from p2pfl.privacy.stream import Ints
 from p2pfl.report.budget import Meter
 
 
@@ -45,6 +47,7 @@ class Hiding:
     def __init__(self, plan: Plan, link: Link, *, key: ExchangeKey, agreed: str, meter: Meter, source: Source) -> None:
         self.graph, self.settings = plan.protection.graph, plan.protection.settings
         self.masked = plan.masked
+        self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.link, self.key, self.agreed, self.meter, self.source = link, key, agreed, meter, source
         self.name, self.membership = link.me.peer, link.membership
         self.cover: Cover | None = None
@@ -63,7 +66,7 @@ class Hiding:
     def begin(self) -> None:
         """Share secrets with whoever is there before the first round."""
         if self.masked:
-            self.cover = Cover(self.masks(), self.link.books.masks)
+            self.cover = Cover(self.masks(), self.link.books.masks, places=self._places)
         self._share()
 
     def masks(self) -> Masks:
@@ -134,6 +137,10 @@ class Hiding:
         """Shared with every neighbour that came."""
         publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
         return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
+
+    def _places(self, round: int) -> Ints:
+        """Return the places of a row that a round releases, ``[Q]``."""
+        return places(self.algorithm, self.size, round=round).numpy()
 
     def _share(self) -> None:
         """Tell what adds up in secret with whom there are secrets."""

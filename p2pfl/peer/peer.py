@@ -34,9 +34,10 @@ from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting, strangers
 from p2pfl.peer.pace import Pace
+from p2pfl.peer.paying import paid
 from p2pfl.peer.resuming import rest, resumed
 from p2pfl.peer.seal import Seal
-from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, paid, shifted
+from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, shifted
 from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.threads import Threaded
 from p2pfl.peer.unsettled import Unsettled, unsettled

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from p2pfl.algorithms import Idle, State, learn, maximum
+from p2pfl.algorithms import State
 from p2pfl.errors import CoverError, PrivacyError
 from p2pfl.experiment import Plan
-from p2pfl.identity import Source
 from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.flows import FlowLedger, Row
 from p2pfl.peer.link import PULSE, Link
-from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.privacy import Masks, private
+from p2pfl.privacy import Masks
 from p2pfl.privacy.ledger import MaskLedger
-from p2pfl.privacy.payments import Payment, points
+from p2pfl.privacy.payments import Payment, points, scattered
 from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.stream import Ints
 
@@ -56,11 +53,14 @@ class Cover:
         Their secrets, deviation, grid and graph.
     ledger
         Decides.
+    places
+        The places of a row that a round releases, ``[Q]`` in the order of the release.
     """
 
-    def __init__(self, masks: Masks, ledger: MaskLedger) -> None:
+    def __init__(self, masks: Masks, ledger: MaskLedger, *, places: Callable[[int], Ints]) -> None:
         self.masks = masks
         self.ledger = ledger
+        self.places = places
         self.whole = True
         """Whether the last release had all masks of the graph."""
         self.charged: set[Slot] = set()
@@ -85,7 +85,7 @@ class Cover:
         return {peer for edge in self.masks.secrets for peer in edge}
 
     def decide(self, round: int, *, present: frozenset[str]) -> None:
-        """Choose the masks of the next release: with partners that are there, and what is owed.
+        """Choose the masks of the next release: with partners that are there, and what is owed at the same places.
 
         Raises
         ------
@@ -100,16 +100,23 @@ class Cover:
                 f'expected at least one neighbour of "{self.ledger.peer}" to be there, to mask its row with, got none; '
                 "wait for them, or set another privacy.mode."
             )
-        self._payment = self.ledger.release(round, partners=here, shared=self._shared)
+        there = self.places(round)
+
+        def payable(slot: Slot) -> bool:
+            return slot.round == round or np.array_equal(self.places(slot.round), there)
+
+        self._payment = self.ledger.release(round, partners=here, shared=self._shared, payable=payable)
         self.slot = self._payment.slot
         self.whole = here == neighbours
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
 
-    def settle(self) -> bool:
-        """Choose what is owed and no fresh masks; return whether that is anything."""
-        self._payment = self.ledger.settle(shared=self._shared)
-        return bool(self._payment.terms)
+    def settle(self, where: Ints) -> Ints | None:
+        """Return what is owed at places ``[Q]`` of a row, without fresh masks, ``[1, Q]``; ``None`` for nothing."""
+        payment = self.ledger.settle(shared=self._shared)
+        if not payment.terms:
+            return None
+        return scattered(payment, masks=self.masks, places=self.places, where=where)[np.newaxis]
 
     def uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
         """Releases that turned out to lack a partner's half of a mask, each once."""
@@ -118,13 +125,25 @@ class Cover:
         return found
 
     def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
-        """Return the sum of the masks decided, grid points ``[1, P]``."""
+        """Return the sum of the masks decided, grid points ``[1, P]``.
+
+        Raises
+        ------
+        PrivacyError
+            None were decided, or the release is not as long as the algorithm declares, so that nobody could tell later
+            where its masks are to be paid.
+        """
         del peers, round, attempt  # one peer, and the ledger knows the slot
         if self._payment is None:
             raise PrivacyError(
                 "expected masks to be decided before they are drawn, got none; each release needs its own"
             )
         payment, self._payment = self._payment, None
+        if payment.slot is not None and size != (declared := len(self.places(payment.slot.round))):
+            raise PrivacyError(
+                f"the algorithm releases {size} numbers under masks and declares {declared}; give it a method "
+                "places(size, *, round) that returns the places of the row that it releases"
+            )
         drawn = points(payment, masks=self.masks, size=size)  # [P]
         return drawn[np.newaxis]
 
@@ -155,48 +174,6 @@ async def _told(link: Link, silent: Callable[[], frozenset[str]]) -> None:
         if clock() >= said + PULSE:  # somebody may not have heard
             await link.tell()
             said = clock()
-
-
-async def paid(
-    state: State,
-    cover: Cover,
-    *,
-    plan: Plan,
-    source: Source,
-    round: int,
-    neighbourhood: Callable[[int], LiveNeighbourhood],
-    observe: Callable[[int, State, LiveNeighbourhood], Awaitable[None]],
-) -> State:
-    """Pay the masks that are owed in one more round without training, if anybody owes any.
-
-    Parameters
-    ----------
-    state, cover
-        Of this peer, whose ledger has finished.
-    plan, source
-        Of the run.
-    round
-        The first after the last.
-    neighbourhood
-        Makes that of a round.
-    observe
-        Awaited after it.
-    """
-    owes = torch.tensor([[float(cover.settle())]], dtype=torch.float64)  # [1, 1]
-    if not bool((await maximum(neighbourhood(round), owes, steps=plan.diameter)).any()):
-        return state
-    settings = replace(plan.protection.settings, noise=0.0, clip=math.inf, participation=1.0)  # nothing is private
-
-    after = await learn(
-        plan.played,
-        Idle(plan.learner),
-        replace(state, rows=state.public),
-        rounds=range(round + 1, round + 2),
-        neighbourhood=neighbourhood,
-        private=lambda net, number: private(net, settings=settings, masks=cover, source=source, round=number),
-        observe=observe,
-    )
-    return replace(after, rows=after.rows + (state.rows - state.public), report=state.report)
 
 
 def shifted(state: State, row: Row | None, *, mass: float | None) -> State:

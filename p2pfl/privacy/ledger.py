@@ -53,7 +53,7 @@ replicated set: M. Shapiro, N. Preguiça, C. Baquero, M. Zawirski, "Conflict-fre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from p2pfl.errors import PrivacyError
@@ -227,7 +227,12 @@ class MaskLedger:
         self._carried[partner] = NONE
 
     def release(
-        self, round: int, *, partners: Collection[str] | None = None, shared: Collection[str] | None = None
+        self,
+        round: int,
+        *,
+        partners: Collection[str] | None = None,
+        shared: Collection[str] | None = None,
+        payable: Callable[[Slot], bool] = lambda _: True,
     ) -> Payment:
         """Decide the masks of the next release. Make the journal durable before anything of it is sent.
 
@@ -240,6 +245,8 @@ class MaskLedger:
         shared
             With whom there is a secret, so that what is owed can be paid; by default all. A partner that this life has
             never met is owed still.
+        payable
+            Whether this release can pay the masks of an earlier slot; those of others are owed still.
 
         Raises
         ------
@@ -258,7 +265,7 @@ class MaskLedger:
         self.until = slot.after
         for partner, before in own.items():
             self._notes[partner] = replace(self._notes[partner], own=before | Slots.of([slot.run]))
-        return self._pay(slot, fresh, shared)
+        return self._pay(slot, fresh, shared, payable)
 
     def finish(self) -> None:
         """Promise that no fresh mask will follow; partners need to hear it, then everybody settles."""
@@ -281,7 +288,7 @@ class MaskLedger:
             raise PrivacyError(
                 f'Expected "{self.peer}" to finish before it settles, got one at slot {tuple(self.until)}; call finish.'
             )
-        return self._pay(None, (), shared)
+        return self._pay(None, (), shared, lambda _: True)
 
     def hear(self, partner: str, statement: Statement) -> None:
         """Learn what a partner stated; old, doubled and overtaken statements change nothing.
@@ -350,7 +357,13 @@ class MaskLedger:
         """The slots in the row, by partner: saved and restored with the row."""
         return dict(self._carried)
 
-    def _pay(self, slot: Slot | None, fresh: tuple[str, ...], shared: Collection[str] | None) -> Payment:
+    def _pay(
+        self,
+        slot: Slot | None,
+        fresh: tuple[str, ...],
+        shared: Collection[str] | None,
+        payable: Callable[[Slot], bool],
+    ) -> Payment:
         terms: dict[Mask, int] = {}
         now, limit = (END, END) if slot is None else (slot, slot.after)
         for partner in [each for each in self._notes if shared is None or each in shared]:
@@ -363,10 +376,12 @@ class MaskLedger:
                 )  # even where the leader is known to have left it out: a release needs its cover
             sign = 1 if self._leads(partner) else -1
             carried = self._carried[partner]
+            later = [each for each in wanted ^ carried if each != slot and not payable(each)]
+            wanted ^= Slots.of(each.run for each in later)
             for change, factor in ((wanted - carried, sign), (carried - wanted, -sign)):
                 terms |= {Mask(self._edge(partner), each): factor for each in change}
             self._carried[partner] = wanted
-            self._notes[partner] = replace(note, paid=max(note.paid, min(note.until, now)))
+            self._notes[partner] = replace(note, paid=max(note.paid, min([note.until, now, *later])))
         return Payment(self.peer, slot, fresh, terms)
 
     def _wanted(self, partner: str) -> Slots:

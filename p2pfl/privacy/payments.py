@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +78,26 @@ def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
             noise = to_grid(sampler.window(keys[group], columns), scale=masks.deviation * 2.0**masks.bits)
             for factor, row in zip(factors[group], noise, strict=True):
                 out[columns] += factor * row
+    return out
+
+
+def scattered(payment: Payment, *, masks: Masks, places: Callable[[int], Ints], where: Ints) -> Ints:
+    """Return the sum of a payment's masks where each of them was applied, grid points ``[Q]``.
+
+    Parameters
+    ----------
+    payment, masks
+        As in :func:`points`.
+    places
+        The places of a row that a round released, ``[Q_r]`` in the order of the release.
+    where
+        The places of the row that is released now, ``[Q]`` in rising order, all of those among them.
+    """
+    out = np.zeros(len(where), np.int64)  # [Q]
+    for round in sorted({mask.slot.round for mask in payment.terms}):
+        terms = {mask: factor for mask, factor in payment.terms.items() if mask.slot.round == round}
+        there = np.searchsorted(where, places(round))  # [Q_r]
+        out[there] += points(replace(payment, terms=terms), masks=masks, size=len(there))
     return out
 
 

@@ -10,6 +10,7 @@ from p2pfl.peer.flows import Exchange, FlowLedger, Row, Statement
 from p2pfl.privacy import ledger
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.privacy.payments import Mask, Payment
+from p2pfl.privacy.slots import Slot
 
 
 @dataclass
@@ -88,10 +89,15 @@ class WatchedMasks(MaskLedger):
         return watched
 
     def release(
-        self, round: int, *, partners: Collection[str] | None = None, shared: Collection[str] | None = None
+        self,
+        round: int,
+        *,
+        partners: Collection[str] | None = None,
+        shared: Collection[str] | None = None,
+        payable: Callable[[Slot], bool] = lambda _: True,
     ) -> Payment:
         """Decide the masks of the next release."""
-        self.latest = self._noted(super().release(round, partners=partners, shared=shared))
+        self.latest = self._noted(super().release(round, partners=partners, shared=shared, payable=payable))
         return self.latest
 
     def settle(self, *, shared: Collection[str] | None = None) -> Payment:

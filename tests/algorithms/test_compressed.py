@@ -281,7 +281,7 @@ class Twice:
     async def round(self, state, learner, net, round):
         del learner, round
         half = state.rows[:, :21]
-        await self.average(net, half, since=half, masses=None, own=half)
+        await self.average(net, half, since=half, masses=None)
         return State((await net.mix(Released(state.rows))).values, state.public)
 
 

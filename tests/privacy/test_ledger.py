@@ -222,6 +222,24 @@ def test_settling_pays_the_last_difference_once():
     assert names(bob.settle()) == {}
 
 
+def test_a_mask_that_no_release_can_pay_stays_owed_until_all_settle():
+    ada, bob = pair()
+    bob.release(0)
+    tell(ada, bob)
+    ada.release(1)
+    tell(ada, bob)
+    payment = bob.release(2, payable=lambda slot: slot.round == 2)
+    assert names(payment) == {(0, 2): -1}
+    tell(bob, ada)
+    assert bob.journal().statement("ada").paid == Slot(0, 0)
+    assert Mask(("ada", "bob"), Slot(0, 0)) in bob.uncancelled()
+    for sender, receiver in ((ada, bob), (bob, ada)):
+        sender.finish()
+        tell(sender, receiver)
+    tell(ada, bob)
+    assert names(bob.settle()) == {(0, 0): 1, (0, 1): -1, (0, 2): 1}
+
+
 def test_what_a_vanished_partner_leaves_is_listed_and_bounded():
     ada, bob = pair()
     for round in range(3):

@@ -1,0 +1,140 @@
+"""The exchange after the last round, in which masks that only one end of an edge applied are paid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
+from p2pfl.errors import PrivacyError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Source
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released, bare
+from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.settling import Cover
+from p2pfl.privacy import private
+from p2pfl.privacy.stream import Ints, to_grid
+from p2pfl.rows import Rows
+
+
+async def paid(
+    state: State,
+    cover: Cover,
+    *,
+    plan: Plan,
+    source: Source,
+    round: int,
+    neighbourhood: Callable[[int], LiveNeighbourhood],
+    observe: Callable[[int, State, LiveNeighbourhood], Awaitable[None]],
+) -> State:
+    """Release what is public once more with the masks that are owed, if anybody owes any, and mix it.
+
+    Parameters
+    ----------
+    state, cover
+        Of this peer, whose ledger has finished.
+    plan, source
+        Of the run.
+    round
+        The first after the last.
+    neighbourhood
+        Makes that of a round.
+    observe
+        Awaited after it.
+
+    Returns
+    -------
+    State
+        With the average that all masks have left; as it was where nobody owes any.
+    """
+    size = state.public.shape[-1]
+    owed = cover.settle(settling_places(plan.algorithm, size, rounds=range(round)).numpy())  # [1, Q]
+    owes = torch.tensor([[float(owed is not None)]], dtype=torch.float64)  # [1, 1]
+    if not bool((await maximum(neighbourhood(round), owes, steps=plan.diameter)).any()):
+        return state
+    live = neighbourhood(round + 1)
+    settings = replace(plan.protection.settings, noise=0.0, clip=math.inf, layers=(), participation=1.0)
+    masks = Owed(cover.deviation, cover.bits, owed)
+    after = await settle(
+        plan.algorithm,
+        state,
+        Idle(plan.learner),
+        Republished(private(live, settings=settings, masks=masks, source=source, round=round + 1), masks),
+        gossip=plan.gossip,
+        rounds=round,
+        participation=plan.protection.settings.participation,
+    )
+    await observe(round + 1, after, live)
+    return after
+
+
+@dataclass(frozen=True)
+class Owed:
+    """Masks that are owed, in place of :class:`p2pfl.privacy.Masks`.
+
+    Attributes
+    ----------
+    deviation, bits
+        Of the masks of the run.
+    points
+        Their sum, grid points ``[1, Q]``; ``None`` if this peer owes none.
+    """
+
+    deviation: float
+    bits: int
+    points: Ints | None
+
+    def sums(self, peers: object, *, round: int, size: int, attempt: int = 0) -> Ints:
+        """Return a copy of the sum, ``[1, Q]``."""
+        del peers, round, attempt  # one peer, and the ledger knows the slots
+        return np.zeros((1, size), np.int64) if self.points is None else self.points.copy()
+
+
+class Republished:
+    """A neighbourhood that releases nothing but what is public already.
+
+    Parameters
+    ----------
+    net
+        Adds the masks, and neither clips nor adds noise.
+    masks
+        Those that it adds.
+    """
+
+    def __init__(self, net: Neighbourhood, masks: Owed) -> None:
+        self._net = net
+        self._masks = masks
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Return the one peer whose row this is."""
+        return self._net.peers
+
+    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+        """Release public rows, and check that nothing else is in them.
+
+        Raises
+        ------
+        PrivacyError
+            Without its masks the release is not what is public.
+        """
+        released = await self._net.release(rows, since=since, masses=masses)
+        owed = self._masks.sums(self.peers, round=0, size=rows.shape[-1])  # [1, Q]
+        public = bare(since.cpu().double(), masses).rows.numpy().copy()  # [1, Q]
+        if not np.array_equal(released.rows.cpu().numpy() - owed, to_grid(public, scale=2.0**self._masks.bits)):
+            raise PrivacyError(
+                "the release that pays masks holds more than public parameters and was not sent; report this as a bug"
+            )
+        return released
+
+    async def mix(self, released: Released) -> Released:
+        """Mix as the wrapped neighbourhood does."""
+        return await self._net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """Hear as the wrapped neighbourhood does."""
+        return await self._net.hear(released)
