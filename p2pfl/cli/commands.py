@@ -114,7 +114,7 @@ def peer(options: argparse.Namespace) -> int:
 def _own(options: argparse.Namespace, experiment: Experiment, stack: ExitStack) -> tuple[Path, Run, Former | None]:
     """A peer's run directory, its run, and what an earlier life left in it, until the stack is left."""
     from p2pfl.peer.child import earlier  # noqa: PLC0415
-    from p2pfl.peer.owner import PEER, owned  # noqa: PLC0415
+    from p2pfl.peer.owner import PEER, WITHIN, owned  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
 
     last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
@@ -126,7 +126,7 @@ def _own(options: argparse.Namespace, experiment: Experiment, stack: ExitStack) 
         own = stack.enter_context(Run(experiment, folder=folder))
         stack.enter_context(owned(folder / PEER))
         return folder, own, None
-    stack.enter_context(owned(last / PEER))
+    stack.enter_context(owned(last / PEER, within=WITHIN))
     stack.enter_context(_kept(last, again="--resume"))
     former = earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former

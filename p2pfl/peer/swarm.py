@@ -24,7 +24,7 @@ from p2pfl.peer import server
 from p2pfl.peer.checkpoint import common
 from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
 from p2pfl.peer.notices import Done, Event, Failed
-from p2pfl.peer.owner import RUN, Owner, owned
+from p2pfl.peer.owner import RUN, WITHIN, Owner, owned
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped
 from p2pfl.report.summary import Durations, summarise
@@ -165,7 +165,7 @@ def run(
     begun = time.perf_counter()
     resolved = resolved or plan(experiment)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
-        owner = owning.enter_context(owned(folder / RUN)) if resume else None
+        owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
         if experiment.transport.broker == "embedded":
             urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
