@@ -65,7 +65,13 @@ def p2pfl(place, capsys):  # noqa: ARG001 (it runs in that place)
     return call
 
 
-def gone(family):
+@pytest.fixture
+def gone():
+    """Wait for the end of processes."""
+    return ended
+
+
+def ended(family):
     """Wait until all these processes have ended; orphans that nobody has reaped yet count as ended."""
     deadline = time.monotonic() + DEADLINE
     alive = family
@@ -133,7 +139,7 @@ class Command:
         family = self.family()
         for process in family:
             process.kill()
-        assert gone(family)
+        assert ended(family)
 
     def close(self):
         """Kill what is left."""
