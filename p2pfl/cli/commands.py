@@ -337,6 +337,8 @@ def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
     try:
         yield
     except (InputError, RunError, KeyboardInterrupt) as error:
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
         if folder.exists():
             error.add_note(f"what was written is in {folder}")
             if again and isinstance(error, KeyboardInterrupt):

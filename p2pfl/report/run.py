@@ -11,6 +11,7 @@ summary.json               alone, together, pooled; the same keys for run and si
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -35,7 +36,7 @@ class Run:
     Parameters
     ----------
     folder
-        Where it lies; ``None`` keeps everything in memory.
+        Where it lies: a new directory, or an empty one; ``None`` keeps everything in memory.
     experiment
         As resolved.
 
@@ -73,9 +74,11 @@ class Run:
 
     def _create(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise FileExistsError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+            (folder / "peers").mkdir()  # of two that take an empty directory, one fails here
             try:
-                (folder / "peers").mkdir()
                 (folder / "metrics.jsonl").touch()
                 replace(folder / "experiment.toml", write(self.experiment).encode())
                 DRIVE.sync(folder.parent)  # all that is durable in it is so only if its name is
