@@ -57,7 +57,7 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
     Raises
     ------
     InputError
-        It has ended, or holds another experiment.
+        It holds another experiment.
     """
     named = re.compile(rf"{re.escape(experiment.name)}-(\d{{8}}-\d{{6}})-{re.escape(peer)}(?:\.\d+)?")
     matches = [(match[1], each) for each in Path(runs).glob("*/") if (match := named.fullmatch(each.name))]
@@ -65,7 +65,7 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
     if not found:
         return None
     folder = max(found)[2]
-    check_same(experiment, folder, interrupted(folder))
+    check_same(experiment, folder, held(folder))
     return folder
 
 
@@ -74,18 +74,21 @@ def begun(folder: Path) -> bool:
     return (folder / "experiment.toml").is_file()
 
 
-def interrupted(folder: Path) -> Experiment:
-    """The experiment of a run that has not ended.
+def ended(folder: Path) -> bool:
+    """Return whether the run in a directory has ended, so that there is nothing to resume."""
+    return (folder / "summary.json").exists()
+
+
+def held(folder: Path) -> Experiment:
+    """Return the experiment of a run directory.
 
     Raises
     ------
     InputError
-        There is none, it has ended, or its experiment was cut.
+        If there is none, or it was cut.
     """
     if not begun(folder):
         raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
-    if (folder / "summary.json").exists():
-        raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: leave out --resume")
     return kept(folder / "experiment.toml", whole=True)
 
 

@@ -149,7 +149,8 @@ def run(
     observe
         Called with everything the peers say.
     resume
-        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint.
+        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
+        ended is returned as it is.
     record
         Whether each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
 
@@ -166,6 +167,8 @@ def run(
     resolved = resolved or plan(experiment)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
         owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
+        if resume and (over := Run.load(folder)).summary:  # it ended while we waited for the lock
+            return over
         if experiment.transport.broker == "embedded":
             urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:

@@ -87,10 +87,12 @@ def test_a_run_of_the_same_name_and_other_settings_is_refused(tmp_path):
         folders.last(str(tmp_path), CLINIC, peer="ada")
 
 
-def test_a_run_that_has_ended_is_not_gone_on_with(tmp_path):
-    (begun(tmp_path, "clinic-20260101-000000-ada") / "summary.json").write_text("{}")
-    with pytest.raises(InputError, match="which has ended"):
-        folders.last(str(tmp_path), CLINIC, peer="ada")
+def test_a_run_that_has_ended_is_found_and_known_to_have_ended(tmp_path):
+    own = begun(tmp_path, "clinic-20260101-000000-ada")
+    assert not folders.ended(own)
+    (own / "summary.json").write_text("{}")
+    assert folders.ended(own)
+    assert folders.last(str(tmp_path), CLINIC, peer="ada") == own
 
 
 @pytest.mark.parametrize("size", [0, 1])
@@ -98,17 +100,17 @@ def test_a_run_whose_experiment_was_emptied_is_not_gone_on_with_as_another(tmp_p
     path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
     path.write_text("\n" * size)
     with pytest.raises(InputError, match=r"every key, as the run has written it, got none from name on: the file was"):
-        folders.interrupted(path.parent)
+        folders.held(path.parent)
 
 
 def test_a_run_whose_experiment_was_cut_anywhere_is_not_gone_on_with_as_another(tmp_path):
     path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
     text = path.read_text()
-    assert folders.interrupted(path.parent) == CLINIC
+    assert folders.held(path.parent) == CLINIC
     for place in range(0, len(text.rstrip()), 37):
         path.write_text(text[:place])
         with pytest.raises(InputError) as caught:
-            folders.interrupted(path.parent)
+            folders.held(path.parent)
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
 

@@ -2,11 +2,15 @@
 
 import json
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 from safetensors.torch import load_file
 
 from p2pfl.experiment import read, write
+from p2pfl.peer import swarm
+from p2pfl.peer.owner import owned
+from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.transport.broker import embedded
 
@@ -39,9 +43,12 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
     for name, model in whole.models.items():
         found = load_file(folder / "peers" / f"{name}.safetensors")
         assert all((found[key] - model[key]).abs().max() <= GRID for key in model)
-    again = p2pfl("run", "--resume", folder)
-    assert again.status == 2
-    assert "which has ended" in again.err
+    again = p2pfl("run", "--resume", folder, "--json")
+    assert again.status == 0
+    assert json.loads(again.out) == summary
+    assert again.err == (
+        f"the run in {folder} has ended and there is nothing to resume; leave out --resume to begin a new one\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,48 @@ def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
     assert said.status == 2
     assert why in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_peer_whose_run_has_ended_has_nothing_to_resume_and_says_how_it_ended(p2pfl, place):
+    folder = place / "runs" / "small-20260101-000000-peer1"
+    with Run(read(place / "small.toml"), folder=folder) as run:
+        run.finish({"peer": "peer1", "scores": {"accuracy": 0.875}})
+    command = ("peer", "small.toml", "--name", "peer1", "--broker", "mqtt://127.0.0.1:1", "--resume")
+    said = p2pfl(*command)
+    assert said.status == 0
+    assert "has ended and there is nothing to resume" in said.err
+    assert "peer1 has learned: accuracy 0.875" in said.err
+    other = p2pfl(*command, "--set", "rounds=3")
+    assert other.status == 2
+    assert "got another rounds" in other.err
+
+
+@pytest.fixture
+def ending(place, monkeypatch):
+    """A run of peer1 that ends while somebody waits for its lock."""
+    run = Run(read(place / "small.toml"), folder=place / "runs" / "small-20260101-000000-peer1")
+
+    @contextmanager
+    def ends_meanwhile(path, **_):
+        run.finish({"peer": "peer1", "scores": {"accuracy": 0.875}})
+        with owned(path) as owner:
+            yield owner
+
+    monkeypatch.setattr(swarm, "owned", ends_meanwhile)
+    monkeypatch.setattr("p2pfl.peer.owner.owned", ends_meanwhile)
+    return run
+
+
+def test_a_run_that_ends_while_its_lock_is_waited_for_is_not_played_again(ending):
+    assert swarm.run(ending.experiment, folder=ending.folder, resume=True).summary == ending.summary
+    assert not [*(ending.folder / "peers").iterdir()]
+
+
+def test_a_peer_whose_run_ends_while_its_lock_is_waited_for_is_not_played_again(p2pfl, ending):
+    said = p2pfl("peer", "small.toml", "--name", "peer1", "--broker", "mqtt://127.0.0.1:1", "--resume")
+    assert said.status == 0
+    assert "has ended and there is nothing to resume" in said.err
+    assert not [*(ending.folder / "peers").iterdir()]
 
 
 def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
