@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ def _own(
     if last is None:
         folder = folders.new(options.runs, experiment.name, suffix=options.name)
         stack.enter_context(_kept(folder, again="--resume"))
-        own = stack.enter_context(Run(experiment, folder=folder))
+        own = stack.enter_context(Run(experiment, folder=folder, began=datetime.now(UTC)))
         stack.enter_context(owned(folder / PEER))
         return folder, own, None
     stack.enter_context(owned(last / PEER, within=WITHIN))

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -135,6 +136,7 @@ def run(
     observe: Callable[[Event], None] | None = None,
     resume: bool = False,
     record: bool = False,
+    began: datetime | None = None,
 ) -> Run:
     """Spawn every peer of an experiment on this machine and wait for them.
 
@@ -153,6 +155,8 @@ def run(
         ended is returned as it is.
     record
         Whether each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
+    began
+        When a new run began, in UTC, for the summary; now by default.
 
     Raises
     ------
@@ -181,7 +185,8 @@ def run(
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None
         begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
-        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder)
+        now = began or datetime.now(UTC)
+        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=now)
         result = stack.enter_context(opened)
         owner = owner or owning.enter_context(owned(folder / RUN))
         swarm = _Swarm()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import pytest
 
@@ -30,18 +31,27 @@ def running(start, *more):
     return command, family
 
 
-@pytest.mark.parametrize(
-    ("stop", "status", "word"),
-    [
-        (lambda it: it.ctrl_c(), 130, "interrupted"),
-        (lambda it: it.process.terminate(), -signal.SIGTERM, "terminated"),
-        (lambda it: os.killpg(it.process.pid, signal.SIGTERM), -signal.SIGTERM, "terminated"),
-    ],
-    ids=["SIGINT", "SIGTERM", "SIGTERM to peers as well"],
-)
+STOPS = {
+    "SIGINT": (lambda it: it.ctrl_c(), 130, "interrupted"),
+    "SIGTERM": (lambda it: it.process.terminate(), -signal.SIGTERM, "terminated"),
+    "SIGTERM to peers as well": (
+        lambda it: os.killpg(it.process.pid, signal.SIGTERM),
+        -signal.SIGTERM,
+        "terminated",
+    ),
+}
+
+
+@pytest.fixture(params=STOPS.values(), ids=STOPS)
+def stopping(request):
+    """Ways to stop a command, the exit status of each, and what is said."""
+    return request.param
+
+
 def test_an_interrupted_run_ends_soon_and_leaves_a_directory_to_read_and_no_process(
-    start, p2pfl, place, gone, stop, status, word
+    start, p2pfl, place, gone, stopping
 ):
+    stop, status, word = stopping
     command, family = running(start)
     begun = time.monotonic()
     stop(command)
@@ -101,12 +111,8 @@ def test_a_broker_that_dies_ends_the_run_with_the_reason(start, gone):
     assert gone(family)
 
 
-@pytest.mark.parametrize(
-    ("stop", "status"),
-    [(lambda it: it.ctrl_c(), 130), (lambda it: it.process.terminate(), -signal.SIGTERM)],
-    ids=["SIGINT", "SIGTERM"],
-)
-def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, place, gone, stop, status):
+def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, place, gone, stopping):
+    stop, status, _ = stopping
     command = start("simulate", "small.toml", *LONG)
     command.until("round 2/")
     stop(command)
@@ -191,5 +197,8 @@ def test_two_peers_that_meet_learn_together(start):
         summary = json.loads(said.out)
         assert summary["peer"] == name
         assert summary["scores"]["accuracy"] > 0.5
+        assert (summary["seed"], summary["algorithm"], summary["split"]) == (0, "fedavg", "iid")
+        assert summary["versions"]["p2pfl"] == version("p2pfl-mqtt")
+        assert summary["began"].endswith("+00:00")
     broker.process.send_signal(signal.SIGTERM)
     assert broker.end().status == 0
