@@ -167,7 +167,7 @@ def run(
     RunError
         If a peer failed; the others have been ended.
     """
-    begun = time.perf_counter()
+    begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
         owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
@@ -185,8 +185,7 @@ def run(
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None
         begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
-        now = began or datetime.now(UTC)
-        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=now)
+        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
         result = stack.enter_context(opened)
         owner = owner or owning.enter_context(owned(folder / RUN))
         swarm = _Swarm()

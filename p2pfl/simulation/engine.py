@@ -72,12 +72,12 @@ def simulate(
     True
     """
     changes = [] if peers is None else [f"topology.peers={peers}"]
-    begun = time.perf_counter()
+    begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
     settings = resolved.experiment
     source = source or SeededSource(settings.seed)
     resolved = resolved.drawing(source)
-    run = Run(settings, folder=folder, began=began or datetime.now(UTC))
+    run = Run(settings, folder=folder, began=began)
     first = time.perf_counter()
     names = resolved.topology.peers
     sent = torch.zeros(len(names), dtype=torch.int64)

@@ -201,6 +201,7 @@ def forecast(
     P2PFLError
         Of a peer that could not go on, such as one whose neighbours did not come in time.
     """
+    began = began or datetime.now(UTC)
     source = SeededSource(experiment.seed)
     resolved = plan(experiment).drawing(source)
     names = resolved.topology.peers
@@ -217,7 +218,7 @@ def forecast(
                 f"got {value:g}: leave it out"
             )
     loop = VirtualLoop()
-    run = Run(experiment, folder=folder, began=began or datetime.now(UTC))
+    run = Run(experiment, folder=folder, began=began)
     seen = _Seen(run, observe, len(names), loop)
     with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(_lives(resolved, over, seen, source=source))
