@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from p2pfl.transport import MemoryTransport
     from p2pfl.transport.mqtt import MqttTransport
 
-    __version__: str
+__version__ = "0.1.0"
 
 __all__ = [
     "DPSGD",
@@ -74,11 +74,7 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
 
     def __getattr__(name: str) -> object:
         """Import a name where it lives (PEP 562); the next use finds it here."""
-        if name != "__version__":
-            return _find(name)
-        from importlib.metadata import version  # noqa: PLC0415 (nobody waits for what he does not ask for)
-
-        return version("p2pfl-mqtt")
+        return _find(name)
 
     def __dir__() -> list[str]:
         """List what is meant to be used, imported or not yet."""

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from p2pfl.cli.arguments import parser
-from p2pfl.cli.interrupts import STATUS, interruptible
+from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
 from p2pfl.errors import P2PFLError
 from p2pfl.peer import server
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0 done, 1 it failed, 2 the input was wrong, 130 it was interrupted."""
+    """Run one command; return its exit status: 0 done, 1 it failed, 2 the input was wrong, 130 it was interrupted.
+
+    After SIGTERM it does not return, but ends the process by that signal.
+    """
     options = parser().parse_args(arguments)
     # Read once, when torch loads OpenMP, whose idle threads otherwise spin while they wait for work: beside two
     # busy loops on two cores, training digits' baselines took 58 s spinning and 2.9 s asleep.
@@ -33,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except P2PFLError as error:
         _say(str(error), error)
         return error.status
+    except Terminated as termination:
+        _say("terminated", termination)
+        return terminate()
     except KeyboardInterrupt as interrupt:
         _say("interrupted", interrupt)
         return STATUS

@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
+import p2pfl
+
 FEWEST_TRIALS = 1000
 """Of an audit: its standard error is then 0.06."""
 
@@ -23,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(
         prog="p2pfl", description="Fully decentralised learning: peers gossip masked models over MQTT, no server."
     )
+    top.add_argument("--version", action="version", version=f"p2pfl {p2pfl.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="spawn every peer as its own process on this machine")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,9 @@ def run(options: argparse.Namespace) -> int:
     from p2pfl.peer import swarm  # noqa: PLC0415
 
     _check_recording(options)
-    folder = None if options.resume is None else _interrupted(options)
+    folder = None if options.resume is None else _resumed(options)
+    if folder is not None and folders.ended(folder):
+        return _over(folder, options)
     if options.experiment is None and folder is None:
         raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
     experiment = _experiment(options, broker=options.broker)
@@ -89,10 +92,15 @@ def peer(options: argparse.Namespace) -> int:
             'expected the address of a broker, got transport.broker = "embedded": start one with "p2pfl broker" and '
             "give its address with --broker mqtt://host:1883"
         )
+    last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
+    if last is not None and folders.ended(last):
+        return _over(last, options)
     resolved = p2pfl.plan(experiment, only=[options.name])
     summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "alarms": []}
     with ExitStack() as stack:
-        folder, own, former = _own(options, experiment, stack)
+        folder, own, former = _own(options, experiment, stack, last=last)
+        if own.summary:  # it ended while this command waited for the lock
+            return _over(folder, options)
         lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json))
 
         def tell(event: Any) -> None:
@@ -116,22 +124,25 @@ def peer(options: argparse.Namespace) -> int:
     return _finish(own.summary, folder, options)
 
 
-def _own(options: argparse.Namespace, experiment: Experiment, stack: ExitStack) -> tuple[Path, Run, Former | None]:
-    """A peer's run directory, its run, and what an earlier life left in it, until the stack is left."""
+def _own(
+    options: argparse.Namespace, experiment: Experiment, stack: ExitStack, *, last: Path | None
+) -> tuple[Path, Run, Former | None]:
+    """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
     from p2pfl.peer.child import earlier  # noqa: PLC0415
-    from p2pfl.peer.owner import PEER, owned  # noqa: PLC0415
+    from p2pfl.peer.owner import PEER, WITHIN, owned  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
 
-    last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
     if options.resume and last is None:
         print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
     if last is None:
         folder = folders.new(options.runs, experiment.name, suffix=options.name)
         stack.enter_context(_kept(folder, again="--resume"))
-        own = stack.enter_context(Run(experiment, folder=folder))
+        own = stack.enter_context(Run(experiment, folder=folder, began=datetime.now(UTC)))
         stack.enter_context(owned(folder / PEER))
         return folder, own, None
-    stack.enter_context(owned(last / PEER))
+    stack.enter_context(owned(last / PEER, within=WITHIN))
+    if folders.ended(last):
+        return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
     former = earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
@@ -320,10 +331,10 @@ def _check_recording(options: argparse.Namespace) -> None:
         raise InputError("expected --record from the beginning of a run, got --resume: leave out one of the two")
 
 
-def _interrupted(options: argparse.Namespace) -> Path:
+def _resumed(options: argparse.Namespace) -> Path:
     """The run directory that is to be gone on with; its experiment takes the place of one that is not named."""
     folder = Path(options.resume)
-    kept = folders.interrupted(folder)
+    kept = folders.held(folder)
     if options.experiment is not None:
         folders.check_same(_experiment(options), folder, kept)
     elif options.changes or options.peers is not None:
@@ -342,11 +353,24 @@ def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
     try:
         yield
     except (InputError, RunError, KeyboardInterrupt) as error:
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
         if folder.exists():
             error.add_note(f"what was written is in {folder}")
             if again and isinstance(error, KeyboardInterrupt):
                 error.add_note(f"go on with {again}")
         raise
+
+
+def _over(folder: Path, options: argparse.Namespace) -> int:
+    """Report a run that has ended to whoever wants to resume it; that is no failure, as a service does so at boot."""
+    from p2pfl.report import Run  # noqa: PLC0415
+
+    print(
+        f"the run in {folder} has ended and there is nothing to resume; leave out --resume to begin a new one",
+        file=sys.stderr,
+    )
+    return _finish(Run.load(folder).summary, folder, options)
 
 
 def _finish(summary: dict[str, Any], folder: Path, options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 import time
 from pathlib import Path
@@ -14,16 +14,41 @@ from p2pfl.peer.owner import PEER, RUN
 
 
 def new(runs: str, name: str, *, suffix: str = "") -> Path:
-    """A new run directory's path: ``NAME-DATE-TIME``, ``-SUFFIX``; two of one second get different ones.
+    """Create a run directory for this process alone: ``NAME-DATE-TIME``, ``-SUFFIX``; of one second, ``.2`` and so on.
+
+    A dot precedes the number because ``NAME-DATE-TIME-ada-2`` would be a directory of a peer called ``ada-2``.
+
+    Raises
+    ------
+    InputError
+        If it cannot be created.
 
     Examples
     --------
-    >>> new("runs", "clinic", suffix="ada").name[-4:]
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     new(runs, "clinic", suffix="ada").name[-4:]
     '-ada'
     """
     stem = "-".join([name, time.strftime("%Y%m%d-%H%M%S"), *([suffix] if suffix else [])])
-    folder = Path(runs) / stem
-    return folder if not folder.exists() else folder.with_name(f"{stem}.{os.getpid()}")
+    place = Path(runs)
+    free = (place / (stem if number == 1 else f"{stem}.{number}") for number in itertools.count(1))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        return next(folder for folder in free if _created(folder))
+    except OSError as error:
+        raise InputError(
+            f"cannot create a run directory in {runs}: {error.strerror}; choose another with --runs"
+        ) from None
+
+
+def _created(folder: Path) -> bool:
+    """Create a directory; return False where the name is taken, be it since a moment ago."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
@@ -32,7 +57,7 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
     Raises
     ------
     InputError
-        It has ended, or holds another experiment.
+        It holds another experiment.
     """
     named = re.compile(rf"{re.escape(experiment.name)}-(\d{{8}}-\d{{6}})-{re.escape(peer)}(?:\.\d+)?")
     matches = [(match[1], each) for each in Path(runs).glob("*/") if (match := named.fullmatch(each.name))]
@@ -40,7 +65,7 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
     if not found:
         return None
     folder = max(found)[2]
-    check_same(experiment, folder, interrupted(folder))
+    check_same(experiment, folder, held(folder))
     return folder
 
 
@@ -49,18 +74,21 @@ def begun(folder: Path) -> bool:
     return (folder / "experiment.toml").is_file()
 
 
-def interrupted(folder: Path) -> Experiment:
-    """The experiment of a run that has not ended.
+def ended(folder: Path) -> bool:
+    """Return whether the run in a directory has ended, so that there is nothing to resume."""
+    return (folder / "summary.json").exists()
+
+
+def held(folder: Path) -> Experiment:
+    """Return the experiment of a run directory.
 
     Raises
     ------
     InputError
-        There is none, it has ended, or its experiment was cut.
+        If there is none, or it was cut.
     """
     if not begun(folder):
         raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
-    if (folder / "summary.json").exists():
-        raise InputError(f"expected a run that was interrupted, got {folder}, which has ended: leave out --resume")
     return kept(folder / "experiment.toml", whole=True)
 
 

@@ -208,5 +208,6 @@ def spoken(
         attempt=me.attempt,
         turn=turn,
         done=done,
+        version=me.version if status == "up" else "",
     )
     return hello if identity is None else hello.signed(identity, swarm=swarm)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Roster, Trust
+from p2pfl.peer.versions import differing
 from p2pfl.wire.messages import Hello
 
 
@@ -178,7 +179,8 @@ class Membership:
     def _doubt(self, hello: Hello, trust: Trust) -> str:
         """Why a hello is not to be believed, empty if it is."""
         if not hello.authentic(swarm=self.swarm):
-            return f'expected a hello signed by "{hello.peer}", got one that is not'
+            other = differing(hello.peer, theirs=hello.version, ours=self.me.version)
+            return f'expected a hello signed by "{hello.peer}", got one that is not' + (other and f" ({other})")
         if hello.peer == self.me.peer and not isinstance(trust, Roster):
             return ""  # a namesake by mistake has another key
         try:

@@ -89,7 +89,7 @@ class Alive(msgspec.Struct, frozen=True):
 Event = Record | Progress | Notice | Alive | Done | Failed
 
 
-def strangers(trust: Trust, present: Collection[str]) -> list[str]:
+def strangers(trust: Trust | None, present: Collection[str]) -> list[str]:
     """Sentences on whose key is trusted on first use."""
     return [*filter(None, map(trust.news, sorted(present)))] if isinstance(trust, FirstUse) else []
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import reduction
 from pathlib import Path
@@ -23,6 +24,12 @@ RUN = "run.lock"
 
 PEER = "peer.lock"
 """In that of ``p2pfl peer``."""
+
+WITHIN = 5.0
+"""Seconds that whoever resumes a run waits for the lock: processes that were killed a moment ago may still hold it."""
+
+PAUSE = 0.05
+"""Seconds between two attempts to take the lock."""
 
 _LONGEST = 2**16
 
@@ -50,43 +57,53 @@ def _sent(duplicate: Any) -> Owner:
 
 
 @contextmanager
-def owned(path: Path) -> Iterator[Owner]:
+def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] = time.sleep) -> Iterator[Owner]:
     """Own a run directory.
 
     Parameters
     ----------
     path
         Of the lock in it, which stays: whoever opened a file that is then removed would lock another.
+    within
+        Seconds to wait for the lock while another process holds it.
+    pause
+        Called with the seconds to wait before the next attempt.
 
     Raises
     ------
     InputError
-        Somebody has it, or the file cannot be written or locked.
+        If another process holds the lock, or the file cannot be written or locked.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
         raise InputError(f"expected to write {path}, got: {error.strerror}; choose another with --runs") from None
     try:
-        _lock(descriptor, path.parent)
+        attempts = round(within / PAUSE)
+        while not _locked(descriptor, path.parent):
+            if not attempts:
+                raise InputError(
+                    f"run directory {path.parent} is in use by {_who(descriptor)}; wait until it ends, or end it"
+                )
+            attempts -= 1
+            pause(PAUSE)
         os.ftruncate(descriptor, 0)
         yield Owner(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def _locked(descriptor: int, folder: Path) -> bool:
+    """Try to take the lock; return whether this process holds it now."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputError(
-            f"expected a run directory that nobody writes, got {folder}, which {_who(descriptor)} has: wait until it "
-            "has ended, or end it"
-        ) from None
+        return False
     except OSError as error:
         raise InputError(
             f"expected {folder} to be on a disk that can lock a file, got: {error.strerror}; choose another with --runs"
         ) from None
+    return True
 
 
 def _who(descriptor: int) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import torch
 
+import p2pfl
 from p2pfl.algorithms import Accounting, State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, PeerError, RunError, foremost
 from p2pfl.experiment import Plan
@@ -26,13 +27,14 @@ from p2pfl.peer.best import BestModel
 from p2pfl.peer.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.edges import Edges
 from p2pfl.peer.hiding import Hiding
+from p2pfl.peer.introductions import Introductions
 from p2pfl.peer.keeper import Keeper
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting, strangers
+from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.paying import paid
 from p2pfl.peer.resuming import rest, resumed
@@ -128,12 +130,14 @@ class Peer:
         facts = plan.facts | {"roster": roster}
         rounds = [] if former is None else former.rounds
         attempt = keeper.journal.until[0] + 1 if rounds and not keeper.journal.over else 0
-        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, rounds=rounds, attempt=attempt)
+        said: dict[str, Any] = {"rounds": rounds, "attempt": attempt, "version": p2pfl.__version__}
+        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, **said)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
         names = () if plan.healing is None else {*plan.topology.peers} - {name}
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
+        self._introduce = Introductions(self.membership, self._say)
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=keeper.journal.spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
@@ -264,11 +268,6 @@ class Peer:
             await self.keeper.end()
         self.phase = "done"
         return state
-
-    def _introduce(self) -> None:
-        """Say aloud whose key is trusted because it is the first that was seen."""
-        for sentence in strangers(self.trust, self.membership.present):
-            self._say(sentence)
 
     def _rest(self, last: Checkpoint) -> State:
         """End with what there is: nobody waits for one that promised to release no more, nor does it for anybody."""

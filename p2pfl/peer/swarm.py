@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -25,7 +26,7 @@ from p2pfl.peer.best import kept
 from p2pfl.peer.checkpoint import common
 from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
 from p2pfl.peer.notices import Alarm, Done, Event, Failed
-from p2pfl.peer.owner import RUN, Owner, owned
+from p2pfl.peer.owner import RUN, WITHIN, Owner, owned
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped
 from p2pfl.report.summary import Durations, summarise
@@ -136,6 +137,7 @@ def run(
     observe: Callable[[Event], None] | None = None,
     resume: bool = False,
     record: bool = False,
+    began: datetime | None = None,
 ) -> Run:
     """Spawn every peer of an experiment on this machine and wait for them.
 
@@ -150,9 +152,12 @@ def run(
     observe
         Called with everything the peers say.
     resume
-        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint.
+        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
+        ended is returned as it is.
     record
         Whether each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
+    began
+        When a new run began, in UTC, for the summary; now by default.
 
     Raises
     ------
@@ -163,11 +168,13 @@ def run(
     RunError
         If a peer failed; the others have been ended.
     """
-    begun = time.perf_counter()
+    begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment)
     tell = observe or (lambda _event: None)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
-        owner = owning.enter_context(owned(folder / RUN)) if resume else None
+        owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
+        if resume and (over := Run.load(folder)).summary:  # it ended while we waited for the lock
+            return over
         if experiment.transport.broker == "embedded":
             urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
@@ -179,7 +186,7 @@ def run(
         left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None
         begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
-        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder)
+        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
         result = stack.enter_context(opened)
         owner = owner or owning.enter_context(owned(folder / RUN))
         swarm = _Swarm()

@@ -1,6 +1,7 @@
 """The run directory: ``runs/<name>-<time>/``.
 
 experiment.toml            as resolved
+provenance.json            when the run began, and the versions that it began with
 metrics.jsonl              one record per peer and round
 peers/<name>.safetensors   the model under its own names
 peers/<name>.state         what a peer needs to go on, safetensors too; of live peers the one before as well
@@ -11,11 +12,13 @@ summary.json               alone, together, pooled; the same keys for run and si
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +29,7 @@ from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, write
 from p2pfl.experiment.reading import kept
 from p2pfl.files import DRIVE, replace
+from p2pfl.report.provenance import provenance
 from p2pfl.report.records import Record
 
 
@@ -35,12 +39,16 @@ class Run:
     Parameters
     ----------
     folder
-        Where it lies; ``None`` keeps everything in memory.
+        Where it lies: a new directory, or an empty one; ``None`` keeps everything in memory.
     experiment
         As resolved.
+    began
+        When it began, in UTC, to record that and the versions in use; nothing of that is recorded by default.
 
     Attributes
     ----------
+    provenance
+        See :func:`p2pfl.report.provenance.provenance`; it becomes part of the summary.
     metrics
         All records, in the order in which rounds ended.
     models
@@ -49,9 +57,10 @@ class Run:
         See ``summary.json`` in the design.
     """
 
-    def __init__(self, experiment: Experiment, *, folder: Path | None = None) -> None:
+    def __init__(self, experiment: Experiment, *, folder: Path | None = None, began: datetime | None = None) -> None:
         self.experiment = experiment
         self.folder = folder
+        self.provenance = {} if began is None else provenance(experiment, began=began)
         self.metrics: list[Record] = []
         self.models: dict[str, Mapping[str, Any]] = {}
         self.summary: dict[str, Any] = {}
@@ -73,10 +82,14 @@ class Run:
 
     def _create(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise FileExistsError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+            (folder / "peers").mkdir()  # of two that take an empty directory, one fails here
             try:
-                (folder / "peers").mkdir()
                 (folder / "metrics.jsonl").touch()
+                if self.provenance:
+                    replace(folder / "provenance.json", _json(self.provenance))
                 replace(folder / "experiment.toml", write(self.experiment).encode())
                 DRIVE.sync(folder.parent)  # all that is durable in it is so only if its name is
             except BaseException:
@@ -115,11 +128,10 @@ class Run:
             save(self.folder / "peers", peer, model, state, round=round)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary; JSON has no NaN, it becomes null."""
-        self.summary = _finite(summary)
+        """Write the summary, with the provenance; JSON has no NaN, it becomes null."""
+        self.summary = _finite({**summary, **self.provenance})
         if self.folder is not None:
-            text = json.dumps(self.summary, indent=2, allow_nan=False) + "\n"
-            replace(self.folder / "summary.json", text.encode())
+            replace(self.folder / "summary.json", _json(self.summary))
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw score and distance over rounds; to ``path``, or return the matplotlib figure."""
@@ -146,6 +158,7 @@ class Run:
             If it cannot be written.
         """
         run = Run.load(folder)
+        run.provenance = provenance(run.experiment, began=None) | {"began": run.provenance.get("began")}
         run.metrics = [record for record in run.metrics if record.round < first.get(record.peer, 0)]
         lines = b"".join(msgspec.json.encode(record) + b"\n" for record in run.metrics)
         replace(Path(folder) / "metrics.jsonl", lines)
@@ -166,7 +179,8 @@ class Run:
         run = Run(kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
-        run.summary = _summary(folder / "summary.json")
+        run.provenance = _table(folder / "provenance.json", "the provenance of a run")
+        run.summary = _table(folder / "summary.json", "a summary")
         return run
 
 
@@ -190,14 +204,14 @@ def _records(path: Path) -> list[Record]:
     return records
 
 
-def _summary(path: Path) -> dict[str, Any]:
-    """The summary, empty where the run did not come to it."""
+def _table(path: Path, what: str) -> dict[str, Any]:
+    """Return what a file of the directory holds, empty where the run did not come to it or is older."""
     if not path.exists():
         return {}
     try:
         return msgspec.json.decode(_read(path), type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise InputError(f"{path}: expected a summary, got: {error}; delete it to read the rest") from None
+        raise InputError(f"{path}: expected {what}, got: {error}; delete it to read the rest") from None
 
 
 def _read(path: Path) -> bytes:
@@ -205,6 +219,10 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
+
+
+def _json(table: Mapping[str, Any]) -> bytes:
+    return (json.dumps(table, indent=2, allow_nan=False) + "\n").encode()
 
 
 def _finite(value: Any) -> Any:

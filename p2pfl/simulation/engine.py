@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def simulate(
     source: Source | None = None,
     observe: Callable[[list[Record]], None] | None = None,
     baselines: bool = True,
+    began: datetime | None = None,
 ) -> Run:
     """Simulate an experiment.
 
@@ -55,6 +57,8 @@ def simulate(
         Called with the records of each round.
     baselines
         Whether to train every peer alone and one model on all data, to compare.
+    began
+        When the run began, in UTC, for the summary; now by default.
 
     Returns
     -------
@@ -68,12 +72,12 @@ def simulate(
     True
     """
     changes = [] if peers is None else [f"topology.peers={peers}"]
-    begun = time.perf_counter()
+    begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
     settings = resolved.experiment
     source = source or SeededSource(settings.seed)
     resolved = resolved.drawing(source)
-    run = Run(settings, folder=folder)
+    run = Run(settings, folder=folder, began=began)
     first = time.perf_counter()
     names = resolved.topology.peers
     sent = torch.zeros(len(names), dtype=torch.int64)

@@ -42,6 +42,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
         How often it has come back in this life after the broker had taken it for dead.
     done
         Of a goodbye, whether all rounds have been played: who is still in the last of them has all that it needs.
+    version
+        The release of p2pfl that the peer runs; any text, so it must be escaped where it is printed.
     """
 
     peer: Name
@@ -56,6 +58,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     attempt: Count = 0
     turn: Count = 0
     done: bool = False
+    version: Annotated[str, msgspec.Meta(max_length=32)] = ""
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
         """The same under a signature."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -176,6 +177,7 @@ def forecast(
     folder: Path | None = None,
     observe: Callable[[list[Record]], None] | None = None,
     baselines: bool = True,
+    began: datetime | None = None,
 ) -> Run:
     """Run the live peers of an experiment over a simulated network.
 
@@ -185,7 +187,7 @@ def forecast(
         What they do.
     over
         The network.
-    folder, observe, baselines
+    folder, observe, baselines, began
         As in :func:`p2pfl.simulation.simulate`.
 
     Returns
@@ -199,6 +201,7 @@ def forecast(
     P2PFLError
         Of a peer that could not go on, such as one whose neighbours did not come in time.
     """
+    began = began or datetime.now(UTC)
     source = SeededSource(experiment.seed)
     resolved = plan(experiment).drawing(source)
     names = resolved.topology.peers
@@ -215,7 +218,7 @@ def forecast(
                 f"got {value:g}: leave it out"
             )
     loop = VirtualLoop()
-    run = Run(experiment, folder=folder)
+    run = Run(experiment, folder=folder, began=began)
     seen = _Seen(run, observe, len(names), loop)
     with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(_lives(resolved, over, seen, source=source))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
 import psutil
@@ -64,6 +65,29 @@ def p2pfl(place, capsys):  # noqa: ARG001 (it runs in that place)
     return call
 
 
+@pytest.fixture
+def gone():
+    """Wait for the end of processes."""
+    return ended
+
+
+def ended(family):
+    """Wait until all these processes have ended; orphans that nobody has reaped yet count as ended."""
+    deadline = time.monotonic() + DEADLINE
+    alive = family
+    while alive and time.monotonic() < deadline:
+        _, alive = psutil.wait_procs(alive, timeout=0.05)
+        alive = [process for process in alive if not dead(process)]
+    return not alive
+
+
+def dead(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 class Command:
     """A command in its own session, as a terminal starts it."""
 
@@ -109,6 +133,13 @@ class Command:
         self.process.wait(DEADLINE)
         self.reader.join(DEADLINE)
         return Said(self.process.returncode, out, "".join(self.lines))
+
+    def kill(self):
+        """Kill all its processes, and wait until none is left."""
+        family = self.family()
+        for process in family:
+            process.kill()
+        assert ended(family)
 
     def close(self):
         """Kill what is left."""

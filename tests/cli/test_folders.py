@@ -1,5 +1,9 @@
 """Where a peer that comes back finds its run."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 
 from p2pfl.cli import folders
@@ -15,6 +19,42 @@ def begun(place, name, experiment=CLINIC):
     folder.mkdir()
     (folder / "experiment.toml").write_text(write(experiment))
     return folder
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Stop the clock that directories are named by."""
+    monkeypatch.setattr(time, "strftime", lambda _: "20260101-000000")
+
+
+@pytest.mark.usefixtures("stopped")
+def test_runs_that_start_in_the_same_second_get_directories_of_their_own(tmp_path):
+    together = Barrier(8)
+
+    def start(_):
+        together.wait()
+        return [folders.new(str(tmp_path / "runs"), "clinic", suffix="ada") for _ in range(4)]
+
+    with ThreadPoolExecutor(8) as pool:
+        made = [folder.name for each in pool.map(start, range(8)) for folder in each]
+    stem = "clinic-20260101-000000-ada"
+    assert sorted(made) == sorted([stem, *(f"{stem}.{number}" for number in range(2, 33))])
+    assert sorted(made) == sorted(each.name for each in (tmp_path / "runs").iterdir())
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_run_that_starts_in_the_second_of_another_is_kept_beside_it(p2pfl, place):
+    for _ in range(2):
+        assert p2pfl("simulate", "small.toml", "--no-baselines").status == 0
+    names = sorted(each.name for each in (place / "runs").iterdir())
+    assert names == ["small-20260101-000000", "small-20260101-000000.2"]
+    assert all((place / "runs" / name / "summary.json").exists() for name in names)
+
+
+def test_a_command_that_fails_before_it_starts_leaves_no_directory(p2pfl, place):
+    said = p2pfl("run", "small.toml", "--broker", "mqtt://127.0.0.1:1")
+    assert said.status == 2
+    assert [*(place / "runs").iterdir()] == []
 
 
 @pytest.mark.parametrize(
@@ -47,10 +87,12 @@ def test_a_run_of_the_same_name_and_other_settings_is_refused(tmp_path):
         folders.last(str(tmp_path), CLINIC, peer="ada")
 
 
-def test_a_run_that_has_ended_is_not_gone_on_with(tmp_path):
-    (begun(tmp_path, "clinic-20260101-000000-ada") / "summary.json").write_text("{}")
-    with pytest.raises(InputError, match="which has ended"):
-        folders.last(str(tmp_path), CLINIC, peer="ada")
+def test_a_run_that_has_ended_is_found_and_known_to_have_ended(tmp_path):
+    own = begun(tmp_path, "clinic-20260101-000000-ada")
+    assert not folders.ended(own)
+    (own / "summary.json").write_text("{}")
+    assert folders.ended(own)
+    assert folders.last(str(tmp_path), CLINIC, peer="ada") == own
 
 
 @pytest.mark.parametrize("size", [0, 1])
@@ -58,17 +100,17 @@ def test_a_run_whose_experiment_was_emptied_is_not_gone_on_with_as_another(tmp_p
     path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
     path.write_text("\n" * size)
     with pytest.raises(InputError, match=r"every key, as the run has written it, got none from name on: the file was"):
-        folders.interrupted(path.parent)
+        folders.held(path.parent)
 
 
 def test_a_run_whose_experiment_was_cut_anywhere_is_not_gone_on_with_as_another(tmp_path):
     path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
     text = path.read_text()
-    assert folders.interrupted(path.parent) == CLINIC
+    assert folders.held(path.parent) == CLINIC
     for place in range(0, len(text.rstrip()), 37):
         path.write_text(text[:place])
         with pytest.raises(InputError) as caught:
-            folders.interrupted(path.parent)
+            folders.held(path.parent)
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
 

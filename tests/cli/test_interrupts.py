@@ -1,13 +1,20 @@
 """However a command ends, it ends soon, says why, and leaves nothing behind."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
+from importlib.metadata import version
 
-import psutil
 import pytest
 
+from p2pfl.cli.interrupts import terminate
 from p2pfl.report import Run
+
+DEADLINE = 60.0
+"""Seconds in which a process must have ended."""
 
 SOON = 2.0
 """Seconds that Ctrl-C may take."""
@@ -24,36 +31,38 @@ def running(start, *more):
     return command, family
 
 
-def gone(family):
-    """Whether all these processes end soon; orphans that nobody has buried yet count as gone."""
-    deadline = time.monotonic() + 10  # busy machines bury their dead late
-    alive = family
-    while alive and time.monotonic() < deadline:
-        _, alive = psutil.wait_procs(alive, timeout=0.05)
-        alive = [process for process in alive if not dead(process)]
-    return not alive
+STOPS = {
+    "SIGINT": (lambda it: it.ctrl_c(), 130, "interrupted"),
+    "SIGTERM": (lambda it: it.process.terminate(), -signal.SIGTERM, "terminated"),
+    "SIGTERM to peers as well": (
+        lambda it: os.killpg(it.process.pid, signal.SIGTERM),
+        -signal.SIGTERM,
+        "terminated",
+    ),
+}
 
 
-def dead(process):
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+@pytest.fixture(params=STOPS.values(), ids=STOPS)
+def stopping(request):
+    """Ways to stop a command, the exit status of each, and what is said."""
+    return request.param
 
 
-@pytest.mark.parametrize("stop", [lambda it: it.ctrl_c(), lambda it: it.process.terminate()], ids=["SIGINT", "SIGTERM"])
-def test_an_interrupted_run_ends_soon_and_leaves_a_directory_to_read_and_no_process(start, p2pfl, place, stop):
+def test_an_interrupted_run_ends_soon_and_leaves_a_directory_to_read_and_no_process(
+    start, p2pfl, place, gone, stopping
+):
+    stop, status, word = stopping
     command, family = running(start)
     begun = time.monotonic()
     stop(command)
     assert gone(family)
     assert time.monotonic() - begun < SOON
     said = command.end()
-    assert said.status == 130
+    assert said.status == status
     [folder] = (place / "runs").iterdir()
     place = f"runs/{folder.name}"
     again = f"go on with p2pfl run --resume {place}"
-    assert said.err.splitlines()[-1] == f"p2pfl: interrupted; what was written is in {place}; {again}"
+    assert said.err.splitlines()[-1] == f"p2pfl: {word}; what was written is in {place}; {again}"
     assert "Traceback" not in said.err
     report = p2pfl("report", folder)
     assert report.status == 0
@@ -61,7 +70,7 @@ def test_an_interrupted_run_ends_soon_and_leaves_a_directory_to_read_and_no_proc
     assert len(Run.load(folder).metrics) >= 6
 
 
-def test_a_run_that_is_interrupted_while_it_starts_leaves_nothing_behind(start):
+def test_a_run_that_is_interrupted_while_it_starts_leaves_nothing_behind(start, gone):
     command = start("run", "small.toml", *LONG)
     while not any("forkserver" in " ".join(process.cmdline()) for process in command.family()):
         assert command.process.is_running()
@@ -73,7 +82,7 @@ def test_a_run_that_is_interrupted_while_it_starts_leaves_nothing_behind(start):
     assert "Traceback" not in said.err
 
 
-def test_a_peer_that_is_killed_ends_the_run_with_its_name(start):
+def test_a_peer_that_is_killed_ends_the_run_with_its_name(start, gone):
     command, family = running(start)
     victim = next(process for process in family[1:] if process.ppid() != command.process.pid)  # forked by the server
     victim.kill()
@@ -85,13 +94,13 @@ def test_a_peer_that_is_killed_ends_the_run_with_its_name(start):
     assert gone(family)
 
 
-def test_a_killed_run_leaves_no_peer_and_no_broker(start):
+def test_a_killed_run_leaves_no_peer_and_no_broker(start, gone):
     command, family = running(start)
     command.process.kill()
     assert gone(family)
 
 
-def test_a_broker_that_dies_ends_the_run_with_the_reason(start):
+def test_a_broker_that_dies_ends_the_run_with_the_reason(start, gone):
     command, family = running(start)
     next(
         process for process in family if "launch.py" in " ".join(process.cmdline()) or "mosquitto" in process.name()
@@ -102,17 +111,64 @@ def test_a_broker_that_dies_ends_the_run_with_the_reason(start):
     assert gone(family)
 
 
-def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, place):
+def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, place, gone, stopping):
+    stop, status, _ = stopping
     command = start("simulate", "small.toml", *LONG)
     command.until("round 2/")
-    command.ctrl_c()
+    stop(command)
     assert gone([command.process])
-    assert command.end().status == 130
+    assert command.end().status == status
     [folder] = (place / "runs").iterdir()
     assert p2pfl("report", folder).status == 0
 
 
-def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, place):
+def test_a_terminated_peer_ends_by_the_signal_and_goes_on_from_its_checkpoint(start, place):
+    broker = start("broker", "--port", 0)
+    url = broker.until("listens at").split(" at ")[1].split()[0]
+    options = ("--broker", url, "--set", "topology.peers=2", *LONG)
+    peers = [start("peer", "small.toml", "--name", name, *options) for name in ("peer0", "peer1")]
+    for peer in peers:
+        peer.until("round 2/")
+    for peer in peers:
+        peer.process.terminate()
+    for name, peer in zip(("peer0", "peer1"), peers, strict=True):
+        said = peer.end()
+        assert said.status == -signal.SIGTERM
+        [folder] = (place / "runs").glob(f"*-{name}")
+        assert (
+            said.err.splitlines()[-1]
+            == f"p2pfl: terminated; what was written is in runs/{folder.name}; go on with --resume"
+        )
+        assert (folder / "peers" / f"{name}.state").exists()
+    again = [start("peer", "small.toml", "--name", name, *options, "--resume") for name in ("peer0", "peer1")]
+    for peer in again:
+        assert int(peer.until("round ").split("round ")[1].split("/")[0]) > 1
+    assert len([*(place / "runs").iterdir()]) == 2
+
+
+def test_a_thread_that_cannot_be_interrupted_does_not_keep_a_terminated_process_alive():
+    code = (
+        "import asyncio, threading\n"
+        "from p2pfl.cli.interrupts import until_interrupted\n"
+        "def train(): print('training', flush=True); threading.Event().wait()\n"
+        "until_interrupted(asyncio.to_thread(train))\n"
+    )
+    with subprocess.Popen([sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "training\n"
+        process.terminate()
+        assert process.wait(DEADLINE) == -signal.SIGTERM
+
+
+def test_a_process_that_its_own_signal_does_not_end_exits_with_the_status_of_shells(monkeypatch):
+    monkeypatch.setattr("os.kill", lambda *_: None)  # as for process 1 of a container
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert terminate() == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, place, gone):
     broker = start("broker", "--port", 0)
     url = broker.until("listens at").split(" at ")[1].split()[0]
     peer = start("peer", "small.toml", "--name", "peer1", "--broker", url)
@@ -141,5 +197,8 @@ def test_two_peers_that_meet_learn_together(start):
         summary = json.loads(said.out)
         assert summary["peer"] == name
         assert summary["scores"]["accuracy"] > 0.5
+        assert (summary["seed"], summary["algorithm"], summary["split"]) == (0, "fedavg", "iid")
+        assert summary["versions"]["p2pfl"] == version("p2pfl-mqtt")
+        assert summary["began"].endswith("+00:00")
     broker.process.send_signal(signal.SIGTERM)
     assert broker.end().status == 0

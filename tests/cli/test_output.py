@@ -1,6 +1,8 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
 
 import pytest
 
@@ -11,6 +13,11 @@ def test_help_does_not_wait_for_torch():
     code = "import sys; from p2pfl.cli import main\ntry: main(['--help'])\nfinally: assert 'torch' not in sys.modules"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert "simulate" in said.stdout
+
+
+def test_the_version_is_told_without_torch(p2pfl):
+    said = p2pfl("--version")
+    assert (said.status, said.out, said.err) == (0, f"p2pfl {version('p2pfl-mqtt')}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -41,9 +48,10 @@ def test_the_summaries_of_run_and_simulate_have_the_same_keys(summaries, place):
     assert [*run] == [*simulated]
     assert run["peer_memory"] > 0
     assert simulated["peer_memory"] is None
-    for key in ("alone", "pooled", "peers", "rounds", "steps", "metric"):
+    for key in ("alone", "pooled", "peers", "rounds", "steps", "metric", "seed", "algorithm", "split", "versions"):
         assert run[key] == simulated[key]
     assert run["together"] == pytest.approx(simulated["together"])
+    assert datetime.fromisoformat(run["began"]) <= datetime.fromisoformat(simulated["began"]) <= datetime.now(UTC)
     assert run["training_s"] > 0
     assert run["bytes_sent"] > simulated["bytes_sent"] > 0
 

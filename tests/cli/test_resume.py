@@ -2,12 +2,15 @@
 
 import json
 from collections import Counter
+from contextlib import contextmanager
 
-import psutil
 import pytest
 from safetensors.torch import load_file
 
 from p2pfl.experiment import read, write
+from p2pfl.peer import swarm
+from p2pfl.peer.owner import owned
+from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.transport.broker import embedded
 
@@ -20,9 +23,7 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
     changes = [*LEARNING, f"privacy.mode={mode}", *(["privacy.mask=10.0"] if mode == "pairwise" else [])]
     command = start("run", "small.toml", *(f"--set={change}" for change in changes))
     command.until("round 3/")
-    for process in command.family():
-        process.kill()
-    psutil.wait_procs([command.process], timeout=10)
+    command.kill()
     [folder] = (place / "runs").iterdir()
     for name in ("peer0", "peer1", "peer2"):
         assert (folder / "keys" / f"{name}.pem").stat().st_mode & 0o777 == 0o600
@@ -42,9 +43,12 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
     for name, model in whole.models.items():
         found = load_file(folder / "peers" / f"{name}.safetensors")
         assert all((found[key] - model[key]).abs().max() <= GRID for key in model)
-    again = p2pfl("run", "--resume", folder)
-    assert again.status == 2
-    assert "which has ended" in again.err
+    again = p2pfl("run", "--resume", folder, "--json")
+    assert again.status == 0
+    assert json.loads(again.out) == summary
+    assert again.err == (
+        f"the run in {folder} has ended and there is nothing to resume; leave out --resume to begin a new one\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,48 @@ def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
     assert said.status == 2
     assert why in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_peer_whose_run_has_ended_has_nothing_to_resume_and_says_how_it_ended(p2pfl, place):
+    folder = place / "runs" / "small-20260101-000000-peer1"
+    with Run(read(place / "small.toml"), folder=folder) as run:
+        run.finish({"peer": "peer1", "scores": {"accuracy": 0.875}})
+    command = ("peer", "small.toml", "--name", "peer1", "--broker", "mqtt://127.0.0.1:1", "--resume")
+    said = p2pfl(*command)
+    assert said.status == 0
+    assert "has ended and there is nothing to resume" in said.err
+    assert "peer1 has learned: accuracy 0.875" in said.err
+    other = p2pfl(*command, "--set", "rounds=3")
+    assert other.status == 2
+    assert "got another rounds" in other.err
+
+
+@pytest.fixture
+def ending(place, monkeypatch):
+    """A run of peer1 that ends while somebody waits for its lock."""
+    run = Run(read(place / "small.toml"), folder=place / "runs" / "small-20260101-000000-peer1")
+
+    @contextmanager
+    def ends_meanwhile(path, **_):
+        run.finish({"peer": "peer1", "scores": {"accuracy": 0.875}})
+        with owned(path) as owner:
+            yield owner
+
+    monkeypatch.setattr(swarm, "owned", ends_meanwhile)
+    monkeypatch.setattr("p2pfl.peer.owner.owned", ends_meanwhile)
+    return run
+
+
+def test_a_run_that_ends_while_its_lock_is_waited_for_is_not_played_again(ending):
+    assert swarm.run(ending.experiment, folder=ending.folder, resume=True).summary == ending.summary
+    assert not [*(ending.folder / "peers").iterdir()]
+
+
+def test_a_peer_whose_run_ends_while_its_lock_is_waited_for_is_not_played_again(p2pfl, ending):
+    said = p2pfl("peer", "small.toml", "--name", "peer1", "--broker", "mqtt://127.0.0.1:1", "--resume")
+    assert said.status == 0
+    assert "has ended and there is nothing to resume" in said.err
+    assert not [*(ending.folder / "peers").iterdir()]
 
 
 def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
@@ -89,7 +135,7 @@ def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     [folder] = (place / "runs").iterdir()
     said = p2pfl("run", "--resume", folder)
     assert said.status == 2
-    assert f"which process {command.process.pid} has: wait until it has ended" in said.err
+    assert f"{folder} is in use by process {command.process.pid}; wait until it ends" in said.err
     command.until("round ")  # it goes on
     command.ctrl_c()
     assert command.end().status == 130
@@ -102,7 +148,7 @@ def test_a_peer_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
         [folder] = (place / "runs").iterdir()
         said = p2pfl("peer", "small.toml", "--name", "peer0", "--broker", broker.url, "--resume")
         assert said.status == 2
-        assert f"{folder.name}, which process {command.process.pid} has: wait until it has ended" in said.err
+        assert f"{folder.name} is in use by process {command.process.pid}; wait until it ends" in said.err
         command.ctrl_c()
         assert command.end().status == 130
     assert folder.exists()

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from p2pfl.errors import InputError
-from p2pfl.peer.owner import RUN, owned
+from p2pfl.peer.owner import PAUSE, RUN, WITHIN, owned
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def began(forks, errand, path):
     return process, ours
 
 
-def refused(path):
-    with pytest.raises(InputError) as caught, owned(path):
+def refused(path, **options):
+    with pytest.raises(InputError) as caught, owned(path, **options):
         pass
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -55,7 +55,7 @@ def refused(path):
 
 def test_a_second_owner_is_refused_and_told_the_first_also_in_one_process(tmp_path):
     with owned(tmp_path / RUN):
-        assert f"got {tmp_path}, which process {os.getpid()} has: wait until it has ended" in refused(tmp_path / RUN)
+        assert f"run directory {tmp_path} is in use by process {os.getpid()}; wait until" in refused(tmp_path / RUN)
     with owned(tmp_path / RUN):
         pass
 
@@ -64,7 +64,7 @@ def test_a_run_directory_is_free_when_its_owner_was_killed(forks, tmp_path):
     process, pipe = began(forks, hold, tmp_path / RUN)
     with pipe:
         assert pipe.recv() == "mine"
-        assert f"process {process.pid} has" in refused(tmp_path / RUN)
+        assert f"in use by process {process.pid};" in refused(tmp_path / RUN)
         process.kill()
         process.join()
     with owned(tmp_path / RUN):
@@ -75,13 +75,42 @@ def test_a_peer_that_goes_on_without_its_parent_keeps_others_out(forks, tmp_path
     process, pipe = began(forks, begin, tmp_path / RUN)
     with pipe:
         peer = pipe.recv()
-        assert f"process {process.pid} has" in refused(tmp_path / RUN)
+        assert f"in use by process {process.pid};" in refused(tmp_path / RUN)
         process.kill()
         process.join()
-        assert f"process {peer} has" in refused(tmp_path / RUN)
+        assert f"in use by process {peer};" in refused(tmp_path / RUN)
         pipe.send("end")
         with pytest.raises(EOFError):
             pipe.recv()  # it has ended, and closed all it had
+
+
+def test_a_lock_that_another_process_releases_in_time_is_taken(forks, tmp_path):
+    process, pipe = began(forks, hold, tmp_path / RUN)
+    pauses = []
+
+    def end_at_the_third(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            pipe.send("end")
+            process.join()
+
+    with pipe:
+        assert pipe.recv() == "mine"
+        with owned(tmp_path / RUN, within=WITHIN, pause=end_at_the_third):
+            assert (tmp_path / RUN).read_text() == f"{os.getpid()}\n"
+    assert pauses == [PAUSE] * 3
+
+
+def test_a_lock_that_is_never_released_is_refused_after_five_seconds_with_the_process_that_holds_it(forks, tmp_path):
+    process, pipe = began(forks, hold, tmp_path / RUN)
+    pauses = []
+    with pipe:
+        assert pipe.recv() == "mine"
+        said = refused(tmp_path / RUN, within=WITHIN, pause=pauses.append)
+        pipe.send("end")
+        process.join()
+    assert said == f"run directory {tmp_path} is in use by process {process.pid}; wait until it ends, or end it"
+    assert sum(pauses) == pytest.approx(5.0)
 
 
 def test_what_is_started_otherwise_does_not_inherit_it(tmp_path):

@@ -100,6 +100,18 @@ def test_a_directory_that_exists_is_not_touched(run):
     assert Run.load(run.folder).metrics == [record()]
 
 
+def test_an_empty_directory_is_used_and_one_with_other_files_is_not_touched(tmp_path):
+    (tmp_path / "reserved").mkdir()
+    Run(EXPERIMENT, folder=tmp_path / "reserved").record([record()])
+    assert Run.load(tmp_path / "reserved").metrics == [record()]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="got: Directory not empty; choose another with --runs"):
+        Run(EXPERIMENT, folder=other)
+    assert [path.name for path in other.iterdir()] == ["letter.txt"]
+
+
 def test_wrong_input_leaves_no_directory_but_a_failure_does(tmp_path):
     def meet(error, *, name, records=()):
         run = Run(EXPERIMENT, folder=tmp_path / name)

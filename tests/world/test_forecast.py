@@ -1,6 +1,7 @@
 """How long a run is said to take."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 import torch
@@ -123,7 +124,8 @@ def test_a_peer_that_cannot_go_on_says_in_one_sentence_why_and_with_the_status_o
 
 def test_a_forecast_is_the_same_each_time():
     experiment = read(SMALL, changes=["rounds=2"])
-    one, two = (forecast(experiment, network("cellular"), baselines=False) for _ in range(2))
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    one, two = (forecast(experiment, network("cellular"), baselines=False, began=began) for _ in range(2))
     assert one.metrics == two.metrics
     assert one.summary == two.summary
 

@@ -1,0 +1,50 @@
+"""What a run ran on, so that its results can be compared and repeated."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+
+import p2pfl
+from p2pfl.experiment import Experiment
+
+
+def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, Any]:
+    """Return the part of ``summary.json`` that says which experiment ran, when, and on what.
+
+    Parameters
+    ----------
+    experiment
+        As resolved.
+    began
+        When the run began, in UTC; ``None`` where that was not recorded.
+
+    Examples
+    --------
+    >>> from datetime import UTC
+    >>> found = provenance(Experiment(), began=datetime(2026, 11, 22, 13, 7, tzinfo=UTC))
+    >>> found["seed"], found["algorithm"], found["split"], found["began"]
+    (0, 'fedavg', 'iid', '2026-11-22T13:07:00+00:00')
+    """
+    return {
+        "seed": experiment.seed,
+        "algorithm": experiment.learning.algorithm,
+        "split": experiment.data.split,
+        "versions": versions(),
+        "began": None if began is None else began.isoformat(timespec="seconds"),
+    }
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions of p2pfl and of what it computes with, the platform, and its number of logical CPUs."""
+    return {
+        "p2pfl": p2pfl.__version__,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+    }

@@ -1,0 +1,89 @@
+"""What an installation brings: on small boards a torch without CUDA."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+CORE = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+PINS = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+DEADLINE = 600.0
+"""Seconds in which pip must have found all packages."""
+
+LINUX = {"sys_platform": "linux", "platform_system": "Linux"}
+BOARD = LINUX | {"platform_machine": "aarch64"}
+SERVER = LINUX | {"platform_machine": "x86_64"}
+MAC = {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "arm64"}
+
+OLDEST, NEWEST = 17, 36
+"""Of glibc 2, whose wheels a board with Debian 12 takes."""
+
+ON_A_BOARD = """
+import platform, sys
+platform.machine = lambda: "aarch64"  # markers are evaluated for the machine that pip runs on, whatever --platform says
+from pip._internal.cli.main import main
+sys.exit(main())
+"""
+
+
+def torch(requirements, place):
+    """The one requirement on torch that applies in a place."""
+    [found] = [
+        requirement
+        for requirement in map(Requirement, requirements)
+        if requirement.name == "torch" and (requirement.marker is None or requirement.marker.evaluate(place))
+    ]
+    return found.specifier
+
+
+@pytest.mark.parametrize("place", [BOARD, SERVER, MAC], ids=["board", "server", "Mac"])
+def test_the_torch_that_is_pinned_is_one_that_is_asked_for(place):
+    [pin] = torch(PINS, place)
+    assert pin.operator == "=="
+    assert pin.version in torch(CORE, place)
+
+
+def test_only_a_board_keeps_to_the_last_torch_whose_wheels_bring_no_cuda():
+    assert "2.10.0" in torch(CORE, BOARD)
+    assert "2.11.0" not in torch(CORE, BOARD)
+    assert "2.11.0" in torch(CORE, SERVER)
+    assert "2.11.0" in torch(CORE, MAC)
+
+
+def pip(*arguments, program=("-m", "pip")):
+    command = [sys.executable, *program, *map(str, arguments), "--no-input", "--disable-pip-version-check"]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE)
+
+
+@pytest.fixture
+def index():
+    """Skip where no package index answers."""
+    if sys.platform != "linux" or importlib.util.find_spec("pip") is None:
+        pytest.skip("pip on Linux resolves for a board")
+    asked = pip("index", "versions", "tomli-w", "--retries", "0", "--timeout", "15")
+    if asked.returncode:
+        pytest.skip("pip reaches no package index")
+
+
+@pytest.mark.usefixtures("index")
+def test_an_installation_on_a_board_brings_no_cuda(tmp_path):
+    report = tmp_path / "report.json"
+    wheels = [f"--platform=manylinux_2_{minor}_aarch64" for minor in range(OLDEST, NEWEST + 1)]
+    found = pip(
+        *("install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--quiet"),
+        *(*wheels, "--platform=manylinux2014_aarch64", "--target", tmp_path / "nowhere", "--report", report, *CORE),
+        program=("-c", ON_A_BOARD),
+    )
+    assert found.returncode == 0, found.stderr
+    brought = {
+        each["metadata"]["name"].lower(): each["download_info"]["url"]
+        for each in json.loads(report.read_text("utf-8"))["install"]
+    }
+    assert brought["torch"].endswith("_aarch64.whl")
+    assert not [name for name in brought if any(word in name for word in ("nvidia", "cuda", "triton"))]
