@@ -77,7 +77,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.cli import view  # noqa: PLC0415
     from p2pfl.peer.child import brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
-    from p2pfl.peer.notices import Done  # noqa: PLC0415
+    from p2pfl.peer.notices import Described, Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)
@@ -97,6 +97,8 @@ def peer(options: argparse.Namespace) -> int:
         def tell(event: Any) -> None:
             if isinstance(event, Record):
                 own.record([event])
+            elif isinstance(event, Described):
+                own.describe(event.about)
             elif isinstance(event, Done):
                 summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
                 summary.update(given=event.given, vanished=event.vanished)

@@ -334,8 +334,8 @@ class Store:
         self.folder = folder
         self.peer = peer
         self.disk = disk
-        self.doubts: list[str] = []
-        """Sentences on files that are there and cannot be used."""
+        self.about: Mapping[str, str] = {}  # metadata of the model's file: what it takes to use it on raw values
+        self.doubts: list[str] = []  # sentences on files that are there and cannot be used
         # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
         self._newest = folder / f"{peer}.state"
         self._former = folder / f"{peer}.previous.state"
@@ -374,8 +374,8 @@ class Store:
         """
         replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
-        about = {"peer": self.peer, "round": str(checkpoint.round - 1)}
-        replace(self._model, save(plain, about), mode=0o600, disk=self.disk)
+        note = {"peer": self.peer, "round": str(checkpoint.round - 1)}
+        replace(self._model, save(plain, note | dict(self.about)), mode=0o600, disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""
