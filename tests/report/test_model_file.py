@@ -3,6 +3,8 @@
 import csv
 import importlib
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +83,21 @@ def test_a_model_of_a_csv_file_scores_the_same_on_its_raw_cells(tmp_path, scale)
     ]
     assert saved.about["outputs"]["class_names"] == ["ill", "well"]
     assert saved.about["outputs"]["target"] == "outcome"
+
+
+def test_the_program_in_the_docs_uses_a_saved_model(tmp_path, monkeypatch):
+    rows, labels = patients(tmp_path / "patients.csv", target="outcome")
+    options = {"path": str(tmp_path / "patients.csv"), "target": "outcome"}
+    wanted = experiment("csv", data={"options": options, "scale": True}, rounds=10)
+    together, _ = simulated(wanted, tmp_path / "run")
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    [program] = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path / "run" / "peers")
+    names = {}
+    exec(compile(program, "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
+    test = held_out(wanted)
+    right = [said == labels[i] for said, i in zip(names["predict"]([rows[i] for i in test]), test, strict=True)]
+    assert sum(right) / len(right) == together
 
 
 @pytest.mark.parametrize("scale", [False, True])
