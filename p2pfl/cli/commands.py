@@ -81,7 +81,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.peer.best import kept  # noqa: PLC0415
     from p2pfl.peer.child import brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
-    from p2pfl.peer.notices import Alarm, Done  # noqa: PLC0415
+    from p2pfl.peer.notices import Alarm, Described, Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)
@@ -106,6 +106,8 @@ def peer(options: argparse.Namespace) -> int:
         def tell(event: Any) -> None:
             if isinstance(event, Record):
                 own.record([event])
+            elif isinstance(event, Described):
+                own.describe(event.about)
             elif isinstance(event, Done):
                 summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
                 summary.update(given=event.given, vanished=event.vanished)

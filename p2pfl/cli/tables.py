@@ -45,7 +45,10 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
         said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {said}"))
         lines += [*_stopped(result), *_alarms(result)]
-    console.print(Group(*lines, Text(f"run directory: {folder}")), soft_wrap=not console.is_terminal)
+    lines.append(Text(f"run directory: {folder}"))
+    if (folder / "model.json").is_file():
+        lines.append(Text("model.json there says how raw values become inputs of the models in peers/"))
+    console.print(Group(*lines), soft_wrap=not console.is_terminal)
 
 
 def history(run: Run) -> None:

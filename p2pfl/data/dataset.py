@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.data.description import Description, FloatArray
 from p2pfl.errors import DataError
+
+__all__ = ["Dataset", "FloatArray", "IntArray"]
 
 IntArray = npt.NDArray[np.int64]
 """Positions of samples."""
-
-FloatArray = npt.NDArray[np.floating[Any]]
-"""Numbers on their way to becoming features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,8 @@ class Dataset:
         How many there are; ``None`` means that a number is predicted.
     columns
         The original columns of a table, ``[n]`` each, by which it may be split.
+    description
+        How the raw values became these features and targets.
 
     Raises
     ------
@@ -48,6 +50,7 @@ class Dataset:
     targets: torch.Tensor
     classes: int | None
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    description: Description = field(default_factory=Description)
 
     def __post_init__(self) -> None:
         if self.targets.shape != self.features.shape[:1]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.data.dataset import FloatArray, IntArray
+from p2pfl.data.description import Description
 from p2pfl.data.sources import Private
 from p2pfl.errors import DataError
 
@@ -27,6 +28,12 @@ LEVELS = {2: (2, 3, 4), 6: (1, 2)}
 """Columns that become one column a level: kind of chest pain, ECG at rest; the first level is left out."""
 
 TARGET = 13
+
+SCALED = {
+    "own": "each hospital's own training part, which differ and are not in this file",
+    "pooled": "the training parts of all hospitals, which are not in this file",
+}
+"""Whose statistics scale the features, as words for a reader."""
 
 
 def fed_heart(data_dir: Path | None, *, scaling: str = "own") -> Private:
@@ -60,7 +67,10 @@ def fed_heart(data_dir: Path | None, *, scaling: str = "own") -> Private:
         raise DataError(f'expected "own" or "pooled" as the option "scaling", got {scaling!r}; change it')
     folders = [data_dir / "heart", data_dir] if data_dir else []
     return Private(
-        partial(_load, folders=folders, pooled=scaling == "pooled"), classes=2, held=partial(_held, folders=folders)
+        partial(_load, folders=folders, pooled=scaling == "pooled"),
+        classes=2,
+        held=partial(_held, folders=folders),
+        description=Description(raw=f"the features of fed_heart, scaled by mean and deviation of {SCALED[scaling]}"),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from p2pfl.data.dataset import Dataset
+from p2pfl.data.description import Description
 from p2pfl.data.sources import Private
 from p2pfl.errors import DataError
 
@@ -51,7 +52,8 @@ def imported(name: str, options: Mapping[str, Any]) -> Private:
         raise DataError(
             f'expected data.options of {name} to be its own, got "{taken[0]}": p2pfl passes it, leave it out'
         )
-    return Private(partial(_loaded, name, partial(function, **passed), classes), classes=classes)
+    told = Description(raw=f"the features that {name} returns")
+    return Private(partial(_loaded, name, partial(function, **passed), classes), classes=classes, description=told)
 
 
 def told(error: BaseException, *, module: str) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.sources import Central
+from p2pfl.data.description import Description
+from p2pfl.data.sources import DIGITS, Central
 from p2pfl.errors import DataError
 
 # SHA-256 of the published training labels, unpacked: both sets use the same file names, so only the
@@ -19,6 +20,20 @@ PUBLISHED = {
     "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5": "mnist",
     "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9": "fashion_mnist",
 }
+
+CLOTHES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+"""The classes of Fashion-MNIST, as published."""
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
@@ -87,10 +102,13 @@ def _pictures(name: str, folders: list[Path]) -> Central:
     test_pictures, test_labels = _part(folder, "t10k")
     everything = np.concatenate([pictures, test_pictures])[:, None]  # [n, 1, 28, 28]
 
-    def encode(_: IntArray, keep: IntArray) -> FloatArray:
+    classes = CLOTHES if name == "fashion_mnist" else DIGITS
+    told = Description(raw="the bytes of the pictures, from 0 to 255", deviation=255.0, classes=classes)
+
+    def encode(_: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
         features = everything[keep].astype(np.float32)
         features /= 255
-        return features
+        return features, told
 
     targets = np.concatenate([labels, test_labels])  # [n]
     return Central(targets, 10, encode, test=np.arange(len(labels), len(targets)))

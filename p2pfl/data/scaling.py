@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from p2pfl.data.dataset import FloatArray
 from p2pfl.data.federation import Federation
 
 
@@ -75,8 +76,14 @@ def standardised(federation: Federation, *, mean: torch.Tensor, deviation: torch
     """
     features = federation.dataset.features
     scaled = (features.flatten(1).double() - mean.double()) / deviation.double()  # [n, F]
-    dataset = replace(federation.dataset, features=scaled.to(features.dtype).view_as(features))
+    description = federation.dataset.description.scaled(mean=_numbers(mean), deviation=_numbers(deviation))
+    dataset = replace(federation.dataset, features=scaled.to(features.dtype).view_as(features), description=description)
     return replace(federation, dataset=dataset)
+
+
+def _numbers(values: torch.Tensor) -> FloatArray:
+    numbers: FloatArray = values.double().cpu().numpy()
+    return numbers
 
 
 def _totals(federation: Federation, peer: str) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,13 +181,17 @@ def _central(
     """Build the data set of the samples that somebody at hand holds, and renumber them."""
     keep = np.unique(np.concatenate([held, *(part for parts in cut.values() for part in parts)]))
     targets = source.targets[keep]
+    features, description = source.encode(whole, keep)
     if source.classes is None:
-        targets = sources.standardised(source.targets[:, None], whole)[keep, 0]
+        mean, deviation = sources.moments(source.targets[:, None], whole)
+        targets = sources.scaled(source.targets[:, None], mean, deviation)[keep, 0]
+        description = replace(description, target_mean=float(mean[0]), target_deviation=float(deviation[0]))
     dataset = Dataset(
-        torch.from_numpy(source.encode(whole, keep)).float(),
+        torch.from_numpy(features).float(),
         torch.from_numpy(targets).to(torch.float32 if source.classes is None else torch.int64),
         source.classes,
         {name: values[keep] for name, values in source.columns.items()},
+        description,
     )
     train = {peer: np.searchsorted(keep, own) for peer, (own, _) in cut.items()}
     validation = {peer: np.searchsorted(keep, own) for peer, (_, own) in cut.items()}
@@ -225,7 +230,7 @@ def _gathered(
         train[peer], validations[peer] = _set_aside(kept, peer, "validation", seed=seed, fraction=validation)
         start += len(own)
     features, targets = (torch.cat(parts) for parts in zip(*loaded.values(), strict=True))  # [n, *shape], [n]
-    return Federation(Dataset(features, targets, classes), train, validations, tests)
+    return Federation(Dataset(features, targets, classes, {}, source.description), train, validations, tests)
 
 
 def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool) -> int | None:

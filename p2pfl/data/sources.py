@@ -16,7 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.data.dataset import FloatArray, IntArray
+from p2pfl.data.description import Description, Field
 from p2pfl.errors import DataError
+
+DIGITS = tuple(range(10))
+"""The classes of handwritten digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +34,8 @@ class Central:
     classes
         How many, or ``None`` where a number is predicted; such targets are standardised later.
     encode
-        ``encode(train, keep)`` gives the features of the samples ``keep``, scaled by what the samples ``train`` show.
+        ``encode(train, keep)`` gives the features of the samples ``keep``, scaled by what the samples ``train`` show,
+        and the description of what was done to the raw values.
     columns
         Original columns, ``[n]`` each.
     test
@@ -39,7 +44,7 @@ class Central:
 
     targets: npt.NDArray[Any]
     classes: int | None
-    encode: Callable[[IntArray, IntArray], FloatArray]
+    encode: Callable[[IntArray, IntArray], tuple[FloatArray, Description]]
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     test: IntArray | None = None
 
@@ -72,40 +77,52 @@ class Private:
         Share of each peer's samples that the recipe holds out, if it says so.
     held
         Which samples it holds out, if it says that.
+    description
+        What the features and classes are.
     """
 
     load: Load
     classes: int | None = None
     test: float | None = None
     held: Hold | None = None
+    description: Description = field(default_factory=Description)
 
 
-def standardised(values: FloatArray, train: IntArray) -> FloatArray:
-    r"""Scale each column to mean 0 and deviation 1 on ``train``: :math:`(x - \mu) / \sigma`.
+def moments(values: FloatArray, train: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean and deviation of each column on ``train``, ``[d]`` each; a constant column has the deviation 1.
 
-    A column that is constant on ``train`` is only centred. Missing values (NaN)
-    become the mean of ``train`` first, as in the usual impute-then-scale pipeline.
+    Missing values (NaN) count as the mean.
+    """
+    known = ~np.isnan(values[train])
+    mean: FloatArray = np.where(known, values[train], 0).sum(0) / known.sum(0).clip(1)
+    filled = np.where(known, values[train], mean)
+    deviation = filled.std(0)
+    # Rounding leaves a constant column with a deviation near 1e-17, which must not blow it up.
+    constant = deviation <= 1e-12 * np.abs(filled).max(0, initial=0)
+    return mean, np.where(constant, 1, deviation)
+
+
+def scaled(values: FloatArray, mean: FloatArray, deviation: FloatArray) -> FloatArray:
+    r"""Return :math:`(x - \mu) / \sigma` of each column; missing values (NaN) become the mean first.
 
     Examples
     --------
-    >>> standardised(np.array([[1.0], [3.0], [np.nan], [9.0]]), np.array([0, 1])).ravel().tolist()
+    >>> values = np.array([[1.0], [3.0], [np.nan], [9.0]])
+    >>> scaled(values, *moments(values, np.array([0, 1]))).ravel().tolist()
     [-1.0, 1.0, 0.0, 7.0]
     """
-    known = ~np.isnan(values[train])
-    mean = np.where(known, values[train], 0).sum(0) / known.sum(0).clip(1)
-    filled = np.where(np.isnan(values), mean, values)
-    deviation = filled[train].std(0)
-    # Rounding leaves a constant column with a deviation near 1e-17, which must not blow it up.
-    constant = deviation <= 1e-12 * np.abs(filled[train]).max(0, initial=0)
-    scaled: FloatArray = (filled - mean) / np.where(constant, 1, deviation)
-    return scaled
+    found: FloatArray = (np.where(np.isnan(values), mean, values) - mean) / deviation
+    return found
 
 
 def digits(_: Path | None) -> Central:
     """1,797 handwritten digits, ``(1, 8, 8)`` in [0, 1], 10 classes (UCI, CC BY 4.0; Alpaydin and Kaynak 1998)."""
-    pixels, targets = _bundled("digits")
-    pictures = pixels.reshape(-1, 1, 8, 8) / 16  # [n, 1, 8, 8]
-    return Central(targets, 10, lambda _, keep: pictures[keep])
+    bundled = _bundled("digits")
+    pictures = bundled.data.reshape(-1, 1, 8, 8) / 16  # [n, 1, 8, 8]
+    told = Description(
+        raw="the pictures of sklearn.datasets.load_digits: whole numbers from 0 to 16", deviation=16.0, classes=DIGITS
+    )
+    return Central(bundled.target, 10, lambda _, keep: (pictures[keep], told))
 
 
 def breast_cancer(_: Path | None) -> Central:
@@ -137,12 +154,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _standardised(name: str, classes: int | None) -> Central:
-    values, targets = _bundled(name)
-    return Central(targets, classes, lambda train, keep: standardised(values, train)[keep])
+    bundled = _bundled(name)
+    options = "scaled=False" if name == "diabetes" else ""
+    raw = f"the columns of sklearn.datasets.load_{name}({options})"
+    names = None if classes is None else tuple(map(str, bundled.target_names))
+
+    def encode(train: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
+        mean, deviation = moments(bundled.data, train)
+        pairs = zip(map(str, bundled.feature_names), mean.tolist(), strict=True)
+        columns = tuple(Field(column, missing=middle) for column, middle in pairs)
+        return scaled(bundled.data, mean, deviation)[keep], Description(raw, columns, mean, deviation, names)
+
+    return Central(bundled.target, classes, encode)
 
 
-def _bundled(name: str) -> tuple[FloatArray, npt.NDArray[Any]]:
-    """Features and targets of a set that comes inside scikit-learn."""
+def _bundled(name: str) -> Any:
+    """Return a set that comes inside scikit-learn: ``data``, ``target`` and their names."""
     try:
         from sklearn import datasets  # noqa: PLC0415 - a device that brings its own data does without scikit-learn
     except ImportError:
@@ -152,5 +179,4 @@ def _bundled(name: str) -> tuple[FloatArray, npt.NDArray[Any]]:
         ) from None
     # diabetes is scaled by scikit-learn with all rows unless told otherwise.
     raw = {"scaled": False} if name == "diabetes" else {}
-    features, targets = getattr(datasets, f"load_{name}")(return_X_y=True, **raw)
-    return features, np.asarray(targets)
+    return getattr(datasets, f"load_{name}")(**raw)

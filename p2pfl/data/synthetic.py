@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from p2pfl.data.dataset import FloatArray, IntArray
+from p2pfl.data.description import Description
 from p2pfl.data.sources import Private
 from p2pfl.errors import DataError
 from p2pfl.rows import draw
@@ -50,7 +51,8 @@ def synthetic(
         if not isinstance(count, int) or count < 1:
             raise DataError(f'expected a whole number > 0 as the option "{name}", got {count!r}; change it')
     load = partial(_device, alpha=alpha, beta=beta, iid=iid, d=features, classes=classes)
-    return Private(load, classes=classes, test=0.1)
+    told = Description(raw="the features as they were drawn")
+    return Private(load, classes=classes, test=0.1, description=told)
 
 
 def _device(

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.sources import Central, nearest, standardised
+from p2pfl.data.description import Description, Field
+from p2pfl.data.sources import Central, moments, nearest, scaled
 from p2pfl.errors import DataError
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
@@ -69,16 +70,26 @@ def csv(
     for name in (str(target), *map(str, drop)):
         if name not in columns:
             raise DataError(f'expected a column "{name}" in {file}, found none; {nearest(name, columns)}')
-    targets, classes = _targets(columns[str(target)], file)
+    targets, labels = _targets(columns[str(target)], file)
     features = [column for name, column in columns.items() if name not in {str(target), *map(str, drop)}]
     if not features:
         raise DataError(f"expected at least one feature in {file}, got none but the target; drop fewer columns")
     for column in features:
         _check_feature(column, file)
 
-    def encode(train: IntArray, keep: IntArray) -> FloatArray:
-        return np.concatenate([_encoded(column, train)[keep] for column in features], axis=1)  # [n, d]
+    def encode(train: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
+        encoded = [_encoded(column, train) for column in features]
+        told = Description(
+            raw="the cells of a row",
+            columns=tuple(each.field for each in encoded),
+            mean=np.concatenate([each.mean for each in encoded]),  # [d]
+            deviation=np.concatenate([each.deviation for each in encoded]),  # [d]
+            classes=labels,
+            target=str(target),
+        )
+        return np.concatenate([each.features[keep] for each in encoded], axis=1), told  # [n, d]
 
+    classes = None if labels is None else len(labels)
     return Central(targets, classes, encode, {name: column.values for name, column in columns.items()})
 
 
@@ -134,7 +145,8 @@ def _column(name: str, cells: Sequence[str]) -> Column:
     return Column(name, np.array(cells), missing, numbers)
 
 
-def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], int | None]:
+def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], tuple[int | str, ...] | None]:
+    """Return the targets, and the names of their classes unless they are numbers to be predicted."""
     if column.missing.any():
         raise DataError(
             f'expected a target in every row of {file}, got {int(column.missing.sum())} missing in "{column.name}"; '
@@ -143,7 +155,7 @@ def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], int | None]:
     if column.numbers is not None and not _few_integers(column.numbers):
         return column.numbers, None
     levels, classes = np.unique(column.values, return_inverse=True)
-    return classes, len(levels)
+    return classes, tuple(str(level) if column.numbers is None else int(level) for level in levels)
 
 
 def _few_integers(numbers: npt.NDArray[np.float64]) -> bool:
@@ -162,17 +174,31 @@ def _check_feature(column: Column, file: Path) -> None:
         raise DataError(f'expected finite numbers in column "{column.name}" of {file}, got infinity; mend them')
 
 
-def _encoded(column: Column, train: IntArray) -> FloatArray:
-    """The features of one column, ``[n, 1]`` for numbers and ``[n, levels]`` for text."""
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """Represent one column as features: ``[n, 1]`` for numbers and ``[n, levels]`` for text."""
+
+    features: FloatArray
+    field: Field
+    mean: FloatArray
+    deviation: FloatArray
+
+
+def _encoded(column: Column, train: IntArray) -> _Encoded:
+    """Encode one column by what the samples ``train`` show."""
     known = train[~column.missing[train]]
     if not len(known):
         raise DataError(
             f'expected values in column "{column.name}", got none in the training part; list it under `drop`'
         )
     if column.numbers is not None:
-        return standardised(column.numbers[:, None], train)  # [n, 1]
+        numbers = column.numbers[:, None]  # [n, 1]
+        mean, deviation = moments(numbers, train)
+        return _Encoded(scaled(numbers, mean, deviation), Field(column.name, None, float(mean[0])), mean, deviation)
     levels = np.unique(column.cells[~column.missing])
     found, counts = np.unique(column.cells[known], return_counts=True)
-    cells = np.where(column.missing, found[counts.argmax()], column.cells)
+    usual = found[counts.argmax()]
+    cells = np.where(column.missing, usual, column.cells)
     hot: FloatArray = (cells[:, None] == levels).astype(np.float32)  # [n, levels]
-    return hot
+    field = Field(column.name, tuple(map(str, levels)), str(usual))
+    return _Encoded(hot, field, np.zeros(len(levels)), np.ones(len(levels)))

@@ -335,8 +335,8 @@ class Store:
         self.folder = folder
         self.peer = peer
         self.disk = disk
-        self.doubts: list[str] = []
-        """Sentences on files that are there and cannot be used."""
+        self.about: Mapping[str, str] = {}  # metadata of the model's file: what it takes to use it on raw values
+        self.doubts: list[str] = []  # sentences on files that are there and cannot be used
         # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
         self._newest = folder / f"{peer}.state"
         self._former = folder / f"{peer}.previous.state"
@@ -406,7 +406,7 @@ class Store:
 
     def _write(self, path: Path, model: Mapping[str, torch.Tensor], about: Mapping[str, str]) -> None:
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
-        replace(path, save(plain, {"peer": self.peer, **about}), mode=0o600, disk=self.disk)
+        replace(path, save(plain, {"peer": self.peer, **about, **self.about}), mode=0o600, disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""

@@ -25,11 +25,12 @@ from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
 from p2pfl.peer.incarnation import started
 from p2pfl.peer.memory import one_heap, private_memory
-from p2pfl.peer.notices import Alive, Done, Event, Failed, Notice, Progress
+from p2pfl.peer.notices import Alive, Described, Done, Event, Failed, Notice, Progress
 from p2pfl.peer.owner import Owner
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
 from p2pfl.report import Record
+from p2pfl.report.model import described, metadata
 from p2pfl.transport import Transport
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting
@@ -140,9 +141,17 @@ async def live(
         nonlocal last
         del state
         last = done.round
+        describe()
         if recording is not None:
             recording.record(done)
         tell(done)
+
+    def describe() -> None:
+        """Tell once what the saved model takes; the features are scaled when the first round is over."""
+        if not store.about:
+            about = described(peer.plan)
+            store.about = metadata(about)
+            tell(Described(name, about))
 
     store, source = Store(folder / "peers", name), SecretSource()
     recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
@@ -170,6 +179,7 @@ async def live(
         if recording is not None:
             recording.end(state.rows)
         await asyncio.to_thread(owned.keep)
+        describe()  # no round may have been left to play
         learner = peer.plan.learner
         await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), learner.state_dict(state.rows[0]))
         evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -80,13 +81,20 @@ class Failed(msgspec.Struct, frozen=True):
     status: int
 
 
+class Described(msgspec.Struct, frozen=True):
+    """The content of ``model.json``, as soon as a peer knows it; all peers of a run know the same."""
+
+    peer: str
+    about: dict[str, Any]
+
+
 class Alive(msgspec.Struct, frozen=True):
     """A sign of life: the peer has moved on, but what it is doing reads the same."""
 
     peer: str
 
 
-Event = Record | Progress | Notice | Alive | Done | Failed
+Event = Record | Progress | Notice | Alive | Described | Done | Failed
 
 
 def strangers(trust: Trust | None, present: Collection[str]) -> list[str]:

@@ -25,7 +25,7 @@ from p2pfl.peer import server
 from p2pfl.peer.best import kept
 from p2pfl.peer.checkpoint import common
 from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
-from p2pfl.peer.notices import Alarm, Done, Event, Failed
+from p2pfl.peer.notices import Alarm, Described, Done, Event, Failed
 from p2pfl.peer.owner import RUN, WITHIN, Owner, owned
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped
@@ -231,6 +231,8 @@ def _follow(
                 result.record([event])
                 last = time.perf_counter()
                 began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
+            case Described():
+                result.describe(event.about)
             case Done():
                 done[event.peer] = event
             case Alarm():

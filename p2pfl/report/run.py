@@ -7,6 +7,7 @@ peers/<name>.safetensors   the model under its own names
 peers/<name>.state         what a peer needs to go on, safetensors too; of live peers the one before as well
 keys/                      of a live run: who its peers are, so that it can be resumed
 run.lock, peer.lock        of live peers: the processes that play them, which keep others out
+model.json                 columns, scaling and class names: what it takes to use a model on raw values
 summary.json               alone, together, pooled; the same keys for run and simulate
 """
 
@@ -53,6 +54,8 @@ class Run:
         All records, in the order in which rounds ended.
     models
         ``{peer: state dict}`` under the model's own names.
+    description
+        The content of ``model.json``; empty until it is known.
     summary
         See ``summary.json`` in the design.
     """
@@ -63,6 +66,7 @@ class Run:
         self.provenance = {} if began is None else provenance(experiment, began=began)
         self.metrics: list[Record] = []
         self.models: dict[str, Mapping[str, Any]] = {}
+        self.description: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
         self._new = folder is not None
         if folder is not None:
@@ -121,11 +125,33 @@ class Run:
                 f"expected to write to {path}, got: {error.strerror}; what was there is untouched, free some space"
             ) from None
 
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Write ``model.json`` once: what it takes to use the models of this run on raw values.
+
+        It holds exact statistics of the data, so that it is readable by its owner alone, as live checkpoints are.
+
+        Parameters
+        ----------
+        about
+            As :func:`p2pfl.report.model.described` returns it; nothing is written if it is empty.
+
+        Raises
+        ------
+        StorageError
+            If the disk is full or not writable.
+        """
+        if not about or about == self.description:
+            return
+        self.description = dict(about)
+        if self.folder is not None:
+            text = json.dumps(self.description, indent=2, allow_nan=False) + "\n"
+            replace(self.folder / "model.json", text.encode(), mode=0o600)
+
     def checkpoint(self, peer: str, model: Mapping[str, Any], state: Mapping[str, Any], *, round: int) -> None:
         """Keep a peer's model and state after ``round``; what was there is replaced as a whole or not at all."""
         self.models[peer] = model
         if self.folder is not None:
-            save(self.folder / "peers", peer, model, state, round=round)
+            save(self.folder / "peers", peer, model, state, round=round, about=self.description)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, with the provenance; JSON has no NaN, it becomes null."""
@@ -179,8 +205,9 @@ class Run:
         run = Run(kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
-        run.provenance = _table(folder / "provenance.json", "the provenance of a run")
-        run.summary = _table(folder / "summary.json", "a summary")
+        run.provenance = _table(folder / "provenance.json", what="the provenance of a run")
+        run.description = _table(folder / "model.json", what="a description of the model")
+        run.summary = _table(folder / "summary.json", what="a summary")
         return run
 
 
@@ -204,8 +231,8 @@ def _records(path: Path) -> list[Record]:
     return records
 
 
-def _table(path: Path, what: str) -> dict[str, Any]:
-    """Return what a file of the directory holds, empty where the run did not come to it or is older."""
+def _table(path: Path, *, what: str) -> dict[str, Any]:
+    """Read a JSON object; empty where the run did not come to it or is older."""
     if not path.exists():
         return {}
     try:
@@ -232,8 +259,16 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def save(folder: Path, peer: str, model: Mapping[str, Any], state: Mapping[str, Any], *, round: int) -> None:
-    """Write a checkpoint.
+def save(
+    folder: Path,
+    peer: str,
+    model: Mapping[str, Any],
+    state: Mapping[str, Any],
+    *,
+    round: int,
+    about: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint; the model's file says ``about`` itself what ``model.json`` says.
 
     Raises
     ------
@@ -242,8 +277,11 @@ def save(folder: Path, peer: str, model: Mapping[str, Any], state: Mapping[str, 
     """
     from safetensors.torch import save as to_bytes  # noqa: PLC0415 (imports torch)
 
+    from p2pfl.report.model import metadata  # noqa: PLC0415 (imports torch)
+
     note = {"peer": peer, "round": str(round)}
-    replace(folder / f"{peer}.safetensors", to_bytes({name: _plain(value) for name, value in model.items()}, note))
+    plain = {name: _plain(value) for name, value in model.items()}
+    replace(folder / f"{peer}.safetensors", to_bytes(plain, note | metadata(about or {})))
     replace(folder / f"{peer}.state", to_bytes({name: _plain(value) for name, value in state.items()}, note))
 
 

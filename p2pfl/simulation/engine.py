@@ -23,6 +23,7 @@ from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.masses import given
+from p2pfl.report.model import described
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
@@ -87,6 +88,7 @@ def simulate(
         if settings.data.scale:
             resolved, found = _open(resolved, source, sent=sent)
             agreed["statistics"], scale = told(found), found.tensors()
+        run.describe(described(resolved))
         state, training, stopped = _recorded(resolved, run, source, observe, sent=sent)
         if settings.learning.consensus:
             state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)

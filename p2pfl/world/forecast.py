@@ -26,6 +26,7 @@ from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import stopped
+from p2pfl.report.model import described
 from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import draw
 from p2pfl.wire.rows import HEAD
@@ -222,6 +223,7 @@ def forecast(
     seen = _Seen(run, observe, len(names), loop)
     with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(_lives(resolved, over, seen, source=source))
+        run.describe(described(seen.ended[names[0]][0].plan))  # all peers agree
         together = {name: _kept(*seen.ended[name], run) for name in names}
     peers = [peer for peer, _ in seen.ended.values()]
     agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}

@@ -9,6 +9,7 @@ import time
 from importlib.metadata import version
 
 import pytest
+from raw import Saved
 
 from p2pfl.cli.interrupts import terminate
 from p2pfl.report import Run
@@ -186,10 +187,10 @@ def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, pl
     assert broker.end().status == 0
 
 
-def test_two_peers_that_meet_learn_together(start):
+def test_two_peers_that_meet_learn_together(start, place):
     broker = start("broker", "--port", 0)
     url = broker.until("listens at").split(" at ")[1].split()[0]
-    options = ("--broker", url, "--set", "topology.peers=2", "--json")
+    options = ("--broker", url, "--set", "topology.peers=2", "--set", "data.scale=true", "--json")
     peers = [start("peer", "small.toml", "--name", name, *options) for name in ("peer0", "peer1")]
     for name, peer in zip(("peer0", "peer1"), peers, strict=True):
         said = peer.end()
@@ -200,5 +201,9 @@ def test_two_peers_that_meet_learn_together(start):
         assert (summary["seed"], summary["algorithm"], summary["split"]) == (0, "fedavg", "iid")
         assert summary["versions"]["p2pfl"] == version("p2pfl-mqtt")
         assert summary["began"].endswith("+00:00")
+        folder = place / summary["folder"]
+        told = json.loads((folder / "model.json").read_text())
+        assert Saved(folder / "peers" / f"{name}.safetensors").about == told
+        assert told["inputs"]["columns"][0]["name"] == "alcohol"
     broker.process.send_signal(signal.SIGTERM)
     assert broker.end().status == 0

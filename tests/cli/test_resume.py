@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
+from raw import Saved
 from safetensors.torch import load_file
 
 from p2pfl.experiment import read, write
@@ -20,11 +21,13 @@ GRID = 2.0**-20 + 1e-12  # one point, and rounding
 
 @pytest.mark.parametrize("mode", ["none", "pairwise"])
 def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mode):
-    changes = [*LEARNING, f"privacy.mode={mode}", *(["privacy.mask=10.0"] if mode == "pairwise" else [])]
+    other = ["privacy.mask=10.0"] if mode == "pairwise" else ["data.scale=true"]
+    changes = [*LEARNING, f"privacy.mode={mode}", *other]
     command = start("run", "small.toml", *(f"--set={change}" for change in changes))
     command.until("round 3/")
     command.kill()
     [folder] = (place / "runs").iterdir()
+    told = json.loads((folder / "model.json").read_text())
     for name in ("peer0", "peer1", "peer2"):
         assert (folder / "keys" / f"{name}.pem").stat().st_mode & 0o777 == 0o600
         kept = [folder / "peers" / f"{name}.journal", *(folder / "peers").glob(f"{name}*.state")]
@@ -32,6 +35,9 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
         assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
     said = p2pfl("run", "--resume", folder, "--json")
     assert said.status == 0, said.err
+    assert json.loads((folder / "model.json").read_text()) == told
+    for name in ("peer0", "peer1", "peer2"):
+        assert Saved(folder / "peers" / f"{name}.safetensors").about == told
     summary = json.loads(said.out)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert Counter((line["peer"], line["round"]) for line in lines) == Counter(

@@ -29,7 +29,7 @@ def table(tmp_path):
 
 def test_numbers_are_standardised_text_is_one_hot_and_holes_are_filled(table):
     source = csv(None, path=table(PATIENTS), target="ill", drop=["hospital"])
-    features = source.encode(np.arange(4), EVERYTHING)
+    features, _ = source.encode(np.arange(4), EVERYTHING)
     age = (np.array([30, 50, 40, 60, 20]) - 45) / np.std([30, 50, 40, 60])
     weight = (np.array([70, 80, 80, 90, 60]) - 80) / np.std([70, 80, 80, 90])
     no = [0, 1, 1, 1, 0]  # the hole becomes "no", the most frequent of the first four
@@ -49,7 +49,8 @@ def test_a_dropped_column_still_splits(table):
 def test_without_a_header_columns_are_numbered(table):
     source = csv(None, path=table("1,2.5,0\n2,3.5,1\n4,0.5,1\n"), target=2, drop=[0], header=False)
     assert list(source.columns) == ["0", "1", "2"]
-    assert source.encode(np.arange(3), np.arange(3)).shape == (3, 1)
+    features, _ = source.encode(np.arange(3), np.arange(3))
+    assert features.shape == (3, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,14 @@
 """``run``: real processes over a real broker end where ``simulate`` ends, by their checkpoints."""
 
+import json
+
 import pytest
+from raw import Saved
 from safetensors.torch import load_file
+from sklearn.datasets import load_wine
 from swarms import SMALL
 
+from p2pfl.data import federate
 from p2pfl.experiment import read
 from p2pfl.peer.swarm import run
 from p2pfl.simulation import simulate
@@ -23,3 +28,18 @@ def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     assert spawned.summary["alone"] == pytest.approx(simulated.summary["alone"])
     assert spawned.summary.keys() == simulated.summary.keys()
     assert spawned.summary["masses"] == simulated.summary["masses"]
+
+
+def test_what_a_run_saves_scores_on_raw_features_what_the_summary_says(tmp_path):
+    changes = ["topology.peers=3", "topology.kind=ring", "data.scale=true", "model.name=linear"]
+    experiment = read(SMALL, changes=[*changes, "privacy.mode=pairwise"])
+    spawned = run(experiment, folder=tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "model.json").read_text())
+    assert (tmp_path / "run" / "model.json").stat().st_mode & 0o777 == 0o600
+    wine, names = load_wine(), ["peer0", "peer1", "peer2"]
+    held = federate("wine", peers=names, seed=experiment.seed).test["peer0"]  # everybody's
+    labels = [wine.target_names[label] for label in wine.target[held]]
+    for name in names:
+        saved = Saved(tmp_path / "run" / "peers" / f"{name}.safetensors")
+        assert saved.about == told
+        assert saved.accuracy(wine.data[held], labels) == spawned.summary["per_peer"][name]["together"] > 0.5

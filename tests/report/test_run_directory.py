@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from p2pfl.errors import InputError, LearningError, StorageError
@@ -53,6 +54,26 @@ def test_a_checkpoint_holds_the_models_own_names_and_the_state_beside_it(run):
     assert torch.equal(load_file(run.folder / "peers" / "ada.state")["public"], torch.arange(3.0))
 
 
+def test_what_a_model_takes_as_input_is_kept_once_for_its_owner_and_with_each_model(run):
+    about = {"version": 1, "inputs": {"mean": [0.1]}}
+    run.describe(about)
+    path = run.folder / "model.json"
+    before = path.stat()
+    run.describe(dict(about))
+    assert path.stat().st_ino == before.st_ino  # not written again
+    assert before.st_mode & 0o777 == 0o600
+    run.checkpoint("ada", {"weight": torch.ones(2)}, {}, round=4)
+    with safe_open(run.folder / "peers" / "ada.safetensors", "pt") as file:
+        assert file.metadata() == {"peer": "ada", "round": "4", "p2pfl": json.dumps(about)}
+    assert json.loads(path.read_text()) == Run.load(run.folder).description == about
+
+
+def test_where_nobody_knows_what_a_model_takes_nothing_is_written(run):
+    run.describe({})
+    assert not (run.folder / "model.json").exists()
+    assert Run.load(run.folder).description == {}
+
+
 def test_numbers_that_json_does_not_know_come_back_as_not_a_number(run):
     run.record([record(scores={"loss": math.inf, "accuracy": math.nan}, training_loss=None)])
     run.finish({"together": math.nan, "per_peer": {"ada": {"alone": -math.inf}}, "rounds": 1})
@@ -73,6 +94,7 @@ BROKEN = {
     "a line that is no JSON": ("metrics.jsonl", b"what\n", "metrics.jsonl, line 1: expected a record"),
     "no records": ("metrics.jsonl", None, "metrics.jsonl: expected a file that can be read"),
     "a summary that is no JSON": ("summary.json", b"{", "summary.json: expected a summary"),
+    "a description that is no JSON": ("model.json", b"{", "model.json: expected a description of the model"),
     "a summary that is a list": ("summary.json", b"[]", "summary.json: expected a summary"),
     "an experiment that is no TOML": ("experiment.toml", b"=", "experiment.toml: expected TOML"),
     "an empty experiment": ("experiment.toml", b"", "got none from name on: the file was cut"),

@@ -1,0 +1,76 @@
+"""What the features and targets of a data set mean: columns, classes and the affine map from raw values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.floating[Any]]
+"""Numbers on their way to becoming features."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of a table, as it is before it becomes features.
+
+    Parameters
+    ----------
+    name
+        The name of the column.
+    levels
+        The categories of a text column in the order of their features, one feature each; ``None`` for a number.
+    missing
+        The value that takes the place of a missing cell: a number, or one of the levels; ``None`` if unknown.
+    """
+
+    name: str
+    levels: tuple[str, ...] | None = None
+    missing: float | str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    r"""How raw values become features and targets.
+
+    A raw row is encoded as numbers first: a number stays, a text becomes 1 for its level and 0 for each other level.
+    Then each feature is :math:`(x - \mu) / \sigma`. A prediction :math:`y` of a number means
+    :math:`y \cdot \sigma_y + \mu_y` in the unit of the raw target.
+
+    Parameters
+    ----------
+    raw
+        What the raw values are, as words for a reader.
+    columns
+        The columns of a table in the order of their features; ``None`` if they have no names.
+    mean, deviation
+        :math:`\mu` and :math:`\sigma` of the encoded features: ``[F]``, or one number for all of them.
+    classes
+        The names of the classes in their order; ``None`` if they are unknown or a number is predicted.
+    target
+        The name of the target column, if it has one.
+    target_mean, target_deviation
+        :math:`\mu_y` and :math:`\sigma_y`.
+
+    Examples
+    --------
+    >>> pixels = Description(raw="pixels from 0 to 255", deviation=255.0)
+    >>> scaled = pixels.scaled(mean=np.array([0.5, 0.2]), deviation=np.array([0.1, 0.1]))
+    >>> scaled.mean.tolist(), scaled.deviation.tolist()
+    ([127.5, 51.0], [25.5, 25.5])
+    """
+
+    raw: str = "the features as they are"
+    columns: tuple[Field, ...] | None = None
+    mean: FloatArray | float = 0.0
+    deviation: FloatArray | float = 1.0
+    classes: tuple[str | int | float, ...] | None = None
+    target: str | None = None
+    target_mean: float = 0.0
+    target_deviation: float = 1.0
+
+    def scaled(self, *, mean: FloatArray, deviation: FloatArray) -> Description:
+        r"""Return the description of the features after another :math:`(x - \mu) / \sigma`, ``[F]`` each."""
+        return replace(self, mean=self.mean + self.deviation * mean, deviation=self.deviation * deviation)

@@ -1,0 +1,86 @@
+"""``model.json``: what it takes to use a saved model on raw values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from p2pfl.experiment import Experiment, Plan
+from p2pfl.learning import TorchLearner
+
+VERSION = 1
+"""Version of the format; a reader refuses another one."""
+
+KEY = "p2pfl"
+"""Key of the same content in the metadata of a safetensors file."""
+
+FORMULA = {
+    "inputs": "encode each column in order: a number stays, a text becomes 1 for its level and 0 for each other level, "
+    "a missing cell becomes `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
+    "outputs": "the largest output is the class; a predicted number is output * deviation + mean",
+}
+"""How to apply the numbers, as words for a reader."""
+
+
+def described(plan: Plan) -> dict[str, Any]:
+    """Return the content of ``model.json``.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved, with the features scaled if the peers have agreed on statistics.
+
+    Returns
+    -------
+    dict
+        Values that JSON knows; nothing for a learner of one's own, whose model and inputs only its owner knows.
+    """
+    if not isinstance(plan.learner.bare, TorchLearner):
+        return {}
+    dataset, experiment = plan.federation.dataset, plan.experiment
+    told = dataset.description
+    usual = "squared_error" if dataset.classes is None else "cross_entropy"
+    return {
+        "version": VERSION,
+        "model": _model(experiment),
+        "task": "regression" if dataset.classes is None else "classification",
+        "loss": experiment.learning.loss or usual,
+        "data": experiment.data.name,
+        "inputs": {
+            "raw": told.raw,
+            "shape": list(dataset.shape),
+            "columns": None if told.columns is None else [asdict(column) for column in told.columns],
+            "mean": np.asarray(told.mean).tolist(),
+            "deviation": np.asarray(told.deviation).tolist(),
+        },
+        "outputs": {
+            "classes": dataset.classes,
+            "class_names": None if told.classes is None else list(told.classes),
+            "target": told.target,
+            "mean": told.target_mean,
+            "deviation": told.target_deviation,
+        },
+        "formula": FORMULA,
+    }
+
+
+def metadata(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metadata of a safetensors file that holds the content of ``model.json``.
+
+    Examples
+    --------
+    >>> metadata({"version": 1}), metadata({})
+    ({'p2pfl': '{"version": 1}'}, {})
+    """
+    return {KEY: json.dumps(about, allow_nan=False)} if about else {}
+
+
+def _model(experiment: Experiment) -> dict[str, Any]:
+    """Return the name and the options that build the model."""
+    model = experiment.model
+    hidden = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
+    return {"name": model.name, "options": {**model.options, **hidden}}

@@ -1,0 +1,199 @@
+"""``model.json`` and the metadata of a saved model say all that it takes to use it on raw features."""
+
+import csv
+import importlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw import Saved
+from sklearn import datasets
+
+from p2pfl.data import federate
+from p2pfl.data.pictures import read_idx
+from p2pfl.data.sharing import SOURCES
+from p2pfl.experiment import read
+from p2pfl.simulation import simulate
+from p2pfl.world.forecast import forecast, network
+
+EXACT = 1e-6
+"""Single precision; accuracies are compared exactly."""
+
+
+def experiment(name, **changes):
+    table = {
+        "name": "test",
+        "rounds": 3,
+        "topology": {"kind": "complete", "peers": 2},
+        "data": {"name": name} | changes.pop("data", {}),
+        "model": {"name": "linear"},
+        "privacy": {"mode": "none"},
+    }
+    return read(table | changes)
+
+
+def simulated(wanted, folder):
+    """The run of an experiment, and one peer's model as it was saved."""
+    run = simulate(wanted, folder=folder, baselines=False)
+    saved = Saved(folder / "peers" / "peer0.safetensors")
+    assert saved.about == json.loads((folder / "model.json").read_text())
+    assert saved.metadata["peer"] == "peer0"
+    return run.summary["per_peer"]["peer0"]["together"], saved
+
+
+def held_out(wanted):
+    """Positions of the test part in the raw data."""
+    data = wanted.data
+    names = ["peer0", "peer1"]
+    return federate(data.name, peers=names, seed=wanted.seed, options=data.options).test["peer0"]
+
+
+def patients(path, *, target):
+    """Write a table with columns of numbers far from zero, text and missing cells; return its rows as text."""
+    rng = np.random.default_rng(5)
+    age, weight = rng.normal(60, 12, 160), rng.normal(80_000, 9_000, 160)
+    sex, ward = rng.choice(["f", "m"], 160), rng.choice(["east", "north", "west"], 160)
+    risk = (age - 60) / 12 - (weight - 80_000) / 9_000 + 2.0 * (ward == "west") + rng.normal(0, 0.3, 160)
+    last = [f"{1_000 + 250 * each:.2f}" for each in risk] if target == "days" else np.where(risk > 0.5, "ill", "well")
+    rows = [list(row) for row in zip(map("{:.1f}".format, age), sex, map("{:.0f}".format, weight), ward, strict=True)]
+    for place in rng.choice(160 * 4, 60, replace=False):
+        rows[place // 4][place % 4] = "?" if place % 2 else ""
+    with path.open("w", newline="") as file:
+        body = [[*row, cell] for row, cell in zip(rows, last, strict=True)]
+        csv.writer(file).writerows([["age", "sex", "weight", "ward", target], *body])
+    return rows, list(map(str, last))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_a_model_of_a_csv_file_scores_the_same_on_its_raw_cells(tmp_path, scale):
+    rows, labels = patients(tmp_path / "patients.csv", target="outcome")
+    options = {"path": str(tmp_path / "patients.csv"), "target": "outcome"}
+    wanted = experiment("csv", data={"options": options, "scale": scale}, rounds=10)
+    together, saved = simulated(wanted, tmp_path / "run")
+    test = held_out(wanted)
+    assert saved.accuracy([rows[i] for i in test], [labels[i] for i in test]) == together > 0.7
+    assert [column["name"] for column in saved.about["inputs"]["columns"]] == ["age", "sex", "weight", "ward"]
+    assert [column["levels"] for column in saved.about["inputs"]["columns"]] == [
+        None,
+        ["f", "m"],
+        None,
+        ["east", "north", "west"],
+    ]
+    assert saved.about["outputs"]["class_names"] == ["ill", "well"]
+    assert saved.about["outputs"]["target"] == "outcome"
+
+
+def test_the_program_in_the_docs_uses_a_saved_model(tmp_path, monkeypatch):
+    rows, labels = patients(tmp_path / "patients.csv", target="outcome")
+    options = {"path": str(tmp_path / "patients.csv"), "target": "outcome"}
+    wanted = experiment("csv", data={"options": options, "scale": True}, rounds=10)
+    together, _ = simulated(wanted, tmp_path / "run")
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    [program] = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path / "run" / "peers")
+    names = {}
+    exec(compile(program, "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
+    test = held_out(wanted)
+    right = [said == labels[i] for said, i in zip(names["predict"]([rows[i] for i in test]), test, strict=True)]
+    assert sum(right) / len(right) == together
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_a_regression_on_a_csv_file_answers_in_the_unit_of_the_target(tmp_path, scale):
+    rows, days = patients(tmp_path / "patients.csv", target="days")
+    options = {"path": str(tmp_path / "patients.csv"), "target": "days"}
+    wanted = experiment("csv", data={"options": options, "scale": scale}, rounds=10)
+    together, saved = simulated(wanted, tmp_path / "run")
+    test = held_out(wanted)
+    found = saved.r2([rows[i] for i in test], [float(days[i]) for i in test])
+    assert found == pytest.approx(together, abs=EXACT)
+    assert found > 0.7
+    assert saved.about["task"] == "regression"
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes", "digits"])
+def test_a_model_of_a_bundled_set_scores_the_same_on_its_raw_features(tmp_path, name, scale):
+    wanted = experiment(name, data={"scale": scale})
+    together, saved = simulated(wanted, tmp_path / "run")
+    raw = {"scaled": False} if name == "diabetes" else {}
+    bundled = getattr(datasets, f"load_{name}")(**raw)
+    test = held_out(wanted)
+    if name == "diabetes":
+        assert saved.r2(bundled.data[test], bundled.target[test]) == pytest.approx(together, abs=EXACT)
+        return
+    labels = [bundled.target_names[label] for label in bundled.target[test]]
+    assert saved.accuracy(bundled.data[test], labels) == together > 0.5
+    names = [column["name"] for column in saved.about["inputs"]["columns"] or ()]
+    assert names == ([] if name == "digits" else list(bundled.feature_names))
+
+
+def test_a_model_of_mnist_scores_the_same_on_the_bytes_of_its_pictures(tmp_path, data_dir, monkeypatch):
+    monkeypatch.setenv("P2PFL_DATA", str(data_dir))
+    wanted = experiment("mnist", rounds=1, learning={"steps": 20})
+    together, saved = simulated(wanted, tmp_path / "run")
+    pictures, labels = (
+        read_idx(next((data_dir / "mnist").glob(f"t10k-{part}-ubyte*"))) for part in ("images-idx3", "labels-idx1")
+    )
+    assert saved.accuracy(pictures[:, None].astype(float), labels.tolist()) == together > 0.5
+    assert (saved.about["inputs"]["mean"], saved.about["inputs"]["deviation"]) == (0.0, 255.0)
+
+
+CLINIC = """
+import numpy as np
+
+def load(peer, peers, seed):
+    rng = np.random.default_rng(int(peer[-1]))
+    features = rng.normal([5.0, 300.0], [0.1, 40.0], (80, 2))
+    return features, (features @ [10.0, -0.025] > 42.5).astype(int)
+"""
+
+
+def test_features_of_a_function_are_scaled_as_the_file_says_and_have_no_names(tmp_path, monkeypatch):
+    (tmp_path / "rawclinic.py").write_text(CLINIC)
+    monkeypatch.syspath_prepend(tmp_path)
+    load = importlib.import_module("rawclinic").load
+    wanted = experiment("rawclinic:load", data={"scale": True}, rounds=10)
+    together, saved = simulated(wanted, tmp_path / "run")
+    found = federate("rawclinic:load", peers=["peer0", "peer1"], seed=wanted.seed)
+    test = found.test["peer0"]  # of two that are laid end to end, the first
+    features, labels = load("peer0", None, None)
+    saved.about["outputs"]["class_names"] = [0, 1]
+    assert saved.accuracy(features[test], labels[test].tolist()) == together > 0.8
+    assert saved.about["inputs"]["columns"] is None
+    assert "rawclinic:load" in saved.about["inputs"]["raw"]
+
+
+def test_fed_heart_says_that_each_hospital_has_scaled_its_own(tmp_path, data_dir, monkeypatch):
+    monkeypatch.setenv("P2PFL_DATA", str(data_dir))
+    wanted = experiment("fed_heart", topology={"kind": "complete", "peers": 4}, data={"scale": True})
+    together, saved = simulated(wanted, tmp_path / "run")
+    names = tuple(f"peer{k}" for k in range(4))
+    source = SOURCES["fed_heart"](data_dir)
+    features, targets = source.load(peer="peer0", peers=names, seed=wanted.seed)
+    test = source.held(peer="peer0", peers=names)
+    saved.about["outputs"]["class_names"] = [0, 1]
+    assert saved.accuracy(features[test], targets[test].tolist()) == together
+    assert "own training part" in saved.about["inputs"]["raw"]
+
+
+def test_a_forecast_over_a_network_writes_what_a_simulation_writes(tmp_path):
+    wanted = experiment("wine", data={"scale": True})
+    forecast(wanted, network("wan"), folder=tmp_path / "forecast", baselines=False)
+    simulated(wanted, tmp_path / "run")
+    saved = Saved(tmp_path / "forecast" / "peers" / "peer1.safetensors")
+    assert saved.about == json.loads((tmp_path / "forecast" / "model.json").read_text())
+    assert saved.about == json.loads((tmp_path / "run" / "model.json").read_text())
+
+
+def test_the_file_names_its_version_the_model_its_options_and_the_loss(tmp_path):
+    wanted = experiment("wine", model={"name": "mlp", "hidden": [8]})
+    _, saved = simulated(wanted, tmp_path / "run")
+    about = saved.about
+    assert about["version"] == 1
+    assert about["model"] == {"name": "mlp", "options": {"hidden": [8]}}
+    assert (about["task"], about["loss"]) == ("classification", "cross_entropy")
+    assert about["inputs"]["shape"] == [13]
+    assert about["outputs"]["classes"] == 3
