@@ -22,11 +22,11 @@ from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
-from p2pfl.peer.memory import one_heap, private_memory
 from p2pfl.peer.notices import Alive, Done, Event, Failed, Notice, Progress
 from p2pfl.peer.owner import Owner
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
+from p2pfl.process import one_heap, private_memory
 from p2pfl.report import Record
 from p2pfl.transport import Transport
 from p2pfl.transport.backoff import Backoff
