@@ -12,6 +12,7 @@ ROOMS = {
     "errors": set(),
     "files": {"errors"},
     "lazily": set(),
+    "process": set(),
     "draws": set(),
     "rows": {"errors", "draws"},
     "compression": {"errors", "rows"},

@@ -36,6 +36,7 @@ from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings, divergence
+from p2pfl.process import one_thread
 from p2pfl.rows import Rows, draw
 from p2pfl.topology import Topology, Weights
 
@@ -88,6 +89,7 @@ MIXED = "mixed model"
 """The observer of rows when they have been mixed: everybody, and whoever gets the model."""
 
 
+@one_thread()
 def infer(
     settings: Settings,
     observers: Sequence[Observer],

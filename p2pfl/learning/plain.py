@@ -47,7 +47,6 @@ class Plain:
         self.dropouts = tuple(dropouts.values())
         parameters = dict(model.named_parameters())
         self.parameters = [parameters[name] for name in names]
-        self.one = torch.ones_like(self.parameters[0]).flatten()[0]  # spares autograd making it in every step
         self.bound: Sequence[torch.Tensor] = ()
 
     def block(self, width: int) -> int:
@@ -73,7 +72,9 @@ class Plain:
             outputs = self.model(batch.features[0])
         outputs = outputs.to(self.parameters[0].dtype)  # what autocast made of it
         loss = mean(self.loss, outputs, batch.targets[0])
-        gradients = torch.autograd.grad(loss, self.parameters, self.one, allow_unused=True)
+        gradients = torch.autograd.grad(
+            loss, self.parameters, allow_unused=True
+        )  # torch imports sympy for grad_outputs
         return loss.detach().view(1), [
             torch.zeros_like(part) if gradient is None else gradient.view_as(part)
             for gradient, part in zip(gradients, parts, strict=True)

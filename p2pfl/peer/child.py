@@ -24,11 +24,11 @@ from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.checkpoint import Former, Store
 from p2pfl.peer.credentials import Credentials, credentials
 from p2pfl.peer.incarnation import started
-from p2pfl.peer.memory import one_heap, private_memory
 from p2pfl.peer.notices import Alive, Described, Done, Event, Failed, Notice, Progress
 from p2pfl.peer.owner import Owner
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.recording import RecordedSource, RecordedTransport, Recording
+from p2pfl.process import one_heap, private_memory
 from p2pfl.report import Record
 from p2pfl.report.model import described, metadata
 from p2pfl.transport import Transport

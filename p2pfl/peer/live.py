@@ -84,8 +84,12 @@ class LiveNeighbourhood:
             self.link.streams.grant()
         self._close()
         mixed = total.close()
-        self.distance = moved(Released(released.level, released.masses), mixed)  # [1]
+        self.record_step(released, mixed)
         return mixed
+
+    def record_step(self, before: Released, after: Released) -> None:
+        """Compute at once how far a gossip step moved the model: to keep the rows would take memory on a device."""
+        self.distance = moved(Released(before.level, before.masses), after)  # [1]
 
     def _row_weights(self) -> dict[str, float]:
         """The weights of this exchange, our own among them; they stay though the edges become others meanwhile."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from p2pfl.errors import BudgetError, PrivacyError
-from p2pfl.neighbourhood import Heard, Released, moved
+from p2pfl.neighbourhood import Heard, Released
 from p2pfl.peer.adding import Adding
 from p2pfl.peer.link import PULSE, Link
 from p2pfl.peer.live import LiveNeighbourhood
@@ -68,7 +68,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         self._note(here, senders)
         mixed = self._mixed(released, points, total, _heard(weights, here, own=self.name, given=total is not None))
         self._close()
-        self.distance = moved(released, mixed)  # [1]
+        self.record_step(released, mixed)
         return mixed
 
     async def hear(self, released: Released) -> Heard:

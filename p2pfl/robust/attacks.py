@@ -34,7 +34,7 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released, moved
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.robust.net import Told, around, weighted
 from p2pfl.rows import Rows, draw
 
@@ -191,7 +191,7 @@ class AttackedNeighbourhood:
         own = released.values
         mixed = Released(weighted(await self.hear(released), own))  # [R, P]
         if self._told is not None:
-            self._told.distance = moved(released, mixed)
+            self._told.record_step(released, mixed)
         return mixed
 
     async def hear(self, released: Released) -> Heard:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released, moved
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.robust.rules import ClippedGossip, Rule
 from p2pfl.rows import Rows
 
@@ -17,9 +17,11 @@ Work = Callable[[], Rows]
 
 
 class Told(Protocol):
-    """Who keeps account of how far an exchange moved each row, ``[R]``."""
+    """Who keeps account of how far a gossip step moved each model."""
 
-    distance: torch.Tensor
+    def record_step(self, before: Released, after: Released) -> None:
+        """Take note of the rows ``[R, P]`` before and after a gossip step."""
+        ...
 
 
 async def here(work: Work) -> Rows:
@@ -96,7 +98,7 @@ class RobustNeighbourhood:
         own = released.values
         mixed = Released(await self._elsewhere(lambda: by_rule(self._rule, heard, own)))  # [R, P]
         if self._told is not None:
-            self._told.distance = moved(released, mixed)
+            self._told.record_step(released, mixed)
         return mixed
 
 

@@ -25,6 +25,7 @@ from p2pfl.experiment import Plan
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.accountant import sensitivity
 from p2pfl.privacy.spending import Cost
+from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.rows import distances
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
@@ -71,6 +72,7 @@ class Comparison:
         return not self.pays and not _better(self.noiseless, self.alone, metric=self.metric)
 
 
+@one_thread()
 def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     r"""Return scores ``[N]`` at the noise of a trusted curator with the guarantee of the plan.
 
@@ -100,6 +102,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     >>> tuple(curator(claimed)["accuracy"].shape)
     (4,)
     """
+    keep_freed_memory()
     protection, peers = plan.protection, plan.topology.peers
     if not protection.claimed:
         raise InputError("expected a claim of differential privacy to compare with, got none: set privacy.epsilon")
@@ -123,6 +126,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     return plan.learner.evaluate(state.rows, peers=peers)
 
 
+@one_thread()
 def compare(plan: Plan) -> Comparison:
     """Compare the curator with learning alone; where he is not better, look for the noise at which he is.
 

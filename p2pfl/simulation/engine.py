@@ -20,6 +20,7 @@ from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
 from p2pfl.identity import SeededSource, Source
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
+from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import Meter
 from p2pfl.report.masses import given
@@ -32,6 +33,7 @@ from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 
+@one_thread()
 def simulate(
     experiment: str | Path | Experiment | Mapping[str, Any] | Plan,
     *,
@@ -43,6 +45,9 @@ def simulate(
     began: datetime | None = None,
 ) -> Run:
     """Simulate an experiment.
+
+    Torch uses one intra-op thread meanwhile, and as many as before afterwards. On glibc the process keeps up to 128 MiB
+    of freed memory from then on.
 
     Parameters
     ----------
@@ -72,6 +77,7 @@ def simulate(
     >>> run.summary["together"] > 0.1
     True
     """
+    keep_freed_memory()
     changes = [] if peers is None else [f"topology.peers={peers}"]
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))

@@ -13,7 +13,7 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.sums import least
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Heard, Released, moved
+from p2pfl.neighbourhood import Heard, Released
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.ring import portion, portions
 from p2pfl.privacy.secagg import Slot, Sum
@@ -122,7 +122,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
         grid = torch.from_numpy(sums).to(values.device)
         mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
-        self.distance = moved(released, mixed)  # [N]
+        self.record_step(released, mixed)
         return mixed
 
     async def hear(self, released: Released) -> Heard:

@@ -94,6 +94,11 @@ class StackedNeighbourhood:
         What squeezes the bytes of a row, only to be counted here.
     step
         The round's exchanges so far.
+
+    Attributes
+    ----------
+    last
+        The rows before and after the last gossip step, until ``distance`` is read.
     """
 
     def __init__(
@@ -114,12 +119,29 @@ class StackedNeighbourhood:
         self.step = step
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
-        self.distance = torch.zeros(len(self.peers), dtype=torch.float64)
+        self.last: tuple[Released, Released] | None = None
+        self._distance = torch.zeros(len(self.peers), dtype=torch.float64)
 
     @property
     def peers(self) -> tuple[str, ...]:
         """All peers."""
         return self.weights[0].peers
+
+    @property
+    def distance(self) -> torch.Tensor:
+        """Return how far the last gossip step moved each model, ``[N]`` float64; zero before the first.
+
+        It is computed when it is read, which takes as long as a gossip step does and is done once a round. Until then
+        ``last`` holds the rows before and after the step, and nothing may change them in place.
+        """
+        if self.last is not None:
+            before, after = self.last
+            self._distance, self.last = moved(Released(before.level, before.masses), after), None
+        return self._distance
+
+    def record_step(self, before: Released, after: Released) -> None:
+        """Keep the rows before and after a gossip step, from which ``distance`` is computed."""
+        self.last = before, after
 
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """Let the others see the rows as they are."""
@@ -133,7 +155,7 @@ class StackedNeighbourhood:
         mixed = product(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
         after = Released(mixed, masses)
-        self.distance = moved(Released(released.level, released.masses), after)  # [N]
+        self.record_step(released, after)
         return after
 
     async def hear(self, released: Released) -> Heard:
