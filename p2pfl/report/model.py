@@ -83,4 +83,6 @@ def _model(experiment: Experiment) -> dict[str, Any]:
     """Return the name and the options that build the model."""
     model = experiment.model
     hidden = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
-    return {"name": model.name, "options": {**model.options, **hidden}}
+    # TOML knows dates and infinity, JSON does not: they become text.
+    options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
+    return {"name": model.name, "options": options}

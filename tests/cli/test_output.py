@@ -56,6 +56,12 @@ def test_the_summaries_of_run_and_simulate_have_the_same_keys(summaries, place):
     assert run["bytes_sent"] > simulated["bytes_sent"] > 0
 
 
+def test_the_last_line_names_the_file_that_says_what_a_model_takes(p2pfl):
+    said = p2pfl("simulate", "small.toml", "--no-baselines").err.splitlines()
+    assert said[-2].startswith("run directory: runs/small-")
+    assert said[-1] == "model.json there says how raw values become inputs of the models in peers/"
+
+
 def test_json_is_alone_on_standard_output_and_nothing_is_on_the_other(p2pfl):
     for command in (("simulate", "small.toml", "--json"), ("topology", "ring", "--json")):
         said = p2pfl(*command)

@@ -1,8 +1,10 @@
 """``model.json`` and the metadata of a saved model say all that it takes to use it on raw features."""
 
 import csv
+import datetime as dt
 import importlib
 import json
+import math
 import re
 from pathlib import Path
 
@@ -186,6 +188,22 @@ def test_a_forecast_over_a_network_writes_what_a_simulation_writes(tmp_path):
     saved = Saved(tmp_path / "forecast" / "peers" / "peer1.safetensors")
     assert saved.about == json.loads((tmp_path / "forecast" / "model.json").read_text())
     assert saved.about == json.loads((tmp_path / "run" / "model.json").read_text())
+
+
+OWN = """
+from torch import nn
+
+def model(*, limit, since):
+    return nn.Sequential(nn.Flatten(), nn.Linear(13, 3))
+"""
+
+
+def test_options_that_json_does_not_know_are_kept_as_text(tmp_path, monkeypatch):
+    (tmp_path / "ownmodel.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {"limit": math.inf, "since": dt.date(2026, 1, 2)}
+    _, saved = simulated(experiment("wine", model={"name": "ownmodel:model", "options": options}), tmp_path / "run")
+    assert saved.about["model"] == {"name": "ownmodel:model", "options": {"limit": "Infinity", "since": "2026-01-02"}}
 
 
 def test_the_file_names_its_version_the_model_its_options_and_the_loss(tmp_path):
