@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ async def paid(
     source: Source,
     round: int,
     neighbourhood: Callable[[int], LiveNeighbourhood],
-    observe: Callable[[int, State, LiveNeighbourhood], Awaitable[None]],
+    say: Callable[[str], None],
 ) -> State:
     """Release what is public once more with the masks that are owed, if anybody owes any, and mix it.
 
@@ -43,8 +43,8 @@ async def paid(
         The first after the last.
     neighbourhood
         Makes that of a round.
-    observe
-        Awaited after it.
+    say
+        Called with a sentence where rows of this exchange were missed for good, which no record tells.
 
     Returns
     -------
@@ -68,7 +68,11 @@ async def paid(
         rounds=round,
         participation=plan.protection.settings.participation,
     )
-    await observe(round + 1, after, live)
+    if live.missed and not live.link.books.conserving:
+        say(
+            f"nothing came from {', '.join(sorted({*live.missed}))} in the exchange that pays what masks were owed: "
+            "the mean of the rows is not what it was"
+        )
     return after
 
 

@@ -385,7 +385,7 @@ class Peer:
                 source=self.source,
                 round=self._next,
                 neighbourhood=self._neighbourhood,
-                observe=self._paid,
+                say=self._say,
             )
             self.hiding.uncovered()
         if books.conserving:
@@ -393,14 +393,6 @@ class Peer:
             if self.plan.codec is None:  # differences are not rows
                 state = shifted(state, books.remainder(), mass=books.mass)
         return state
-
-    async def _paid(self, _round: int, _state: State, net: LiveNeighbourhood) -> None:
-        """Say what no record will: that rows of the exchange in which masks are paid were missed, for good."""
-        if net.missed and not self.link.books.conserving:
-            self._say(
-                f"nothing came from {', '.join(sorted({*net.missed}))} in the exchange that pays what masks were owed: "
-                "the mean of the rows is not what it was"
-            )
 
     async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
         """Scale the features as all do."""
