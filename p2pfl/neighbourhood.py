@@ -2,15 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import torch
 
 from p2pfl.compression import Coded
-from p2pfl.errors import RunError
+from p2pfl.errors import PrivacyError, RunError
 from p2pfl.rows import Rows, distances, narrowed
+
+
+@dataclass(frozen=True, eq=False)
+class Public:
+    """Parameters that everybody could have seen: the agreed start, and what follows from released rows alone.
+
+    A release is bounded by how far it is from public parameters, so that these must depend on a peer's data only by
+    what that peer released before. Therefore they are a type of their own: :func:`p2pfl.algorithms.start` and
+    :attr:`Released.public` make one, :func:`derived` computes with them, and ``release(since=...)``,
+    ``average(own=...)`` and ``State(public=...)`` take nothing else. ``tests/test_public_type.py`` lists the files that
+    make one in another way.
+
+    Parameters
+    ----------
+    rows
+        ``[R, P]``.
+    """
+
+    rows: Rows
+
+
+def derived(function: Callable[..., Rows], *given: Public) -> Public:
+    """Compute with public parameters; the result is public, too.
+
+    Parameters
+    ----------
+    function
+        Of the rows of ``given``. What else it uses must be public as well: settings, numbers of rounds, released rows.
+    given
+        What it is computed from.
+
+    Returns
+    -------
+    Public
+        What the function returned.
+
+    Raises
+    ------
+    PrivacyError
+        An argument is not public.
+
+    Examples
+    --------
+    >>> start, mean = Public(torch.zeros(1, 3)), Public(torch.ones(1, 3))
+    >>> derived(lambda before, now: torch.lerp(before, now, 0.5), start, mean).rows.tolist()
+    [[0.5, 0.5, 0.5]]
+    """
+    return Public(function(*(checked(each, "an argument of derived").rows for each in given)))
+
+
+def checked(value: object, what: str) -> Public:
+    """Return a value that must be public.
+
+    Raises
+    ------
+    PrivacyError
+        It is not a :class:`Public`.
+    """
+    if not isinstance(value, Public):
+        raise PrivacyError(
+            f"{what} must be public parameters, but is {type(value).__name__}; pass state.public, released.public, or "
+            "what derived() computes from them"
+        )
+    return value
 
 
 @dataclass(frozen=True)
@@ -62,8 +126,23 @@ class Released:
         """One row as it travels: its codes, integers as narrow as they fit, or the numbers themselves."""
         return narrowed(self.rows[index]) if self.coded is None else self.coded.data(index)
 
-    def average(self, own: Rows) -> Rows:
-        """Rows over masses, ``[R, P]``; where no positive mass was heard, ``own`` stays."""
+    @property
+    def public(self) -> Public:
+        """The rows as everybody could have seen them; weighted ones are divided by :meth:`average`."""
+        return Public(self.values)
+
+    def average(self, own: Public) -> Public:
+        """Return rows over masses, ``[R, P]``; where no positive mass was heard, ``own`` stays.
+
+        Raises
+        ------
+        PrivacyError
+            ``own`` is not public.
+        """
+        return Public(self.mean(checked(own, "own").rows))
+
+    def mean(self, own: Rows) -> Rows:
+        """Return rows over masses as :meth:`average` does; ``own`` may be private here, and so may what comes back."""
         values = self.values
         if self.masses is None:
             return values
@@ -125,7 +204,7 @@ class Neighbourhood(Protocol):
         """Whose R rows these are."""
         ...
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Nothing private leaves but through here.
 
         ``since`` is what everybody could have seen; only the difference from it is private.

@@ -19,7 +19,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Choco, Compressed, Gossip, Idle, State
 from p2pfl.compression import QSGD, Codec, RandomK, TopK
 from p2pfl.learning import ExternalLearner
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.rows import draw
 from p2pfl.simulation import StackedNeighbourhood
 
@@ -45,7 +45,7 @@ def errors(codec: Codec | None, *, gamma: float, exchanges: tuple[int, ...]) -> 
     mean = rows.mean(0)
     first = float((rows - mean).square().sum())
     algorithm = Choco(Gossip(1)) if codec is None else Compressed(Choco(Gossip(1)), codec, gamma)
-    state = State(rows, torch.zeros_like(rows))  # nothing of the rows is known to others
+    state = State(rows, Public(torch.zeros_like(rows)))  # nothing of the rows is known to others
     learner = Idle(ExternalLearner(lambda row, *, peer, round: row, start=rows[0], samples={}))  # noqa: ARG005
     found = []
     for round in range(max(exchanges)):

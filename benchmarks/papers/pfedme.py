@@ -24,7 +24,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import PFedMe, State
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.rows import Rows
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.engine import play
@@ -95,7 +95,7 @@ def alone(resolved: Plan, public: Rows, *, round: int) -> State:
     everybody = replace(algorithm, average=replace(algorithm.average, fraction=1.0))
     present = torch.ones(len(names), dtype=torch.bool)
     learner = Inline(resolved.learner, present=lambda _: present, clock=lambda: 0.0)
-    return settled(everybody.round(State(public, public), learner, net, round))
+    return settled(everybody.round(State(public, Public(public)), learner, net, round))
 
 
 def curves(*changes: str, rounds: Collection[int]) -> dict[int, tuple[float, float, float]]:
@@ -111,11 +111,11 @@ def curves(*changes: str, rounds: Collection[int]) -> dict[int, tuple[float, flo
 
     def observe(round: int, state: State, _: object, __: object) -> None:
         if {round + 1, round + 2} & set(rounds):
-            common[round + 1] = state.public
+            common[round + 1] = state.public.rows
 
     play(resolved, source=SeededSource(0), rounds=range(last), faults=Faults(), observe=observe)
     own = {each: alone(resolved, common[each - 1], round=each - 1) for each in rounds}
-    return {each: (score(own[each].rows), score(own[each].public), score(common[each])) for each in rounds}
+    return {each: (score(own[each].rows), score(own[each].public.rows), score(common[each])) for each in rounds}
 
 
 PERSONAL = {1: 0.8947, 100: 0.9328, 400: 0.9416, 800: 0.9454}

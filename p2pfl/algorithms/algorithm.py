@@ -9,7 +9,7 @@ from typing import Protocol, Unpack, runtime_checkable
 import torch
 
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, Public, checked, derived
 from p2pfl.rows import Rows, norms
 
 
@@ -23,6 +23,8 @@ class State:
         ``[R, P]``, what the peers would be scored with.
     public
         ``[R, P]``, what everybody could have seen: the rows as last mixed.
+    known
+        What else everybody could have seen, by name; each ``[R, ...]``.
     memory
         The optimiser's tensors, where they outlive a round; each ``[R, ...]``.
     extra
@@ -32,16 +34,23 @@ class State:
     """
 
     rows: Rows
-    public: Rows
+    public: Public
     memory: Memory | None = None
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
     report: Report | None = field(default=None, compare=False)
+    known: Mapping[str, Public] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checked(self.public, "the public part of a state")
+        for name, value in self.known.items():
+            checked(value, f'"{name}", which a state names as known to all,')
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything to be saved beside the model, by name."""
-        groups = {"memory": self.memory or {}, "extra": self.extra}
+        known = {name: value.rows for name, value in self.known.items()}
+        groups = {"memory": self.memory or {}, "extra": self.extra, "known": known}
         named = {f"{group}.{name}": value for group, each in groups.items() for name, value in each.items()}
-        return {"public": self.public, **named}
+        return {"public": self.public.rows, **named}
 
     @staticmethod
     def restore(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> State:
@@ -51,7 +60,8 @@ class State:
             found = (name for name in tensors if name.startswith(prefix))
             return {name.removeprefix(prefix): tensors[name] for name in found}
 
-        return State(rows, tensors["public"], group("memory.") or None, group("extra."))
+        known = {name: Public(value) for name, value in group("known.").items()}
+        return State(rows, Public(tensors["public"]), group("memory.") or None, group("extra."), known=known)
 
     def where(self, present: torch.Tensor, before: State) -> State:
         """The rows of those who are ``present``, ``[R]`` bool, as they are; the others' as they were before."""
@@ -61,8 +71,9 @@ class State:
             return torch.where(here, after, former)
 
         extra = {name: chosen(value, before.extra.get(name, value)) for name, value in self.extra.items()}
-        rows, public = chosen(self.rows, before.rows), chosen(self.public, before.public)
-        return State(rows, public, self.memory, extra, self.report)
+        known = {name: derived(chosen, value, before.known.get(name, value)) for name, value in self.known.items()}
+        rows, public = chosen(self.rows, before.rows), derived(chosen, self.public, before.public)
+        return State(rows, public, self.memory, extra, self.report, known)
 
 
 class AsyncLearner(Protocol):
@@ -118,9 +129,9 @@ def always(terms: Rows) -> Correction:
 def start(learner: Learner, peers: tuple[str, ...]) -> State:
     """The common start of all peers, which is public."""
     rows = learner.start(peers)
-    return State(rows, rows)
+    return State(rows, Public(rows))
 
 
 def change(before: State, after: State) -> torch.Tensor:
     r"""How far a round moved what is public, ``[R, 1]``: :math:`\lVert x_{t+1} - x_t \rVert_2`."""
-    return norms(after.public - before.public)
+    return norms(after.public.rows - before.public.rows)

@@ -10,7 +10,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner
 from p2pfl.algorithms.gossip import Gossip, maximum
 from p2pfl.learning import straggles
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, Public
 from p2pfl.rows import Rows, draw
 
 
@@ -60,7 +60,7 @@ class Averaging:
     fraction: float = 1.0
     dropped: float = 0.0
 
-    async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Rows, masses: torch.Tensor | None) -> Rows:
+    async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Public, masses: torch.Tensor | None) -> Public:
         """Release ``[R, P]`` rows and return their mean; ``since`` where nobody near takes part.
 
         What it returns follows from released rows and from ``since`` alone, so that it is public if ``since`` is.

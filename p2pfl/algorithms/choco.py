@@ -36,5 +36,5 @@ class Choco:
         """One step and its exchange."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         released = await net.release(fitted.rows, since=state.public)
-        rows = (await self.gossip(net, released)).values
-        return State(rows, rows, fitted.memory, report=fitted.report)
+        mixed = (await self.gossip(net, released)).public
+        return State(mixed.rows, mixed, fitted.memory, report=fitted.report)

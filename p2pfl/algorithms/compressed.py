@@ -9,7 +9,7 @@ import torch
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.compression import At, Codec, coded
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.rows import Rows
 
 
@@ -111,11 +111,11 @@ class _Few:
         """Whose R rows these are."""
         return self._net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """As the wrapped neighbourhood releases."""
         self._released = True
         if self._codec.tracked and (self.copies is None or self.sums is None):
-            self.copies = self.sums = since * self._even  # of what all have nobody need send anything
+            self.copies = self.sums = since.rows * self._even  # of what all have nobody need send anything
         return await self._net.release(rows, since=since, masses=masses)
 
     async def hear(self, released: Released) -> Heard:

@@ -10,7 +10,7 @@ import numpy as np
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import Gossip
 from p2pfl.errors import TopologyError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.rows import Rows
 from p2pfl.topology import Weights, lowest
 
@@ -49,8 +49,8 @@ class _Diffusion:
         shift = state.extra.get("shift")  # [R, P]
         rows = fitted.rows if shift is None else fitted.rows + shift  # [R, P]
         released = await net.release(rows, since=state.public)
-        mixed = (await self.gossip(mixing, released)).values  # [R, P]
-        return State(mixed, mixed, fitted.memory, {"shift": mixed - fitted.rows}, fitted.report)
+        mixed = (await self.gossip(mixing, released)).public
+        return State(mixed.rows, mixed, fitted.memory, {"shift": mixed.rows - fitted.rows}, fitted.report)
 
 
 def _least(gossip: Gossip, low: float) -> float:
@@ -146,7 +146,7 @@ class _Lazy:
     def peers(self) -> tuple[str, ...]:
         return self._net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: Rows | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: Rows | None = None) -> Released:
         return await self._net.release(rows, since=since, masses=masses)
 
     async def mix(self, released: Released) -> Released:

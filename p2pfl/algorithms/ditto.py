@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, Public
 from p2pfl.rows import Rows
 
 
@@ -45,14 +45,14 @@ class Ditto:
         active = self.average.participants(peers, round=round)  # [R]
 
         def lead(rows: Rows, indices: torch.Tensor) -> Rows:
-            return self.pull * (rows - common.to(rows)[indices])
+            return self.pull * (rows - common.rows.to(rows)[indices])
 
-        fitted = await learner.fit(common, peers=peers, round=round, active=active)
+        fitted = await learner.fit(common.rows, peers=peers, round=round, active=active)
         own = await learner.fit(state.rows, peers=peers, round=round, active=active, correction=lead)
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, fitted.rows, since=common, masses=masses)
         return State(own.rows, mean, report=own.report)
 
-    def settle(self, state: State, average: Rows) -> State:
+    def settle(self, state: State, average: Public) -> State:
         """Return the state with another common row; v was not made of the one that it replaces."""
         return replace(state, public=average)

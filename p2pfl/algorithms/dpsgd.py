@@ -36,5 +36,5 @@ class DPSGD:
         """One step of every peer."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         released = await net.release(state.rows, since=state.public)
-        mixed = (await self.gossip(net, released)).values
-        return State(mixed + (fitted.rows - state.rows), mixed, fitted.memory, report=fitted.report)
+        mixed = (await self.gossip(net, released)).public
+        return State(mixed.rows + (fitted.rows - state.rows), mixed, fitted.memory, report=fitted.report)

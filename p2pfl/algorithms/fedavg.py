@@ -36,5 +36,5 @@ class FedAvg:
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
-        rows = await self.average(net, fitted.rows, since=state.public, masses=masses)
-        return State(rows, rows, report=fitted.report)
+        mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
+        return State(mean.rows, mean, report=fitted.report)

@@ -48,11 +48,11 @@ class FedNova:
         steps = fitted.report.steps.to(torch.float64).unsqueeze(-1)  # [R, 1]
         scale = (await self._mean(net, steps, masses) / steps.clamp_min(1)).to(fitted.rows)  # [R, 1]
         normed = torch.where(scale == 1, fitted.rows, torch.lerp(state.rows, fitted.rows, scale))
-        rows = await self.average(net, normed, since=state.public, masses=masses)
-        return State(rows, rows, report=fitted.report)
+        mean = await self.average(net, normed, since=state.public, masses=masses)
+        return State(mean.rows, mean, report=fitted.report)
 
     async def _mean(self, net: Neighbourhood, steps: torch.Tensor, masses: torch.Tensor | None) -> torch.Tensor:
         """The mean number of steps of those who take part, ``[R, 1]``."""
-        mean = (await self.average.gossip(net, bare(steps, masses))).average(own=steps)  # [R, 1]
+        mean = (await self.average.gossip(net, bare(steps, masses))).mean(own=steps)  # [R, 1]
         whole = mean.round()
         return torch.where((mean - whole).abs() < ROUNDING, whole, mean)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -12,7 +13,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.rows import Rows
 
 Decay = Annotated[float, Meta(ge=0, lt=1)]
@@ -52,7 +53,7 @@ class FedOpt:
         mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
         return replace(self._stepped(state, mean), report=fitted.report)
 
-    def settle(self, state: State, average: Rows) -> State:
+    def settle(self, state: State, average: Public) -> State:
         """Return the state after a step along the change.
 
         The step is not linear in the average, so it does not take back exactly what a mask moved. Both moves are as
@@ -60,12 +61,13 @@ class FedOpt:
         """
         return self._stepped(state, average)
 
-    def _stepped(self, state: State, mean: Rows) -> State:
+    def _stepped(self, state: State, mean: Public) -> State:
         """Return the state after the optimiser's step towards a mean."""
-        change = mean - state.rows
-        step, kept = self.step(change, state.extra)
-        rows = mean + (step - change)  # and not x + step, so that a step that is the change gives the mean itself
-        return replace(state, rows=rows, public=rows, extra=kept)
+        change = mean.rows - state.public.rows
+        step, kept = self.step(change, state.extra)  # moments are made of changes, which are public
+        # and not x + step, so that a step that is the change gives the mean itself
+        public = derived(lambda rows: rows + (step - change), mean)
+        return replace(state, rows=public.rows, public=public, extra=kept)
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ class FedAvgM(FedOpt):
         momentum = self.momentum * kept.get("momentum", torch.zeros_like(change)) + change
         return self.global_rate * momentum, {"momentum": momentum}
 
-    def settle(self, state: State, average: Rows) -> State:
+    def settle(self, state: State, average: Public) -> State:
         """Return the state moved by the global rate, as a mask moved it, and without the momentum."""
-        rows = torch.lerp(state.public, average, self.global_rate)
-        return replace(state, rows=rows, public=rows)
+        public = derived(partial(torch.lerp, weight=self.global_rate), state.public, average)
+        return replace(state, rows=public.rows, public=public)
 
 
 @dataclass(frozen=True)

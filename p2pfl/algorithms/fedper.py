@@ -11,7 +11,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.errors import ExperimentError
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.rows import Layout, Rows
 
 
@@ -119,11 +119,16 @@ class FedPer:
         after = await self.exchange(net, fitted.rows, public=state.public, masses=masses)
         return replace(after, report=fitted.report)
 
-    async def exchange(self, net: Neighbourhood, rows: Rows, *, public: Rows, masses: torch.Tensor | None) -> State:
+    async def exchange(self, net: Neighbourhood, rows: Rows, *, public: Public, masses: torch.Tensor | None) -> State:
         """Average the shared numbers of ``rows``; of the personal ones nobody ever sees more than the common start."""
-        before = public[:, self.common]  # [R, Q]
-        mean = await self.average(net, rows[:, self.common], since=before, masses=masses)  # [R, Q]
-        rows, public = rows.clone(), public.clone()
-        rows[:, self.common] = mean
-        public[:, self.common] = mean
-        return State(rows, public)
+
+        def shared(rows: Rows) -> Rows:
+            return rows[:, self.common]  # [R, Q]
+
+        def with_mean(rows: Rows, mean: Rows) -> Rows:
+            rows = rows.clone()  # [R, P]
+            rows[:, self.common] = mean
+            return rows
+
+        mean = await self.average(net, shared(rows), since=derived(shared, public), masses=masses)  # [R, Q]
+        return State(with_mean(rows, mean.rows), derived(with_mean, public, mean))

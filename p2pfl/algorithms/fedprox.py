@@ -45,5 +45,5 @@ class FedProx:
         leash = proximal(state.rows, strength=self.mu)
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active, correction=leash)
         masses = await self.average.masses(learner, net, active)
-        rows = await self.average(net, fitted.rows, since=state.public, masses=masses)
-        return State(rows, rows, report=fitted.report)
+        mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
+        return State(mean.rows, mean, report=fitted.report)

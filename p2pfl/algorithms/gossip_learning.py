@@ -46,7 +46,7 @@ class GossipLearning:
         released = await net.release(fitted.rows, since=state.public)
         own = torch.cat([released.values, ages.to(released.values)], dim=-1)  # [R, P + 1]
         rows, ages = merged(await net.hear(Released(own)), own)
-        return State(rows, rows, fitted.memory, {"age": ages}, fitted.report)
+        return State(rows, Released(rows).public, fitted.memory, {"age": ages}, fitted.report)
 
 
 def merged(heard: Heard, own: Rows) -> tuple[Rows, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, derived
 from p2pfl.rows import Layout, Rows, draw
 
 
@@ -51,9 +52,10 @@ class IFCA:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Choose, train, and average each model among those who chose it."""
         peers = net.peers
-        models = state.extra.get("models")  # [R, M, P]
-        if models is None:
-            models = self.starts(state.rows)
+        known = state.known.get("models")
+        if known is None:
+            known = derived(self.starts, state.public)
+        models = known.rows  # [R, M, P]
         active = self.average.participants(peers, round=round)  # [R]
         choice = self._choice(models, learner, peers)  # [R]
         mine = torch.arange(len(peers)), choice
@@ -65,9 +67,11 @@ class IFCA:
             share = masses if self.clusters == 1 else chosen * (1.0 if masses is None else masses)
             rows = torch.where(chosen, fitted.rows, model)
             weights = None if share is None else share.to(torch.float64)
-            averaged.append(await self.average(net, rows, since=model, masses=weights))
-        after = torch.stack(averaged, dim=1)  # [R, M, P]
-        return State(after[mine], after[mine], None, {"models": after, "choice": choice}, fitted.report)
+            since = derived(operator.itemgetter((slice(None), number)), known)
+            averaged.append(await self.average(net, rows, since=since, masses=weights))
+        after = derived(lambda *rows: torch.stack(rows, dim=1), *averaged)  # [R, M, P]
+        public = derived(operator.itemgetter(mine), after)
+        return State(public.rows, public, None, {"choice": choice}, fitted.report, {"models": after})
 
     def starts(self, rows: Rows) -> torch.Tensor:
         """The models that everybody begins with, ``[R, M, P]``."""

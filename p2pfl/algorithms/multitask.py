@@ -53,7 +53,7 @@ class MultiTask:
             return self.pull * related.to(rows)[indices] * (rows - kin.to(rows)[indices])
 
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory, correction=pulled)
-        return State(fitted.rows, released.values, fitted.memory, report=fitted.report)
+        return State(fitted.rows, released.public, fitted.memory, report=fitted.report)
 
     def kin(self, heard: Heard, *, own: Rows) -> tuple[Rows, torch.Tensor]:
         """The mean of the neighbours by one's relations to them, ``[R, P]``, and whether there are any, ``[R, 1]``."""

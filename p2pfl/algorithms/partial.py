@@ -11,7 +11,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.compression.sparse import chosen
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, derived
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,10 @@ class PartialSharing:
         def part(rows: torch.Tensor) -> torch.Tensor:
             return rows.index_select(-1, places)  # [R, share P]
 
-        mean = await self.average(net, part(fitted.rows), since=part(state.public), masses=masses)
-        rows = fitted.rows.index_copy(-1, places, mean)  # [R, P]
-        public = state.public.index_copy(-1, places, mean)  # [R, P]: elsewhere as last seen
-        return replace(state, rows=rows, public=public, report=fitted.report)
+        mean = await self.average(net, part(fitted.rows), since=derived(part, state.public), masses=masses)
+
+        def with_part(rows: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+            return rows.index_copy(-1, places, mean)  # [R, P]
+
+        public = derived(with_part, state.public, mean)  # elsewhere as last seen
+        return replace(state, rows=with_part(fitted.rows, mean.rows), public=public, report=fitted.report)

@@ -53,7 +53,7 @@ class PerFedAvg:
         """Steps of those who take part, an average, and a step of one's own from it."""
         peers, rate = net.peers, learner.learner.rate(round)
         active = self.average.participants(peers, round=round)  # [R]
-        local = state.public  # [R, P]
+        local = state.public.rows  # [R, P]
         for step in range(0, 3 * self.steps, 3):
             slope = await learner.gradient(local, peers=peers, round=round, step=step, active=active)  # [R, P]
             ahead = local.add(slope, alpha=-self.inner)
@@ -67,5 +67,5 @@ class PerFedAvg:
             local = local.add(slope, alpha=-rate)
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, local, since=state.public, masses=masses)
-        slope = await learner.gradient(mean, peers=peers, round=round, whole=True)
-        return State(mean.add(slope, alpha=-self.inner), mean)
+        slope = await learner.gradient(mean.rows, peers=peers, round=round, whole=True)
+        return State(mean.rows.add(slope, alpha=-self.inner), mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -10,8 +11,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.rows import Rows
+from p2pfl.neighbourhood import Neighbourhood, Public, derived
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PFedMe:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """``steps * inner`` gradients of every peer, and one average."""
         peers, step_size = net.peers, learner.learner.rate(round)
-        local = personal = state.public  # [R, P]
+        local = personal = state.public.rows  # [R, P]
         for step in range(self.steps):
             for _ in range(self.inner):
                 slope = await learner.gradient(personal, peers=peers, round=round, step=step)  # [R, P]
@@ -68,8 +68,12 @@ class PFedMe:
         active = self.average.participants(peers, round=round)  # [R]
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, local, since=state.public, masses=masses)
-        return State(personal, torch.lerp(state.public, mean, self.relax))
+        return State(personal, self._relaxed(state, mean))
 
-    def settle(self, state: State, average: Rows) -> State:
+    def settle(self, state: State, average: Public) -> State:
         """Return the state with w moved as far as a round moves it; the own row was not made of the w it replaces."""
-        return replace(state, public=torch.lerp(state.public, average, self.relax))
+        return replace(state, public=self._relaxed(state, average))
+
+    def _relaxed(self, state: State, mean: Public) -> Public:
+        """Return w moved towards a mean."""
+        return derived(partial(torch.lerp, weight=self.relax), state.public, mean)

@@ -98,7 +98,7 @@ class PowerGossip:
         warm = state.extra
         for step in range(self.gossip.steps):
             rows, warm = await self.exchange(net, rows, warm, number=round * self.gossip.steps + step)
-        return State(rows, rows, fitted.memory, warm, fitted.report)
+        return State(rows, Released(rows).public, fitted.memory, warm, fitted.report)
 
     async def exchange(
         self, net: Neighbourhood, rows: Rows, warm: Mapping[str, torch.Tensor], *, number: int

@@ -61,4 +61,4 @@ class Propagation:
         anchor = (1 - self.smoothing) * confidence  # [R, 1]
         share = (anchor / (self.smoothing + anchor)).to(mixed.dtype)
         rows = mixed + share * (solitary - mixed)
-        return State(rows, released.values, state.memory, {"confidence": confidence, "alone": solitary})
+        return State(rows, released.public, state.memory, {"confidence": confidence, "alone": solitary})

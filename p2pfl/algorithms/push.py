@@ -45,9 +45,9 @@ class SGP:
         rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
         pushed = await self.gossip(net, released)
-        rows = pushed.average(own=state.public)  # [R, P]
+        mixed = pushed.average(own=state.public)
         extra = {} if pushed.masses is None else {"mass": pushed.masses}
-        return State(rows, rows, fitted.memory, extra, fitted.report)
+        return State(mixed.rows, mixed, fitted.memory, extra, fitted.report)
 
 
 def lengthened(before: Rows, after: Rows, *, masses: torch.Tensor) -> Rows:

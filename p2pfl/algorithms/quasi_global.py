@@ -56,8 +56,8 @@ class QGDSGDm:
             correction=always(self.beta * momentum) if self.beta else None,
         )
         released = await net.release(fitted.rows, since=state.public)
-        rows = (await self.gossip(net, released)).values  # [R, P]
-        seen = slope(state.rows, rows, rate=learner.learner.rate(round), report=fitted.report)  # [R, P]
+        mixed = (await self.gossip(net, released)).public  # [R, P]
+        seen = slope(state.rows, mixed.rows, rate=learner.learner.rate(round), report=fitted.report)  # [R, P]
         mu = self.beta if self.mu is None else self.mu
         momentum = mu * momentum + (1 - mu) * seen
-        return State(rows, rows, fitted.memory, {"momentum": momentum}, fitted.report)
+        return State(mixed.rows, mixed, fitted.memory, {"momentum": momentum}, fitted.report)

@@ -71,7 +71,7 @@ class RelaySGD:
         released = await net.release(fitted.rows, since=state.public)
         sums, relayed = await relay(self.topology.at(0), net, released, state.extra, round=round)
         rows = sums[:, :-1] / sums[:, -1:]  # [R, P]
-        return State(rows, rows, fitted.memory, relayed, fitted.report)
+        return State(rows, Released(rows).public, fitted.memory, relayed, fitted.report)
 
 
 async def relay(

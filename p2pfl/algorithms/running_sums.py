@@ -92,7 +92,9 @@ class RobustSGP:
         seen[listener, slot] = came
         masses = share[:, -1:]  # [R, 1], at least the own share
         rows = (share[:, :-1] / masses).to(state.rows)  # [R, P]
-        return State(rows, rows, fitted.memory, {"mass": masses, "total": total, "seen": seen}, fitted.report)
+        return State(
+            rows, Released(rows).public, fitted.memory, {"mass": masses, "total": total, "seen": seen}, fitted.report
+        )
 
     def given(self, state: State, *, peers: tuple[str, ...], to: str) -> torch.Tensor:
         r"""What peers gave one of all beyond what they had of it: :math:`g_{ij} = \sigma_i - \rho_{ij}`.

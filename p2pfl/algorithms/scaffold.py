@@ -12,7 +12,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.corrections import constant
 from p2pfl.learning import Fitted
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, derived
 from p2pfl.rows import Rows
 
 
@@ -65,11 +65,11 @@ class SCAFFOLD:
         weights = await self.average.masses(learner, net, torch.ones_like(active))  # [R, 1]
         masses = None if weights is None else weights * active.unsqueeze(-1)
         mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
-        released = await net.release(own, since=nothing, masses=weights)
-        common = (await self.average.gossip(net, released)).average(own=own)  # private; no release starts from it
+        released = await net.release(own, since=derived(torch.zeros_like, state.public), masses=weights)
+        common = (await self.average.gossip(net, released)).mean(own=own)  # private; no release starts from it
         if self.global_rate != 1:
-            mean = state.rows + self.global_rate * (mean - state.rows)
-        return State(mean, mean, extra={"common": common, "own": own}, report=fitted.report)
+            mean = derived(lambda before, now: before + self.global_rate * (now - before), state.public, mean)
+        return State(mean.rows, mean, extra={"common": common, "own": own}, report=fitted.report)
 
     @staticmethod
     def _slope(rows: Rows, fitted: Fitted, *, rate: float) -> Rows:

@@ -23,8 +23,7 @@ import torch
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.gossip import Gossip
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.rows import Rows
+from p2pfl.neighbourhood import Neighbourhood, Public, derived
 
 
 def places(algorithm: Algorithm, size: int, *, round: int) -> torch.Tensor:
@@ -82,23 +81,25 @@ async def settle(
     State
         With the masks in it that were paid.
     """
-    where = settling_places(algorithm, state.public.shape[-1], rounds=range(rounds)).to(state.public.device)
-    public = state.public.index_select(-1, where)  # [R, Q]
+    before = state.public.rows  # [R, P]
+    where = settling_places(algorithm, before.shape[-1], rounds=range(rounds)).to(before.device)
+    public = derived(lambda rows: rows.index_select(-1, where), state.public)  # [R, Q]
     masses = await _masses(algorithm, learner, net, round=rounds - 1)
     if participation < 1:
-        masses = participation * (torch.ones(len(public), 1, dtype=torch.float64) if masses is None else masses)
-    released = await net.release(public, since=public, masses=masses)
+        masses = participation * (torch.ones(len(before), 1, dtype=torch.float64) if masses is None else masses)
+    released = await net.release(public.rows, since=public, masses=masses)
     mean = (await gossip(net, released)).average(own=public)  # [R, Q]
-    average = state.public.index_copy(-1, where, mean)  # [R, P]
+    average = derived(lambda rows, part: rows.index_copy(-1, where, part), state.public, mean)  # [R, P]
     declared = getattr(algorithm, "settle", followed)
     settled: State = declared(state, average)
     return settled
 
 
-def followed(state: State, average: Rows) -> State:
+def followed(state: State, average: Public) -> State:
     """Return the state with ``average`` as its public rows, and its own rows moved as far as these."""
-    moved = state.rows + (average - state.public)
-    rows = torch.where(state.rows == state.public, average, moved)  # equal rows stay equal to the last bit
+    before, after = state.public.rows, average.rows
+    moved = state.rows + (after - before)
+    rows = torch.where(state.rows == before, after, moved)  # equal rows stay equal to the last bit
     return replace(state, rows=rows, public=average)
 
 

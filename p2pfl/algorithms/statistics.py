@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from p2pfl.algorithms.gossip import Gossip, maximum
-from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.neighbourhood import Neighbourhood, Public, Released
 from p2pfl.rows import Rows
 
 
@@ -44,7 +44,7 @@ class Accord:
     async def mean(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
         """The mean over all peers of private numbers ``[R, K]``; every row of what comes back is the same."""
         values = values.to(torch.float64)  # [R, K]
-        return await self.settle(net, await net.release(values, since=torch.zeros_like(values)))
+        return await self.settle(net, await net.release(values, since=Public(torch.zeros_like(values))))
 
     async def settle(self, net: Neighbourhood, released: Released) -> Rows:
         """The mean over all peers of what is public already, ``[R, P]``."""

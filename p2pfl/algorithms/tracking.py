@@ -56,11 +56,11 @@ class GradientTracking:
             correction=None if before is None else always(before),
         )
         released = await net.release(fitted.rows, since=state.public)
-        rows = (await self.gossip(net, released)).values  # [R, P]
+        mixed = (await self.gossip(net, released)).public  # [R, P]
         own = slope(state.rows, released.values, rate=learner.learner.rate(round), report=fitted.report)  # [R, P]
         tracked = (await self.gossip(net, Released(own))).values  # [R, P]
         correction = tracked - own if before is None else before - own + tracked  # [R, P]
-        return State(rows, rows, fitted.memory, {"correction": correction}, fitted.report)
+        return State(mixed.rows, mixed, fitted.memory, {"correction": correction}, fitted.report)
 
 
 def slope(before: Rows, after: Rows, *, rate: float, report: Report) -> Rows:

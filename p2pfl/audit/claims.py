@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.audit.pipeline import Floats, Fresh, Pipeline, numbers
 from p2pfl.identity import KEY_BYTES, SeededSource
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import BLOCK
 from p2pfl.rows import draw
@@ -168,7 +168,7 @@ def _released(
     """What one peer releases by itself, as a device does, ``[1, P]``."""
     own = Weights((peer,), scipy.sparse.csr_array(np.ones((1, 1))))
     net = pipeline.hidden(StackedNeighbourhood([own], round=round, seed=0), round=round)
-    return numbers(settled(net.release(torch.from_numpy(rows), since=torch.from_numpy(since), masses=masses)))
+    return numbers(settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses)))
 
 
 def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[Claim]:

@@ -36,7 +36,7 @@ from p2pfl.audit.pipeline import OPEN, Floats, Fresh, Pipeline, Train
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import mean
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.privacy import Settings
 from p2pfl.rows import draw
 from p2pfl.topology import Topology, Weights
@@ -142,7 +142,7 @@ def invert(
         one = stepping.fit(start[:1].to(stepping.dtype), peers=graph.peers[:1], round=0).rows.double()  # [1, P]
         rows = one.repeat(len(start), 1)  # [N, P]: whoever is the victim
         pipeline = Pipeline.keyed(settings, graph=graph, weights=weights, source=fresh(number))
-        released = settled(pipeline.round(0).release(rows, since=start))
+        released = settled(pipeline.round(0).release(rows, since=Public(start)))
         gradients[OPEN].append((start - rows)[0])
         for observer in observers:
             seen = observer.sees(pipeline, released, round=0)  # [H, P]

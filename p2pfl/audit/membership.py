@@ -34,7 +34,7 @@ from p2pfl.audit.separation import Bools, auc, auc_error
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.privacy import Settings, divergence
 from p2pfl.process import one_thread
 from p2pfl.rows import Rows, draw
@@ -177,7 +177,7 @@ class _Run:
         training = peers if self.real else tuple(self.pool)
         places = [peers.index(peer) for peer in training]
         rows[places] = self.learner.fit(since[places], peers=training, round=round).rows
-        released = settled(net.release(rows, since=since))
+        released = settled(net.release(rows, since=Public(since)))
         found = {OPEN: self._odds(rows.double().numpy(), peers)}
         for observer in self.observers:
             seen = observer.sees(self.pipeline, released, round=round)  # [H, P]
@@ -186,7 +186,7 @@ class _Run:
             return found, since
         for _ in range(steps):
             released = settled(net.mix(released))
-        mixed = released.average(own=since)  # [N, P]
+        mixed = released.mean(own=since)  # [N, P]
         found[MIXED] = self._odds(mixed.double().numpy(), peers)
         return found, mixed
 

@@ -12,7 +12,7 @@ import torch
 from p2pfl.data import Federation
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner
-from p2pfl.neighbourhood import Neighbourhood, Released, settled
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, settled
 from p2pfl.privacy import Masks, Settings, private, swarm_secrets
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Topology, Weights
@@ -104,7 +104,7 @@ class Pipeline:
 
 def release(net: Neighbourhood, rows: Floats, *, since: Floats) -> Released:
     """Release ``[N, P]`` rows through a neighbourhood that waits for nobody."""
-    return settled(net.release(torch.from_numpy(rows), since=torch.from_numpy(since)))
+    return settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since))))
 
 
 def numbers(released: Released) -> Floats:

@@ -107,8 +107,8 @@ class Agreement:
 
     async def settle(self, net: Neighbourhood, state: State) -> State:
         """Agree on one model: the mean of what all peers have released already, so nothing more is."""
-        rows = await self.near().settle(net, Released(state.public))  # [R, P]
-        return replace(state, rows=rows, public=rows)
+        rows = await self.near().settle(net, Released(state.public.rows))  # [R, P]
+        return replace(state, rows=rows, public=Released(rows).public)
 
     async def score(self, net: Neighbourhood, scores: dict[str, torch.Tensor]) -> dict[str, float]:
         """What the one model scores on the test data of all peers, given what it scores on each one's own."""

@@ -19,6 +19,7 @@ from p2pfl.algorithms import Algorithm, FedPer, Idle, State
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
+from p2pfl.neighbourhood import Public
 from p2pfl.privacy.ring import width
 from p2pfl.privacy.secagg import enough, fewest
 from p2pfl.privacy.secagg_net import senders
@@ -224,7 +225,7 @@ def _refuse_exposed(together: tuple[str, ...], peer: str, *, exchanges: int) -> 
 def _watched(weights: Sequence[Weights], algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
     """What everybody sees of an algorithm."""
     rows = torch.zeros(len(weights[0].peers), rounds * len(weights[0].peers), dtype=torch.float64)  # [N, T * N]
-    state = State(rows, rows)
+    state = State(rows, Public(rows))  # factors, not parameters
     if isinstance(algorithm, FedPer):  # every number that is shared is shown alike
         algorithm = replace(algorithm, layout=Layout(("factors",), (rows.shape[1:],)), personal=())
 

@@ -8,7 +8,7 @@ import torch
 
 from p2pfl.algorithms import AsyncLearner, Idle
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.rows import Rows
 
@@ -69,13 +69,13 @@ class Arriving:
         """Whose rows these are."""
         return self._net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release nothing of one's own."""
         if masses is not None:
             return await self._net.release(rows, since=since, masses=torch.zeros_like(masses))
         heard = None if self._live.step else await self._live.overheard(rows)
         if heard is not None:
-            rows = since = heard
+            rows, since = heard, Released(heard).public
         return await self._net.release(rows, since=since)
 
     async def mix(self, released: Released) -> Released:

@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError
-from p2pfl.neighbourhood import Heard, Released, bare, moved
+from p2pfl.neighbourhood import Heard, Public, Released, bare, checked, moved
 from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
 from p2pfl.peer.mailbox import Delivery
@@ -67,9 +67,9 @@ class LiveNeighbourhood:
         """The one peer whose row this is."""
         return (self.name,)
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Let the others see the row as it is."""
-        del since  # nothing is hidden here
+        checked(since, "since")  # as where rows are hidden
         return bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:

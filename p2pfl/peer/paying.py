@@ -13,7 +13,7 @@ from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released, bare
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, bare
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy import private
@@ -51,7 +51,7 @@ async def paid(
     State
         With the average that all masks have left; as it was where nobody owes any.
     """
-    size = state.public.shape[-1]
+    size = state.public.rows.shape[-1]
     owed = cover.settle(settling_places(plan.algorithm, size, rounds=range(round)).numpy())  # [1, Q]
     owes = torch.tensor([[float(owed is not None)]], dtype=torch.float64)  # [1, 1]
     if not bool((await maximum(neighbourhood(round), owes, steps=plan.diameter)).any()):
@@ -118,7 +118,7 @@ class Republished:
         """Return the one peer whose row this is."""
         return self._net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release public rows, and check that nothing else is in them.
 
         Raises
@@ -128,7 +128,7 @@ class Republished:
         """
         released = await self._net.release(rows, since=since, masses=masses)
         owed = self._masks.sums(self.peers, round=0, size=rows.shape[-1])  # [1, Q]
-        public = bare(since.cpu().double(), masses).rows.numpy().copy()  # [1, Q]
+        public = bare(since.rows.cpu().double(), masses).rows.numpy().copy()  # [1, Q]
         if not np.array_equal(released.rows.cpu().numpy() - owed, to_grid(public, scale=2.0**self._masks.bits)):
             raise PrivacyError(
                 "the release that pays masks holds more than public parameters and was not sent; report this as a bug"

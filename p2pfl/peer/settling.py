@@ -11,6 +11,7 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.errors import CoverError, PrivacyError
 from p2pfl.experiment import Plan
+from p2pfl.neighbourhood import derived
 from p2pfl.peer.books import Books, heaviest
 from p2pfl.peer.flows import FlowLedger, Row
 from p2pfl.peer.link import PULSE, Link
@@ -180,14 +181,14 @@ def shifted(state: State, row: Row | None, *, mass: float | None) -> State:
     """The rows with what was found late after the last exchange: in homogeneous coordinates where there is a mass."""
     if row is None:
         return state
-    late = torch.from_numpy(row).to(state.public)  # [P] or [P + 1]
+    late = torch.from_numpy(row).to(state.public.rows)  # [P] or [P + 1]
     if mass is None:
         moved = late
     else:
         if mass + float(late[-1]) <= 0:
             return state
-        moved = (late[:-1] - late[-1] * state.public[0]) / (mass + late[-1])  # [P]
-    return replace(state, rows=state.rows + moved, public=state.public + moved)
+        moved = (late[:-1] - late[-1] * state.public.rows[0]) / (mass + late[-1])  # [P]
+    return replace(state, rows=state.rows + moved, public=derived(lambda public: public + moved, state.public))
 
 
 def bereft(given: Mapping[str, float], vanished: Collection[str]) -> list[str]:

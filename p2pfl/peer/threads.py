@@ -9,7 +9,7 @@ from typing import Unpack
 import torch
 
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released, settled
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, settled
 from p2pfl.rows import Rows, distances
 
 SLOW = 2**20
@@ -62,7 +62,7 @@ class Unhurried:
         """Whose rows these are."""
         return self.net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
         self.prepare()
         return await asyncio.to_thread(lambda: settled(self.net.release(rows, since=since, masses=masses)))

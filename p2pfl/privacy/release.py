@@ -23,7 +23,7 @@ import torch
 
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, checked
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, Sampler, spans, to_grid
 from p2pfl.rows import Rows
@@ -121,7 +121,7 @@ class PrivateNeighbourhood:
         """Whose R rows these are."""
         return self._net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide what changed since what everybody could have seen.
 
         Each release of a round has its own masks and its own noise.
@@ -161,7 +161,8 @@ class PrivateNeighbourhood:
             joins = self._coins(attempt)  # [R, 1]
             masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
             masses = masses * self._settings.participation  # [R, 1]
-        update = _Update(self.peers, rows, since, masses, joins, layers, self._settings.bounds)
+        before = checked(since, "since").rows
+        update = _Update(self.peers, rows, before, masses, joins, layers, self._settings.bounds)
         if not self._settings.hidden:
             return Released(update.floats(), masses)
         points = self._hide(update, attempt)  # [R, P]

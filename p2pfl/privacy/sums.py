@@ -36,7 +36,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.errors import InputError
-from p2pfl.neighbourhood import Heard, Released, settled
+from p2pfl.neighbourhood import Heard, Public, Released, settled
 from p2pfl.privacy.accountant import Adjacency, Guarantee, sensitivity
 from p2pfl.privacy.colluders import Search
 from p2pfl.privacy.leakage import Floats, whiten
@@ -237,7 +237,7 @@ def watch(weights: Sequence[Weights], act: Callable[[Watched, int], Coroutine[An
     >>> from p2pfl.topology import complete, metropolis
     >>> async def act(net, round):
     ...     zeros = torch.zeros(4, 4, dtype=torch.float64)
-    ...     await net.mix(await net.release(zeros, since=zeros))
+    ...     await net.mix(await net.release(zeros, since=Public(zeros)))
     >>> watch([metropolis(complete(4))], act, rounds=1).leaks({"peer0"}).round(3).tolist()
     [0.0, 0.333, 0.333, 0.333]
     """
@@ -262,10 +262,10 @@ class Watched:
         """All peers."""
         return self.weights[0].peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """What was there, weighted, and what is new of each."""
         del rows  # its difference from what was there is what is new
-        values = since.clone() if masses is None else since * masses
+        values = since.rows.clone() if masses is None else since.rows * masses
         count = len(values)
         values[:, self.round * count : (self.round + 1) * count] += torch.eye(count, dtype=values.dtype)
         return Released(values, masses)

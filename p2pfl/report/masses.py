@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 from p2pfl.algorithms import Accounting, State
 from p2pfl.experiment import Plan
+from p2pfl.neighbourhood import derived
 
 LEAST = 1e-9
 """Of a mass that is worth a word: what is less comes of rounding."""
@@ -23,7 +25,7 @@ def given(plan: Plan, state: State, *, peers: tuple[str, ...]) -> dict[str, dict
     for index, peer in enumerate(peers):
         own = slice(index, index + 1)
         extra = {name: value[own] for name, value in state.extra.items()}
-        one = State(state.rows[own], state.public[own], extra=extra)
+        one = State(state.rows[own], derived(operator.itemgetter(own), state.public), extra=extra)
         around = plan.topology.neighbours(peer)
         said[peer] = {to: float(plan.algorithm.given(one, peers=(peer,), to=to)[0, -1]) for to in around}
     return said

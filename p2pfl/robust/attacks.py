@@ -34,7 +34,7 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.robust.net import Told, around, weighted
 from p2pfl.rows import Rows, draw
 
@@ -174,14 +174,14 @@ class AttackedNeighbourhood:
         self._round = round
         self._told = told
         self._step = 0
-        self._since: Rows | None = None
+        self._since: Public | None = None
 
     @property
     def peers(self) -> tuple[str, ...]:
         """Whose R rows these are."""
         return self._net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """As the wrapped neighbourhood releases."""
         self._since = since
         return await self._net.release(rows, since=since, masses=masses)
@@ -199,7 +199,7 @@ class AttackedNeighbourhood:
         if self._since is None:
             return await self._net.hear(released)
         attack, own = self._attack, released.values
-        lies = attack.lies(own, since=self._since, peers=self.peers, round=self._round, step=self._step)  # [R, P]
+        lies = attack.lies(own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step)  # [R, P]
         self._step += 1
         heard = await self._net.hear(Released(lies))
         return dissent(heard, own, attack) if attack.name == "dissensus" else true_to_self(heard, own)

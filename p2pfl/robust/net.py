@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.robust.rules import ClippedGossip, Rule
 from p2pfl.rows import Rows
 
@@ -73,7 +73,7 @@ class RobustNeighbourhood:
         """Whose R rows these are."""
         return self._net.peers
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """As the wrapped neighbourhood releases."""
         return await self._net.release(rows, since=since, masses=masses)
 

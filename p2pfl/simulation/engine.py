@@ -312,8 +312,8 @@ def _records(
     """Of each peer that ends a round of its own, as of live ones; -1 for none."""
     report = state.report
     received = net.heard.tolist()
-    centre = state.public.mean(0, keepdim=True).expand_as(state.public)  # [N, P]
-    apart = distances(state.public, centre).squeeze(-1).tolist()  # [N]
+    public = state.public.rows  # [N, P]
+    apart = distances(public, public.mean(0, keepdim=True).expand_as(public)).squeeze(-1).tolist()  # [N]
     moved = [None] * len(net.peers) if learner.update is None else learner.update.tolist()
     return [
         Record(

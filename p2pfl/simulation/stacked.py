@@ -11,7 +11,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.compression import Zstd
-from p2pfl.neighbourhood import Heard, Released, bare, moved
+from p2pfl.neighbourhood import Heard, Public, Released, bare, checked, moved
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.topology import Weights
 
@@ -143,9 +143,9 @@ class StackedNeighbourhood:
         """Keep the rows before and after a gossip step, from which ``distance`` is computed."""
         self.last = before, after
 
-    async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Let the others see the rows as they are."""
-        del since  # nothing is hidden here
+        checked(since, "since")  # as where rows are hidden
         return bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:

@@ -28,7 +28,7 @@ from p2pfl.algorithms import (
 )
 from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Released, settled
+from p2pfl.neighbourhood import Public, Released, derived, settled
 from p2pfl.simulation import Faults
 from p2pfl.simulation.engine import Attending
 from p2pfl.simulation.inline import Inline
@@ -108,7 +108,7 @@ class Gossiping(Inline):
     def __init__(self, rows):
         learner = quadratics([0.0] * 8, [0.0] * 8, rate=0.0, steps=0)
         super().__init__(learner, present=everybody, clock=lambda: 0.0)
-        self.state = State(rows, torch.zeros_like(rows))
+        self.state = State(rows, Public(torch.zeros_like(rows)))
 
     async def fit(self, rows, **settings):
         return replace(await super().fit(rows[:, :1], **settings), rows=rows)
@@ -261,7 +261,7 @@ def test_what_is_heard_travels_whole():
 
     rows = torch.arange(8.0).unsqueeze(-1)
     net = stack(GRAPH)
-    settled(Compressed(Hearing(), TopK(0.1)).round(State(rows, rows), None, net, 0))
+    settled(Compressed(Hearing(), TopK(0.1)).round(State(rows, Public(rows)), None, net, 0))
     assert net.bytes_out.tolist() == [4] * 8
 
 
@@ -281,7 +281,7 @@ class Twice:
     async def round(self, state, learner, net, round):
         del learner, round
         half = state.rows[:, :21]
-        await self.average(net, half, since=half, masses=None)
+        await self.average(net, half, since=derived(lambda rows: rows[:, :21], state.public), masses=None)
         return State((await net.mix(Released(state.rows))).values, state.public)
 
 
@@ -312,7 +312,7 @@ def test_on_one_way_edges_compressed_pushes_come_to_the_mean_of_all():
     weights = push(graph).matrix.toarray()
     assert abs(weights.sum(1) - 1).max() > 0.1
     start = torch.ones(8, 30, dtype=torch.float64)
-    state, sgp = State(rows, start), Compressed(SGP(), QSGD(16, seed=SEED), 0.2, even=False)
+    state, sgp = State(rows, Public(start)), Compressed(SGP(), QSGD(16, seed=SEED), 0.2, even=False)
     for round in range(400):
         state = settled(sgp.round(state, Idle(Gossiping(rows)), stack(graph, round=round, weigh=push), round))
     assert (state.rows - rows.mean(0)).abs().max() < 1e-6

@@ -10,7 +10,7 @@ from p2pfl import topology
 from p2pfl.algorithms import D2, Averaging, ExactDiffusion, FedAvg, Gossip, GradientTracking, Idle, State, diffusion
 from p2pfl.errors import TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.simulation import Faults
 
 RATE = 0.05
@@ -81,7 +81,7 @@ def disagreement(algorithm, *, rounds):
     """How far rows that start apart lie apart after some rounds without training."""
     learner = quadratics(rate=0.0)
     rows = torch.arange(32.0, dtype=torch.float64).unsqueeze(-1)
-    state, idle = State(rows, rows), Idle(learner)
+    state, idle = State(rows, Public(rows)), Idle(learner)
     for round in range(rounds):
         state = settled(algorithm.round(state, idle, stack(TURNS, round=round, weigh=topology.natural), round))
     return float((state.rows - rows.mean()).norm())

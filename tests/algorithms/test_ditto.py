@@ -27,7 +27,7 @@ def test_algorithm_1_of_the_paper_with_a_server():
         local = [clients.fit(peer, w, round=round) for peer in clients.peers]
         v = {peer: clients.fit(peer, v[peer], round=round, pull=0.7, towards=w) for peer in clients.peers}
         w = clients.average(local)
-        assert (state.public - w).abs().max() < 1e-10
+        assert (state.public.rows - w).abs().max() < 1e-10
         assert (state.rows - torch.stack(list(v.values()))).abs().max() < 1e-10
 
 
@@ -36,7 +36,7 @@ def test_algorithm_1_of_the_paper_with_a_server():
 def test_what_is_shared_is_fedavg_bit_for_bit(pull, fraction):
     learner, _ = classifier(wine(RING.peers), batch=8)
     average = ditto(RING, pull, fraction=fraction).average
-    ours = play(Ditto(average, pull=pull), learner, RING, rounds=4)[-1].public
+    ours = play(Ditto(average, pull=pull), learner, RING, rounds=4)[-1].public.rows
     assert torch.equal(ours, play(FedAvg(average), learner, RING, rounds=4)[-1].rows)
 
 
@@ -53,7 +53,7 @@ def test_the_harder_the_pull_the_nearer_the_own_row_stays(pull, less):
     learner, _ = classifier(wine(RING.peers), batch=None)
     assert RATE * pull < 1
     far, near = (
-        (state.rows - state.public).norm(dim=-1).mean()
+        (state.rows - state.public.rows).norm(dim=-1).mean()
         for state in (play(ditto(RING, each), learner, RING, rounds=3)[-1] for each in (pull * less, pull))
     )
     assert near <= far + 1e-9

@@ -12,6 +12,7 @@ from stacks import SEED, play, push, quadratics
 
 from p2pfl import topology
 from p2pfl.algorithms import RobustSGP, State
+from p2pfl.neighbourhood import Public
 from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
 
@@ -42,9 +43,9 @@ def ends(graph, values, faults, *, rounds):
     rows = torch.tensor(values, dtype=torch.float64).unsqueeze(-1)  # [N, 1]
     idle = quadratics([0.0] * len(values), [0.0] * len(values), rate=0.0, steps=1)
     algorithm = RobustSGP(graph, ROW)
-    return algorithm, play(algorithm, idle, graph, rounds=rounds, weigh=push, faults=faults, begin=State(rows, rows))[
-        -1
-    ]
+    return algorithm, play(
+        algorithm, idle, graph, rounds=rounds, weigh=push, faults=faults, begin=State(rows, Public(rows))
+    )[-1]
 
 
 def held(state):

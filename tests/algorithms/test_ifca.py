@@ -43,7 +43,7 @@ def test_algorithm_1_of_the_paper_with_a_server():
             if own:
                 models[number] = sum(size * row for size, row in own) / sum(size for size, _ in own)
         assert state.extra["choice"].tolist() == scored
-        assert (state.extra["models"] - torch.stack(models)).abs().max() < 1e-10
+        assert (state.known["models"].rows - torch.stack(models)).abs().max() < 1e-10
         assert (state.rows - torch.stack([models[chosen] for chosen in scored])).abs().max() < 1e-10
 
 

@@ -37,12 +37,12 @@ def test_algorithm_1_of_the_paper_with_a_server_that_averages_some():
         mean = sum(size * local[i] for size, i in zip(sizes, chosen, strict=True)) / sum(sizes)
         w = (1 - relax) * w + relax * mean
         assert (state.rows - torch.stack(personal)).abs().max() < 1e-10
-        assert (state.public - w).abs().max() < 1e-10
+        assert (state.public.rows - w).abs().max() < 1e-10
 
 
 def test_with_one_inner_step_that_is_taken_whole_it_is_fedavg():
     learner, _ = classifier(wine(RING.peers), batch=8, steps=4)
-    ours = play(PFedMe(average(RING), pull=8.0, steps=4, inner=1, rate=0.125), learner, RING, rounds=4)[-1].public
+    ours = play(PFedMe(average(RING), pull=8.0, steps=4, inner=1, rate=0.125), learner, RING, rounds=4)[-1].public.rows
     plain = play(FedAvg(average(RING)), learner, RING, rounds=4)[-1].rows
     assert torch.equal(ours, plain)
 
@@ -50,5 +50,5 @@ def test_with_one_inner_step_that_is_taken_whole_it_is_fedavg():
 def test_without_a_pull_the_common_row_stays_and_the_personal_ones_learn():
     learner, _ = classifier(wine(RING.peers), batch=8)
     first, *_, last = play(PFedMe(average(RING), pull=0.0), learner, RING, rounds=3)
-    assert torch.allclose(last.public, first.public, rtol=0, atol=1e-15)
+    assert torch.allclose(last.public.rows, first.public.rows, rtol=0, atol=1e-15)
     assert (last.rows - first.rows).abs().max() > 0.1

@@ -9,7 +9,7 @@ from p2pfl import topology
 from p2pfl.algorithms import Choco, Gossip, PowerGossip, State
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.neighbourhood import Released, settled
+from p2pfl.neighbourhood import Public, Released, settled
 from p2pfl.rows import Layout, draw
 from p2pfl.simulation import Faults, simulate
 from p2pfl.topology import metropolis
@@ -134,7 +134,7 @@ def test_warm_directions_find_more_than_fresh_ones():
 def test_whatever_is_missed_two_ends_never_use_two_directions(loss, absence, seed):
     ring, faults = topology.ring(6), Faults(loss, absence)
     algorithm = power(ring)
-    state = State(normal(6, MIXED.size, seed=seed), torch.zeros(6, 0))
+    state = State(normal(6, MIXED.size, seed=seed), Public(torch.zeros(6, 0)))
     for round in range(12):
         there = faults.present(ring.peers, seed=SEED, round=round)
         rows, warm = exchanged(algorithm, state.rows, numbers=[round], warm=state.extra, faults=faults, round=round)

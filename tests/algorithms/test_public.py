@@ -17,7 +17,7 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.algorithms import ALGORITHMS, known
 from p2pfl.learning import Fitted, Report
-from p2pfl.neighbourhood import Released, settled
+from p2pfl.neighbourhood import Released, derived, settled
 from p2pfl.rows import draw
 from p2pfl.simulation import Faults
 
@@ -57,8 +57,8 @@ class Own:
     async def round(self, state, learner, net, round):
         fitted = await learner.fit(state.rows, peers=net.peers, round=round)
         rows = fitted.rows + state.extra.get("shift", torch.zeros_like(fitted.rows))
-        mixed = (await net.mix(await net.release(rows, since=state.public))).values
-        return State(mixed, mixed, extra={"shift": mixed - fitted.rows})
+        mixed = (await net.mix(await net.release(rows, since=state.public))).public
+        return State(mixed.rows, mixed, extra={"shift": mixed.rows - fitted.rows})
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Leaking:
 
     async def round(self, state, learner, net, round):
         fitted = await learner.fit(state.rows, peers=net.peers, round=round)
-        mixed = (await net.mix(await net.release(fitted.rows, since=state.public))).values
-        return State(mixed, torch.lerp(mixed, fitted.rows, 1e-6))
+        mixed = (await net.mix(await net.release(fitted.rows, since=state.public))).public
+        return State(mixed.rows, derived(lambda rows: torch.lerp(rows, fitted.rows, 1e-6), mixed))
 
 
 class Training:
@@ -107,7 +107,7 @@ class Deaf:
         self.peers = net.peers
 
     async def release(self, rows, *, since, masses=None):
-        self._since.append(since)
+        self._since.append(since.rows)
         drawn = draw(SEED, f"release {len(self._since)}", round=self._round).standard_normal(tuple(rows.shape))
         return Released(torch.from_numpy(drawn).to(rows), masses)
 
@@ -128,7 +128,7 @@ def public(experiment, *, secret):
         net = Deaf(net, round=round, since=since)
         states.append(settled(made.played.round(states[-1], learner, net, round)))
     after = settle(made.algorithm, states[-1], learner, net, gossip=made.gossip, rounds=experiment.rounds)
-    return [state.public for state in [*states, settled(after)]], since
+    return [state.public.rows for state in [*states, settled(after)]], since
 
 
 def asked(name, changes):

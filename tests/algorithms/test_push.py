@@ -10,6 +10,7 @@ from p2pfl import topology
 from p2pfl.algorithms import SGP, Averaging, FedAvg, Gossip, RobustSGP, State
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
+from p2pfl.neighbourhood import Public
 from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
 
@@ -88,7 +89,7 @@ def test_under_loss_and_absence_the_exact_weighted_average_comes_out(seed, loss,
     random = np.random.default_rng(seed)
     x, w = random.normal(size=(4, 1)), random.uniform(0.5, 2.0, size=(4, 1))
     rows = torch.from_numpy(x)
-    begin = State(rows, rows, extra={"mass": torch.from_numpy(w)})
+    begin = State(rows, Public(rows), extra={"mass": torch.from_numpy(w)})
     states = play(
         RobustSGP(ONE_WAY, ROW),
         quadratics(rate=0.0),
@@ -105,7 +106,7 @@ def test_under_loss_and_absence_the_exact_weighted_average_comes_out(seed, loss,
 
 def test_plain_push_does_not_find_that_average():
     rows = torch.arange(4.0, dtype=torch.float64).unsqueeze(-1)
-    begin = State(rows, rows)
+    begin = State(rows, Public(rows))
     faults = Faults(loss=0.3)
     ends = play(SGP(), quadratics(rate=0.0), ONE_WAY, rounds=300, weigh=push, faults=faults, begin=begin)[-1].rows
     assert ends.max() - ends.min() < 1e-9

@@ -76,5 +76,5 @@ def test_on_any_graph_the_mean_of_what_is_common_is_the_mean_of_all_control_vari
     over = average(graph.peers, exchanges=exchanges, weighted=False, fraction=fraction)
     for state in play(SCAFFOLD(over), learner, graph, rounds=6)[1:]:
         if fraction == 1:  # else the mean of the rows is over those who take part
-            assert (state.rows.mean() - state.public.mean()).abs() < 1e-12
+            assert (state.rows.mean() - state.public.rows.mean()).abs() < 1e-12
         assert (state.extra["common"].mean() - state.extra["own"].mean()).abs() < 1e-12

@@ -14,7 +14,7 @@ from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.algorithms import ALGORITHMS
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.peer.books import Books
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance, opened, packed, sealed, unpacked
 from p2pfl.privacy.ledger import MaskLedger
@@ -24,7 +24,9 @@ from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
 ROW = torch.arange(3.0).unsqueeze(0)
-CHECKPOINT = Checkpoint("ada", 4, State(ROW, ROW + 1, {"m": ROW}, {"extra": ROW.double()}), bytes_out=7, bytes_in=9)
+CHECKPOINT = Checkpoint(
+    "ada", 4, State(ROW, Public(ROW + 1), {"m": ROW}, {"extra": ROW.double()}), bytes_out=7, bytes_in=9
+)
 
 
 def same(one, other):
@@ -99,7 +101,7 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
     books.apply("bob", (0, 0), theirs)
     books.close(omega=1.5)
     page, rows = books.page()
-    kept = unpacked(packed(Checkpoint("ada", 1, State(ROW, ROW), page, rows)))
+    kept = unpacked(packed(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
     again = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
     again.turn(kept.page, kept.rows, round=1, journal=books.masks.journal())
     assert again.flows.unsettled() == books.flows.unsettled() == [("bob", (0, 0))]
@@ -113,7 +115,7 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
 def test_the_last_two_are_kept_and_a_torn_one_gives_way_to_the_one_before_aloud(tmp_path):
     store = Store(tmp_path, "ada")
     for round in (4, 5, 6):
-        store.save(Checkpoint("ada", round, State(ROW * round, ROW)), {"weight": ROW})
+        store.save(Checkpoint("ada", round, State(ROW * round, Public(ROW))), {"weight": ROW})
     assert [each.round for each in store.checkpoints()] == [6, 5]
     assert load_file(tmp_path / "ada.safetensors").keys() == {"weight"}
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
@@ -123,7 +125,7 @@ def test_the_last_two_are_kept_and_a_torn_one_gives_way_to_the_one_before_aloud(
     assert [each.round for each in former.kept] == [5]
     assert "ada.state" in store.doubts[0]
     assert "the one before is used" in store.doubts[0]
-    store.save(Checkpoint("ada", 6, State(ROW, ROW)), {"weight": ROW})
+    store.save(Checkpoint("ada", 6, State(ROW, Public(ROW))), {"weight": ROW})
     assert [each.round for each in store.checkpoints()] == [6, 5]
 
 
@@ -148,7 +150,7 @@ def test_before_a_second_round_was_released_the_start_is_as_good_as_a_checkpoint
 def test_a_peer_that_goes_back_forgets_what_was_newer(tmp_path):
     store = Store(tmp_path, "ada")
     for round in (5, 6):
-        store.save(Checkpoint("ada", round, State(ROW, ROW)), {"weight": ROW})
+        store.save(Checkpoint("ada", round, State(ROW, Public(ROW))), {"weight": ROW})
     store.back(6)
     assert [each.round for each in store.checkpoints()] == [6, 5]
     store.back(5)
@@ -169,7 +171,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, monkeyp
         with pytest.raises(
             StorageError, match=r"expected to write .*ada\.state, got: No space left on device"
         ) as caught:
-            store.save(Checkpoint("ada", 5, State(ROW, ROW)), {"weight": ROW})
+            store.save(Checkpoint("ada", 5, State(ROW, Public(ROW))), {"weight": ROW})
         assert caught.value.status == 1
         with pytest.raises(StorageError, match="journal"):
             store.note(Journal(1, bytes(32)))
@@ -215,7 +217,7 @@ def test_who_comes_back_is_never_behind_a_round_that_cannot_be_said_again(next_,
 
 
 def test_the_common_start_is_as_good_as_a_checkpoint_until_there_are_two():
-    first = Former((Checkpoint("ada", 1, State(ROW, ROW)),))
+    first = Former((Checkpoint("ada", 1, State(ROW, Public(ROW))),))
     assert Former().rounds == [0]
     assert first.rounds == [1, 0]
     assert first.at(0).kept == ()

@@ -9,13 +9,14 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.errors import StorageError
 from p2pfl.identity import SeededSource
+from p2pfl.neighbourhood import Public
 from p2pfl.peer.checkpoint import Checkpoint, Store
 from p2pfl.peer.keeper import Keeper
 
 
 def checkpoint(round):
     row = torch.full((1, 3), float(round))
-    return Checkpoint("ada", round, State(row, row))
+    return Checkpoint("ada", round, State(row, Public(row)))
 
 
 def keeper(store):

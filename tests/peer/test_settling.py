@@ -17,7 +17,7 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment import read
 from p2pfl.experiment.algorithms import ALGORITHMS
 from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Released
+from p2pfl.neighbourhood import Public, Released
 from p2pfl.neighbourhood import settled as run
 from p2pfl.peer import Peer
 from p2pfl.peer.live import LiveNeighbourhood
@@ -38,8 +38,8 @@ class Remembering:
     async def round(self, state, learner, net, round):
         fitted = await learner.fit(state.rows, peers=net.peers, round=round)
         rows = fitted.rows + state.extra.get("shift", torch.zeros_like(fitted.rows))
-        mixed = (await net.mix(await net.release(rows, since=state.public))).values
-        return State(mixed, mixed, extra={"shift": mixed - fitted.rows}, report=fitted.report)
+        mixed = (await net.mix(await net.release(rows, since=state.public))).public
+        return State(mixed.rows, mixed, extra={"shift": mixed.rows - fitted.rows}, report=fitted.report)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def watch(monkeypatch):
     settle, pay, publish = Peer._settle, MaskLedger.settle, LiveNeighbourhood._publish
 
     async def settling(peer, state, cover):
-        seen[peer.name] = Seen(state.public, state.rows)
+        seen[peer.name] = Seen(state.public.rows, state.rows)
         return await settle(peer, state, cover)
 
     def paying(ledger, **how):
@@ -184,7 +184,9 @@ def test_the_exchange_that_pays_masks_shows_only_what_is_public_and_takes_the_ma
         assert torch.equal(released.rows - masks, (public / GRID).round().to(torch.int64))
     if case not in ADAPTIVE:
         unpaid = torch.cat([seen[name].public for name in sorted(seen)])
-        before, after = (torch.cat([ended[name].state.public for name in sorted(ended)]) for ended in (plain, settled))
+        before, after = (
+            torch.cat([ended[name].state.public.rows for name in sorted(ended)]) for ended in (plain, settled)
+        )
         assert (before - unpaid).abs().max() > 1  # the mask that one end left out
         assert torch.allclose(before.mean(0), after.mean(0), rtol=0, atol=10 * GRID)
         assert all(not end.peer.link.books.masks.uncancelled() for end in settled.values())
@@ -226,6 +228,6 @@ def test_a_release_that_holds_more_than_public_rows_is_not_sent():
     net = SimpleNamespace(peers=("peer0",), release=release)
     settling = Republished(net, Owed(30.0, 20, None))
     public = torch.ones(1, 3)
-    assert run(settling.release(public, since=public)).rows.tolist() == [[2**20] * 3]
+    assert run(settling.release(public, since=Public(public))).rows.tolist() == [[2**20] * 3]
     with pytest.raises(PrivacyError, match="holds more than public parameters"):
-        run(settling.release(public + 1, since=public))
+        run(settling.release(public + 1, since=Public(public)))

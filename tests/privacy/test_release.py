@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import SecretSource, SeededSource
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import Heard, Public, Released
 from p2pfl.privacy import release
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.release import private
@@ -54,7 +54,7 @@ def wrap(topology, peers=None, *, source=SOURCE, round=0, **chosen):
 
 
 def released(net, rows, since, masses=None):
-    return asyncio.run(net.release(rows, since=since, masses=masses))
+    return asyncio.run(net.release(rows, since=Public(since), masses=masses))
 
 
 @st.composite

@@ -6,7 +6,7 @@ import torch
 from golden import GOLDEN, scattered
 
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Released, settled
+from p2pfl.neighbourhood import Public, Released, settled
 from p2pfl.robust import Attack, ClippedGossip, Krum, Median, SelfCentredClipping, TrimmedMean, attacked, robust
 from p2pfl.rows import draw
 from p2pfl.simulation import Faults, StackedNeighbourhood
@@ -26,7 +26,7 @@ def exchanged(net, rows=ROWS, *, since=None):
     """Rows after a release and an exchange."""
 
     async def both():
-        released = await net.release(rows, since=torch.zeros_like(rows) if since is None else since)
+        released = await net.release(rows, since=Public(torch.zeros_like(rows) if since is None else since))
         return await net.mix(released)
 
     return settled(both()).values

@@ -13,7 +13,7 @@ from p2pfl.algorithms.gossip import Gossip, maximum
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Released, settled
+from p2pfl.neighbourhood import Public, Released, settled
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg_net import partners
@@ -128,7 +128,7 @@ def test_what_is_released_is_clipped_and_noised_as_with_independent_noise(chosen
     others = StackedNeighbourhood((SWARM,), round=4, seed=3)
     given = {"settings": Settings(**chosen), "masks": None, "source": SOURCE, "round": 4}
     wrapped = (private(each, **given) for each in (net(round=4), others))
-    released = [settled(each.release(rows(), since=rows(seed=1))) for each in wrapped]
+    released = [settled(each.release(rows(), since=Public(rows(seed=1)))) for each in wrapped]
     assert torch.equal(*(each.rows for each in released))
 
 
@@ -214,7 +214,7 @@ def test_the_best_attack_of_a_receiver_on_real_sums_is_as_good_as_was_said(seed)
     sums = []
     for number, rows in itertools.product((5, 6), (since, update)):
         wrapped = private(net(weights), source=SeededSource(number), **given)
-        released = settled(wrapped.release(rows, since=since))
+        released = settled(wrapped.release(rows, since=Public(since)))
         own = released.values[0] * heavy[0, 0]
         sums.append(settled(wrapped.mix(released)).values[0] - own)
     shift = float((sums[1] - sums[0]).sum()) / math.sqrt(size)  # the same noise: the update alone
