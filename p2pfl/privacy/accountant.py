@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 
 from p2pfl.errors import InputError
-from p2pfl.privacy import divergence
 from p2pfl.privacy.colluders import Search, worst_rows
 from p2pfl.privacy.leakage import Cover, Mask, Noise
 from p2pfl.privacy.spending import Cost, spent

@@ -12,16 +12,17 @@ noise is added, so :math:`x + N = \operatorname{round}(x + \sigma Z)` is the Gau
 guarantees, the accountant need not correct. What differs from it is the cut at R alone, which
 :func:`truncation` bounds.
 
-How it draws. Let :math:`\sigma' = 2^s \sigma` with :math:`2^{51} \le \sigma' < 2^{52}`. Fine points k, of which there are
-:math:`2^s` for each grid point, have the probability :math:`\propto \exp(-(k + 1/2)^2 / 2 \sigma'^2)`, which is that of their
-unit interval under the normal law up to one part in :math:`2^{98}`. They are drawn by rejection:
+How it draws. Let :math:`\sigma' = 2^s \sigma` with :math:`2^{51} \le \sigma' < 2^{52}`. There are :math:`2^s` fine
+points k for each grid point. Their probability is :math:`\propto \exp(-(k + 1/2)^2 / 2 \sigma'^2)`, which is that of their unit
+interval under the normal law up to one part in :math:`2^{98}`. They are drawn by rejection:
 
 1. A first word of 64 bits chooses a cell of :math:`2^{44}` fine points (Walker's alias method) with the integer
-   weight :math:`w \ge C e^{-m^2 / 2 \sigma'^2}`, m the smallest magnitude in the cell. The weights add up to :math:`2^{64}`.
+   weight :math:`w \ge C e^{-m^2 / 2 \sigma'^2}`, where m is the smallest magnitude in the cell. All weights add up to
+   :math:`2^{64}`.
 2. The last 44 bits of a second word choose the point of the cell, uniformly.
-3. The point is accepted with probability :math:`(C / w) e^{-(k + 1/2)^2 / 2 \sigma'^2} \le 1`, by comparison with the first
-   20 bits of the second word. These decide 199 times out of 200. Else they are extended, first by 64 bits
-   and a comparison in doubles and, where that is too close to call, by 256 more in 60 digits.
+3. The point is accepted with probability :math:`(C / w) e^{-(k + 1/2)^2 / 2 \sigma'^2} \le 1`, by comparison with the
+   first 20 bits of the second word. These decide 199 times out of 200. Else 64 more bits decide, in doubles,
+   and where those are too close to call 256 more, in 60 digits.
 
 References
 ----------
@@ -107,8 +108,8 @@ def check_resolution(noise: float, *, bits: int) -> None:
     """
     if not noise * 2.0**bits < FINEST:
         raise InputError(
-            f"private noise of deviation {noise:g} on a grid of {bits} bits exceeds the resolution of its sampler, 2^48 "
-            f"grid points a deviation; set privacy.bits to {math.ceil(48 - math.log2(noise)) - 1} or less"
+            f"private noise of deviation {noise:g} on a grid of {bits} bits exceeds the resolution of its sampler, "
+            f"2^48 grid points a deviation; set privacy.bits to {math.ceil(48 - math.log2(noise)) - 1} or less"
         )
 
 
@@ -236,11 +237,11 @@ class _Table:
 
     @property
     def half(self) -> int:
-        """Added before the shift, it rounds to the nearest grid point: fine points lie at k + 1/2, so none is between."""
+        """Half a grid point: fine points lie at k + 1/2, so that none is between two grid points."""
         return 1 << (self.shift - 1)
 
     def propose(self, first: Words, drawn: _Drawn, *, work: Sequence[Words]) -> Ints:
-        """Fill in cells and points from two words each, and return where 20 bits do not accept; ``first`` is used up."""
+        """Fill in cells and points from two words each, and return where 20 bits do not accept."""
         spare, flags = work
         cells, points = drawn.cells, drawn.points
         np.right_shift(first, 64 - _BINS, out=spare)
@@ -285,7 +286,7 @@ def _table(deviation: float) -> _Table:
     fine = fraction * 2.0 ** (_LOW + 8)
     count = math.ceil(REACH * fine / 2**_LOW)
     with localcontext(prec=_DIGITS):
-        step = (-(Decimal(2**_LOW) / Decimal(fine)) ** 2 / 2).exp()
+        step = (-((Decimal(2**_LOW) / Decimal(fine)) ** 2) / 2).exp()
         heights, ratio = [Decimal(1)], step  # exp(-m^2 / (2 deviation^2)) at the edges of cells
         for _ in range(count):
             heights.append(heights[-1] * ratio)

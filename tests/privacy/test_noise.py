@@ -19,7 +19,7 @@ from p2pfl.privacy.noise import NoiseSampler, truncation
 from p2pfl.privacy.release import private
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.spending import Cost, spent
-from p2pfl.privacy.stream import BLOCK, Sampler, spans
+from p2pfl.privacy.stream import BLOCK, _quantiles, spans
 from p2pfl.topology import ring
 from tests.privacy.test_release import Room
 
@@ -35,16 +35,13 @@ def reached(points, *, update, deviation, bits):
 
     This is the attack of Mironov (2012) on a release that adds such a number and rounds.
     """
-    sampler = Sampler()
 
     def rounded(numbers):
         words = (numbers.astype(np.uint64) << np.uint64(12)).copy()
         normal = np.empty(len(words))
         work = [np.empty(len(words)) for _ in range(3)]
-        sampler_quantiles(words, out=normal, work=work)
+        _quantiles(words, out=normal, work=work)
         return np.rint((normal * deviation + update) * 2.0**bits).astype(np.int64)
-
-    from p2pfl.privacy.stream import _quantiles as sampler_quantiles  # noqa: PLC0415 (the attacked function)
 
     low, high = np.zeros(len(points), np.int64), np.full(len(points), 2**52 - 1)
     for _ in range(53):
@@ -130,7 +127,7 @@ def words(key, *, purpose, count, attempt=0, at=0):
     return [int.from_bytes(stream[8 * k : 8 * k + 8], "little") for k in range(count)]
 
 
-def derived(key, size, deviation):
+def derived(key, size, deviation):  # noqa: C901 (one definition, read from top to bottom)
     """The numbers of a first block, one by one and in rational and decimal arithmetic, from the module's docstring."""
     exponent = math.frexp(deviation)[1]
     shift, fine = 52 - exponent, deviation * 2.0 ** (52 - exponent)
@@ -171,7 +168,8 @@ def derived(key, size, deviation):
             return int(scale / weights[cell] * (-(((j + 1) * unit) ** 2) / 2).exp() * 2**20)
 
         seconds = words(key, purpose=1, count=size)
-        now = {k: (*proposal(f, s), s) for k, (f, s) in enumerate(zip(words(key, purpose=0, count=size), seconds, strict=True))}
+        firsts = words(key, purpose=0, count=size)
+        now = {k: (*proposal(firsts[k], seconds[k]), seconds[k]) for k in range(size)}
         found, attempt = {}, 0
         while now:
             found |= {k: point for k, (cell, point, second) in now.items() if second >> 44 < sure(cell)}
@@ -196,7 +194,10 @@ def test_the_sampler_gives_what_its_definition_gives_number_by_number(deviation)
 def test_the_noise_of_a_key_is_golden():
     points = drawn(NoiseSampler(2.0**20), KEY, 100_000)
     assert points[:4].tolist() == [-361306, -777072, 757378, 67176]
-    assert hashlib.sha256(points.astype("<i8").tobytes()).hexdigest() == "39c828e4a38148dbd69f0ac4df3cf597402a37dfeb5a7a45acc416a78a722bfd"
+    assert (
+        hashlib.sha256(points.astype("<i8").tobytes()).hexdigest()
+        == "39c828e4a38148dbd69f0ac4df3cf597402a37dfeb5a7a45acc416a78a722bfd"
+    )
 
 
 def test_decisions_that_are_close_agree_with_those_in_doubles():
