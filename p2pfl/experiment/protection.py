@@ -76,6 +76,11 @@ class Protection:
         """Whether differential privacy is claimed: some noise stays, and updates are clipped."""
         return self.settings.noise > 0 and not math.isinf(self.settings.clip)
 
+    @property
+    def partners(self) -> int:
+        """How many mask partners must be present for a release, as the section asks or by default."""
+        return fewest_partners(self.wanted, claimed=self.claimed)
+
     @cached_property
     def guarantee(self) -> Guarantee:
         """Of one round, against the broker and the worst ``colluders`` peers."""
@@ -219,6 +224,7 @@ def protection(
         )
     mask = 0.0
     if wanted.mode == "pairwise":
+        _check_partners(wanted, graph, claimed=claimed)
         mask = _mask(wanted, graph, weights, size=size, steps=steps, update=update)
     settings = Settings(
         clip=wanted.clip,
@@ -248,6 +254,31 @@ def protection(
 def sizes_masks(wanted: schema.Privacy) -> bool:
     """Return whether the deviation of the masks follows from the size of an update."""
     return wanted.mode == "pairwise" and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
+
+
+def fewest_partners(wanted: schema.Privacy, *, claimed: bool) -> int:
+    """Return how many mask partners a release needs: one more than may collude, unless a guarantee counts them.
+
+    Examples
+    --------
+    >>> fewest_partners(schema.Privacy(mode="pairwise", colluders=2), claimed=False)
+    3
+    """
+    if wanted.partners is not None:
+        return wanted.partners
+    return 1 if claimed else wanted.colluders + 1
+
+
+def _check_partners(wanted: schema.Privacy, graph: graphs.Topology, *, claimed: bool) -> None:
+    """Refuse a mask graph in which somebody can never have enough partners."""
+    needed = fewest_partners(wanted, claimed=claimed)
+    fewest, peer = min((len(graph.neighbours(peer)), peer) for peer in graph.peers)
+    if fewest < needed and wanted.mask != 0:
+        why = "privacy.colluders + 1" if wanted.partners is None else "privacy.partners"
+        raise ExperimentError(
+            f"privacy.partners: each peer needs {needed} mask partners ({why}) and the mask graph gives {peer} only "
+            f'{fewest}; take a denser topology or privacy.mask_graph = "complete", or set privacy.partners = {fewest}'
+        )
 
 
 def _claims(wanted: schema.Privacy) -> bool:

@@ -39,8 +39,10 @@ SAME = (
     "gossip.weights",
     "topology.file",
     "privacy.budget",
+    "privacy.partners",
 )
-"""Keys in which peers may differ: where it runs, and paths, whose content is compared instead."""
+"""Keys in which peers may differ: where it runs, how few partners are enough for it, and paths, whose content is
+compared instead."""
 
 
 @dataclass(frozen=True)

@@ -281,6 +281,9 @@ class Privacy(Section, frozen=True):
         calibrated to it; with ``noise`` it is a budget, and the run ends before it is exceeded.
     colluders
         How many peers may collude with the broker.
+    partners
+        How many mask partners must be present before a row leaves under masks (pairwise): ``colluders + 1`` by default
+        where masks are all that hides it; with ``noise`` and ``clip`` 1, as the budget counts who is missing.
     adjacency
         What may change: a peer's update to nothing (``zero-out``) or to any other (``replace``).
     budget
@@ -300,6 +303,7 @@ class Privacy(Section, frozen=True):
     epsilon: Positive | None = None
     delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     colluders: Annotated[int, Meta(ge=0)] = 1
+    partners: Number | None = None
     adjacency: Literal["zero-out", "replace"] = "zero-out"
     budget: File | None = None
 

@@ -198,17 +198,17 @@ def usable(public: bytes) -> bool:
 
 
 def fingerprint(public: bytes) -> str:
-    """The first 16 hexadecimal digits of SHA-256, in fours to be read aloud.
+    """Return the first 32 hexadecimal digits of SHA-256, in groups of four.
 
-    64 bits tell mistakes and chance apart from the right key; programs compare whole keys.
+    128 bits are more than anybody can match with a key of their own; programs compare whole keys.
 
     Examples
     --------
     >>> fingerprint(bytes(32))
-    '6668 7aad f862 bd77'
+    '6668 7aad f862 bd77 6c8f c18b 8e9f 8e20'
     """
-    digits = hashlib.sha256(public).hexdigest()[:16]
-    return " ".join(digits[start : start + 4] for start in range(0, 16, 4))
+    digits = hashlib.sha256(public).hexdigest()[:32]
+    return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
 
 
 def _framed(message: bytes, domain: str) -> bytes:

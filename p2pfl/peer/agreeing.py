@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from p2pfl.algorithms import State, Statistics
-from p2pfl.errors import RunError
+from p2pfl.errors import CoverError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, scaled
 from p2pfl.identity import Source
@@ -76,12 +76,22 @@ class Agreeing:
         return scaled(self.plan, earlier), earlier
 
     async def close(
-        self, net: LiveNeighbourhood, state: State, *, among: Callable[[], Masks | None]
+        self,
+        net: LiveNeighbourhood,
+        state: State,
+        *,
+        among: Callable[[], Masks | None],
+        say: Callable[[str], None],
     ) -> tuple[State, dict[str, float] | None]:
-        """Return the one model, and its scores; none where somebody was missed, or there is no test data."""
+        """Return the one model, and its scores; none where somebody is missing, or there is no test data."""
         state = await self.agreement.settle(net, state)
         scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
         common = None
         if scored and self.agreement.scored:
-            common = await self.agreement.score(self.agreement.blind(net, among(), phase=CLOSING), scored)
+            try:
+                blind = self.agreement.blind(net, among(), phase=CLOSING)
+            except CoverError as error:
+                say(f"the scores of the common model stay unknown: {error}")
+                return state, None
+            common = await self.agreement.score(blind, scored)
         return state, None if net.missed else common

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.covering import covered
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
@@ -35,6 +36,8 @@ class Hiding:
         Is charged.
     source
         Of private noise.
+    say
+        Tells people, in a sentence, whom a release waits for.
 
     Attributes
     ----------
@@ -44,12 +47,23 @@ class Hiding:
         The last round of which something hidden may have left; -1 before.
     """
 
-    def __init__(self, plan: Plan, link: Link, *, key: ExchangeKey, agreed: str, meter: Meter, source: Source) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        link: Link,
+        *,
+        key: ExchangeKey,
+        agreed: str,
+        meter: Meter,
+        source: Source,
+        say: Callable[[str], None],
+    ) -> None:
         self.graph, self.settings = plan.protection.graph, plan.protection.settings
         self.masked = plan.masked
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.link, self.key, self.agreed, self.meter, self.source = link, key, agreed, meter, source
-        self.name, self.membership = link.me.peer, link.membership
+        self.name, self.membership, self.say = link.me.peer, link.membership, say
+        self.least = plan.protection.partners
         self.cover: Cover | None = None
         self.released = -1
 
@@ -66,7 +80,7 @@ class Hiding:
     def begin(self) -> None:
         """Share secrets with whoever is there before the first round."""
         if self.masked:
-            self.cover = Cover(self.masks(), self.link.books.masks, places=self._places)
+            self.cover = Cover(self.masks(), self.link.books.masks, places=self._places, least=self.least)
         self._share()
 
     def masks(self) -> Masks:
@@ -82,7 +96,8 @@ class Hiding:
         if not self.membership.neighbours:
             return masks
         partners = {peer for edge in masks.secrets for peer in edge}
-        return masks.among({self.name, *self.membership.present & partners})
+        here = {self.name, *self.membership.present & partners}
+        return masks.among(here, least=self.least, whose=(self.name,))
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
@@ -94,9 +109,9 @@ class Hiding:
             self.uncovered()
             self.meter.charge(round, whole=cover is None or cover.whole)
 
-        def prepare() -> None:
+        async def prepare() -> None:
             if cover is not None:
-                cover.masks = self.masks()  # somebody may have come back
+                await covered(self.link, lambda: self._lacking(cover, round), say=self.say)
                 cover.decide(round, present=self._here(round))
             if summed:
                 self._share()
@@ -132,6 +147,11 @@ class Hiding:
         if self.cover is not None:
             for slot in self.cover.uncovered(self.link.books.halves):
                 self.meter.charge(slot.round, whole=False)
+
+    def _lacking(self, cover: Cover, round: int) -> frozenset[str]:
+        """The partners to wait for before a release."""
+        cover.masks = self.masks()  # somebody may have come back
+        return cover.lacking(round, present=self._here(round))
 
     def _secrets(self) -> dict[Edge, bytes]:
         """Shared with every neighbour that came."""

@@ -223,7 +223,13 @@ class Peer:
                     self.plan, self.name, seal=seal, source=self.source, lacking=self.meter.expose
                 )
             self._hiding = Hiding(
-                self.plan, self._link, key=self.key, agreed=self.agreed, meter=self.meter, source=self.source
+                self.plan,
+                self._link,
+                key=self.key,
+                agreed=self.agreed,
+                meter=self.meter,
+                source=self.source,
+                say=self._say,
             )
             self._link.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
@@ -407,7 +413,7 @@ class Peer:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
         net = self._neighbourhood(self._next, conserving=False)
         agreeing = Agreeing(self.plan, self.name, self.source)
-        state, self.common = await agreeing.close(net, state, among=self.hiding.among)
+        state, self.common = await agreeing.close(net, state, among=self.hiding.among, say=self._say)
         if net.missed:
             self._say(f"no consensus: nothing came from {', '.join(sorted({*net.missed}))}, so models may differ")
         return state

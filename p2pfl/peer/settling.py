@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.errors import CoverError, PrivacyError
+from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.neighbourhood import derived
 from p2pfl.peer.books import Books, heaviest
@@ -17,6 +17,7 @@ from p2pfl.peer.flows import FlowLedger, Row
 from p2pfl.peer.link import PULSE, Link
 from p2pfl.privacy import Masks
 from p2pfl.privacy.ledger import MaskLedger
+from p2pfl.privacy.masks import check_partners
 from p2pfl.privacy.payments import Payment, points, scattered
 from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.stream import Ints
@@ -56,12 +57,15 @@ class Cover:
         Decides.
     places
         The places of a row that a round releases, ``[Q]`` in the order of the release.
+    least
+        How many partners a release needs.
     """
 
-    def __init__(self, masks: Masks, ledger: MaskLedger, *, places: Callable[[int], Ints]) -> None:
+    def __init__(self, masks: Masks, ledger: MaskLedger, *, places: Callable[[int], Ints], least: int = 1) -> None:
         self.masks = masks
         self.ledger = ledger
         self.places = places
+        self.least = least
         self.whole = True
         """Whether the last release had all masks of the graph."""
         self.charged: set[Slot] = set()
@@ -85,22 +89,25 @@ class Cover:
         """With whom there is a secret."""
         return {peer for edge in self.masks.secrets for peer in edge}
 
+    def lacking(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
+        """Return the partners to wait for before a release of this round; none where enough are present."""
+        neighbours = frozenset(self.masks.topology.at(round).neighbours(self.ledger.peer))
+        here = neighbours & present & self._shared
+        return neighbours - here if len(here) < min(self.least, len(neighbours)) else frozenset()
+
     def decide(self, round: int, *, present: frozenset[str]) -> None:
         """Choose the masks of the next release: with partners that are there, and what is owed at the same places.
 
         Raises
         ------
         CoverError
-            Nobody is there to share a mask with.
+            Fewer partners are present than a release needs.
         """
         graph = self.masks.topology.at(round)
         neighbours = set(graph.neighbours(self.ledger.peer))
         here = neighbours & present & self._shared
-        if neighbours and not here:
-            raise CoverError(
-                f'expected at least one neighbour of "{self.ledger.peer}" to be there, to mask its row with, got none; '
-                "wait for them, or set another privacy.mode."
-            )
+        if neighbours:
+            check_partners(self.ledger.peer, here, neighbours, least=self.least)
         there = self.places(round)
 
         def payable(slot: Slot) -> bool:

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 
 from p2pfl.errors import InputError
-from p2pfl.privacy import divergence
 from p2pfl.privacy.colluders import Search, worst_rows
 from p2pfl.privacy.leakage import Cover, Mask, Noise
+from p2pfl.privacy.spending import Cost, spent
 from p2pfl.topology import Schedule, Topology
 
 Adjacency = Literal["zero-out", "replace"]
@@ -62,12 +62,16 @@ class Guarantee:
     rounds: int
 
     def epsilon(self, delta: float) -> float:
-        r""":math:`\varepsilon` at a :math:`\delta`."""
-        return divergence.epsilon(self.mu, delta=delta)
+        r""":math:`\varepsilon` at a :math:`\delta`, of which the noise's cut takes its share."""
+        return self._epsilon(self.mu, delta)
 
     def local_epsilon(self, delta: float) -> float:
         r""":math:`\varepsilon` at a :math:`\delta` if everybody else colludes."""
-        return divergence.epsilon(self.local, delta=delta)
+        return self._epsilon(self.local, delta)
+
+    def _epsilon(self, mu: float, delta: float) -> float:
+        each = mu / math.sqrt(self.rounds)
+        return spent({Cost(each): self.rounds}, delta=delta)
 
 
 def account(
@@ -102,7 +106,8 @@ def account(
     colluders
         Names, or how many: then the worst set of that size in all rounds.
     size
-        P, the length of a row; then rounding to the grid adds :math:`2^{-\text{bits}} \sqrt P / 2` to S.
+        P, the length of a row; then rounding to the grid adds :math:`2^{-\text{bits}} \sqrt P / 2` to S, twice
+        that for ``"replace"``.
     absent
         Who dropped out of a round after all masks had been announced, and whose masks were therefore
         revealed. What they sent all the same is covered by their private noise alone.
@@ -216,7 +221,11 @@ def table(
 
 
 def sensitivity(*, clip: float, adjacency: Adjacency = "zero-out", bits: int = 20, size: int | None = None) -> float:
-    r"""Return S, by how much one peer's update can change: the clip or twice it, and the grid's rounding.
+    r"""Return S, by how much one peer's update on the grid can change.
+
+    Zero-out changes one clipped update that was rounded to the grid, replace changes two:
+
+    .. math:: S = C + 2^{-\text{bits}} \sqrt P / 2 \quad\text{or}\quad 2 C + 2^{-\text{bits}} \sqrt P
 
     Raises
     ------
@@ -232,7 +241,7 @@ def sensitivity(*, clip: float, adjacency: Adjacency = "zero-out", bits: int = 2
         raise InputError(f'expected the adjacency "zero-out" or "replace", got "{adjacency}"; choose one.')
     if not clip > 0:
         raise InputError(f"expected a clip above 0, got {clip}; infinity clips nothing.")
-    return _CHANGE[adjacency] * clip + 2.0**-bits * math.sqrt(size or 0) / 2
+    return _CHANGE[adjacency] * (clip + 2.0**-bits * math.sqrt(size or 0) / 2)
 
 
 def _among(count: int) -> str:

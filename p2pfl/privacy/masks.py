@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from p2pfl.errors import InputError, PrivacyError
+from p2pfl.errors import CoverError, InputError, PrivacyError
 from p2pfl.identity import ExchangeKey, Source, edge_key, edge_secret
 from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
 from p2pfl.topology import Schedule, Topology
@@ -111,21 +111,27 @@ class Masks:
                 f"a grid of {self.bits} bits, got {self.deviation}; change the deviation or the bits."
             )
 
-    def among(self, present: Collection[str]) -> "Masks":
+    def among(self, present: Collection[str], *, least: int = 1, whose: Collection[str] | None = None) -> "Masks":
         """Return the masks between peers in ``present`` only: what nobody subtracts should not be added.
+
+        Parameters
+        ----------
+        present
+            Peers that take part.
+        least
+            How many mask partners a peer needs that has any in the whole graph.
+        whose
+            Peers of which this is checked; by default all that are present.
 
         Raises
         ------
-        PrivacyError
-            A peer in ``present`` that has mask edges would be left without any.
+        CoverError
+            One of them would be left with fewer.
         """
         graph = self.topology.among(present)
-        for peer in present:
-            if self.topology.neighbours(peer) and not graph.neighbours(peer):
-                raise PrivacyError(
-                    f'expected at least one neighbour of "{peer}" to be there, to mask its row with, got none; '
-                    "wait for them, or set another privacy.mode."
-                )
+        for peer in present if whose is None else whose:
+            if self.topology.neighbours(peer):
+                check_partners(peer, graph.neighbours(peer), self.topology.neighbours(peer), least=least)
         return replace(self, topology=graph)
 
     def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
@@ -173,6 +179,23 @@ class Masks:
                 "exchange public keys with all neighbours before the first round."
             )
         return edge_key(self.secrets[edge], purpose="mask", a=edge[0], b=edge[1], round=round, attempt=attempt)
+
+
+def check_partners(peer: str, here: Collection[str], all_: Collection[str], *, least: int) -> None:
+    """Refuse to mask a row with fewer partners than it needs.
+
+    Raises
+    ------
+    CoverError
+        With who is missing.
+    """
+    if len(here) < least:
+        missing = ", ".join(sorted({*all_} - {*here}))
+        count = "no mask partner" if not here else f"{len(here)} of its mask partners"
+        raise CoverError(
+            f"{peer} needs {least} mask partners to release its row and has {count}; start {missing} again, or set "
+            f"privacy.partners to {max(1, len(here))} if as few are enough"
+        )
 
 
 def _edge(a: str, b: str) -> Edge:

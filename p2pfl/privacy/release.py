@@ -1,10 +1,11 @@
 r"""The privacy boundary: what a peer lets others see.
 
-With :math:`w` the mass of a row, Q rounding to the grid and :math:`\eta` private noise,
+With :math:`w` the mass of a row, Q rounding to the grid and :math:`\eta` private noise on the grid
+(:mod:`p2pfl.privacy.noise`),
 
-.. math:: Y = Q(q w \cdot \text{since}) + Q(b \operatorname{clip}(w (X - \text{since})) + \eta) + B D
+.. math:: Y = Q(q w \cdot \text{since}) + Q(b \operatorname{clip}(w (X - \text{since}))) + \eta + B D
 
-for all peers at once. All three terms are integers, so whatever B D adds to one row it takes from
+for all peers at once. All four terms are integers, so whatever B D adds to one row it takes from
 another, to the last bit. b is a coin that each peer throws in secret, 1 with probability q: who sits
 out releases noise and masks like everybody else. The masses that travel are :math:`q w`, public and the
 same whatever the coin says, so that the average is since plus :math:`\sum_k b_k \Delta_k / (q \sum_k w_k)`,
@@ -24,8 +25,9 @@ import torch
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, checked
+from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.settings import Settings
-from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, Sampler, spans, to_grid
+from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, spans, to_grid
 from p2pfl.rows import Rows
 
 
@@ -185,16 +187,15 @@ class PrivateNeighbourhood:
             points = self._masks.sums(self.peers, round=self._round, size=size, attempt=attempt)  # [R, P]
         keys = self._noise_keys(attempt)
         bits = self._settings.bits
-        sampler = Sampler()
+        sampler = NoiseSampler(self._settings.noise * 2.0**bits) if keys else None
         for group in spans(count, max(1, BLOCK // size)):
             factors = update.factors(group)  # [G, L]
             for columns in spans(size, BLOCK):
-                difference = update.clipped(group, columns, factors)  # [G, columns]
-                if keys:
-                    difference += sampler.window(keys[group], columns) * self._settings.noise
-                for values in (update.start(group, columns), difference):
+                for values in (update.start(group, columns), update.clipped(group, columns, factors)):  # [G, columns]
                     _check_range(values, peers=self.peers[group], bits=bits)
                     points[group, columns] += to_grid(values, scale=2.0**bits)
+                if sampler is not None:
+                    points[group, columns] += sampler.window(keys[group], columns)
                 sums: Floats = points[group, columns].astype(np.float64) * 2.0**-bits
                 _check_range(sums, peers=self.peers[group], bits=bits)
         return torch.from_numpy(points)

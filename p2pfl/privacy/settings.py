@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from p2pfl.errors import InputError
+from p2pfl.privacy.noise import check_resolution
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Settings:
                 raise InputError(f"expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
         if not 1 <= self.bits <= 40:
             raise InputError(f"expected a grid of 1 to 40 bits, got {self.bits}; 20 resolve a millionth.")
+        if self.noise:
+            check_resolution(self.noise, bits=self.bits)
         if any(size < 0 for size in self.layers):
             raise InputError(f"expected a size of 0 or more for each layer, got {min(self.layers)}; give the sizes.")
 

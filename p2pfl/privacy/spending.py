@@ -2,7 +2,8 @@ r"""What rounds cost, added up: over a run, over its resumption, over all runs o
 
 A round of cost :math:`(\mu, q)` is a Gaussian mechanism :math:`\mu` that a peer joins in secret with
 probability q. Where q = 1 costs add as :math:`\mu^2 = \sum_t \mu_t^2`; else privacy loss
-distributions are convolved (see :mod:`p2pfl.privacy.divergence`).
+distributions are convolved (see :mod:`p2pfl.privacy.divergence`). Each round takes a share of delta for the
+cut of the private noise (:func:`p2pfl.privacy.noise.truncation`); epsilon holds at what is left.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from p2pfl.errors import InputError
 from p2pfl.privacy import divergence
+from p2pfl.privacy.noise import truncation
 
 
 @dataclass(frozen=True, order=True)
@@ -33,7 +35,7 @@ class Cost:
 
 
 def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
-    r"""Return :math:`\varepsilon` of all rounds together.
+    r"""Return :math:`\varepsilon` of all rounds together; infinity where the cut of the noise takes all of delta.
 
     Parameters
     ----------
@@ -55,6 +57,10 @@ def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
     0.0
     """
     costs = {cost: count for cost, count in costs.items() if count and cost.mu}
+    share = math.fsum(count * truncation(cost.mu) for cost, count in costs.items())
+    if share >= delta > 0:
+        return math.inf
+    delta -= share
     total = math.sqrt(math.fsum(count * cost.mu**2 for cost, count in costs.items()))
     if all(cost.probability == 1 for cost in costs) or (total > _HOPELESS and _hopeless(costs)):
         return divergence.epsilon(total, delta=delta)

@@ -66,12 +66,22 @@ def _bare(protection: Protection, mode: str) -> str:
     colluders = protection.wanted.colluders
     few = parted(protection.graph, colluders=colluders) if mode == "pairwise" else ()
     if not few:
-        return ""
+        return _thin(protection) if mode == "pairwise" else ""
     what = "take all masks off a row" if len(few) == 1 else "leave but two peers to hide each other"
     if not colluders:
         return "; two peers can take all masks off each other's rows: take more peers"
     who = "one colluding peer" if colluders == 1 else f"{colluders} colluding peers"
     return f"; {who} could {what}: take more peers, a denser topology or privacy.mask_graph"
+
+
+def _thin(protection: Protection) -> str:
+    """Say that fewer mask partners are enough than hide a row from those who may collude."""
+    partners = protection.partners
+    if partners > protection.wanted.colluders:
+        return ""
+    count = "one mask partner" if partners == 1 else f"{partners} mask partners"
+    who = "that partner" if partners == 1 else "these partners"
+    return f"; rows leave with {count} (privacy.partners), so {who} and the broker together can read them"
 
 
 def _hides(mode: str, settings: Settings) -> str:

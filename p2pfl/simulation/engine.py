@@ -191,7 +191,7 @@ def play(
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
-        among = masks if masks is None or whole else masks.among(here)
+        among = masks if masks is None or whole else masks.among(here, least=protection.partners)
         # faults make sums show more than was looked at, also of other rounds
         lossy = protection.sums is not None and faults != Faults()
         # what slow peers release after the others was paid for when those made as many cycles

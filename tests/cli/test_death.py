@@ -25,6 +25,7 @@ epochs = 2
 rate = 0.2
 [privacy]
 mode = "pairwise"
+partners = 1
 """
 
 

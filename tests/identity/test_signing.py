@@ -143,7 +143,7 @@ def test_the_signature_of_everything_exists_for_a_weak_key():
 
 
 def test_a_fingerprint_is_the_beginning_of_sha256_in_fours():
-    assert fingerprint(b"abc") == "ba78 16bf 8f01 cfea"
+    assert fingerprint(b"abc") == "ba78 16bf 8f01 cfea 4141 40de 5dae 2223"
     assert ADA.fingerprint == fingerprint(ADA.public)
 
 

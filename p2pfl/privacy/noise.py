@@ -1,0 +1,354 @@
+r"""Private noise on the grid: rounded normal numbers, sampled without holes.
+
+Private noise must reach every point of the grid from every update, with the probability that the
+accountant assumes. A sampler that maps one 52-bit word to a normal number does not: in the tails, and
+on fine grids everywhere, its values are further apart than the grid's points, so that some released
+values are possible for one update only. This sampler draws
+
+.. math:: N = \operatorname{round}(\sigma Z), \qquad Z \sim N(0, 1) \text{ given } \lvert Z \rvert \le R
+
+exactly, where :math:`\sigma` counts grid points and :math:`R \ge 14`. An update is rounded to the grid before
+noise is added, so :math:`x + N = \operatorname{round}(x + \sigma Z)` is the Gaussian mechanism, rounded; what it
+guarantees, the accountant need not correct. What differs from it is the cut at R alone, which
+:func:`truncation` bounds.
+
+How it draws. Let :math:`\sigma' = 2^s \sigma` with :math:`2^{51} \le \sigma' < 2^{52}`. There are :math:`2^s` fine
+points k for each grid point. Their probability is :math:`\propto \exp(-(k + 1/2)^2 / 2 \sigma'^2)`, which is that of their unit
+interval under the normal law up to one part in :math:`2^{98}`. They are drawn by rejection:
+
+1. A first word of 64 bits chooses a cell of :math:`2^{44}` fine points (Walker's alias method) with the integer
+   weight :math:`w \ge C e^{-m^2 / 2 \sigma'^2}`, where m is the smallest magnitude in the cell. All weights add up to
+   :math:`2^{64}`.
+2. The last 44 bits of a second word choose the point of the cell, uniformly.
+3. The point is accepted with probability :math:`(C / w) e^{-(k + 1/2)^2 / 2 \sigma'^2} \le 1`, by comparison with the
+   first 20 bits of the second word. These decide 199 times out of 200. Else 64 more bits decide, in doubles,
+   and where those are too close to call 256 more, in 60 digits.
+
+References
+----------
+I. Mironov, "On significance of the least significant bits for differential privacy", CCS 2012.
+C. Canonne, G. Kamath, T. Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
+A. J. Walker, "An efficient method for generating discrete random variables", ACM TOMS 3, 1977.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from p2pfl.errors import InputError
+from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words
+
+REACH = 14
+"""Points up to so many standard deviations from zero are drawn with their exact probability."""
+
+FINEST = 2.0**48
+"""The largest standard deviation, in grid points: there are at least 8 fine points for each grid point."""
+
+LONGEST = 2**32
+"""No release has more numbers: :func:`truncation` counts so many."""
+
+CLOSE = 2.0**-40
+"""Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
+
+_LOW = 44  # bits that choose the point within a cell
+_BINS = 13  # bits that choose a bin of the alias table
+_CAPACITY = 1 << (64 - _BINS)  # the weight of each bin
+_DRAWN = 2.0**-80  # absolute difference above which 20 + 64 drawn bits decide
+_DIGITS = 60  # of exact decisions
+_FIRST, _SECOND, _MORE = range(3)  # purposes of a key's streams
+_ZEROS = memoryview(bytes(8 * BLOCK))
+
+
+def truncation(mu: float) -> float:
+    r"""Return the share of delta that one release takes because noise is cut at :data:`REACH` deviations.
+
+    Where no number of an update changes by more than :math:`\mu \sigma`, an outcome that only one of two updates can
+    give needs noise beyond :math:`(R - \mu) \sigma` in at least one of at most :data:`LONGEST` numbers:
+
+    .. math:: \delta_0 = 2^{32} \cdot 2 \Phi(\mu - R)
+
+    No :math:`e^\varepsilon` multiplies it: on the outcomes that both updates can give, the ratio of the two
+    probabilities is that of the Gaussian mechanism.
+
+    Parameters
+    ----------
+    mu
+        Of the release.
+
+    Examples
+    --------
+    >>> truncation(1.0) < 1e-27, truncation(4.0) < 1e-13, truncation(14.0)
+    (True, True, 1.0)
+    """
+    return min(1.0, LONGEST * math.erfc((REACH - mu) / math.sqrt(2)))
+
+
+def check_resolution(noise: float, *, bits: int) -> None:
+    """Refuse noise whose deviation has more grid points than the sampler tells apart.
+
+    Raises
+    ------
+    InputError
+        With the number of bits that fit.
+
+    Examples
+    --------
+    >>> check_resolution(1.0, bits=20)
+    """
+    if not noise * 2.0**bits < FINEST:
+        raise InputError(
+            f"private noise of deviation {noise:g} on a grid of {bits} bits exceeds the resolution of its sampler, "
+            f"2^48 grid points a deviation; set privacy.bits to {math.ceil(48 - math.log2(noise)) - 1} or less"
+        )
+
+
+class NoiseSampler:
+    """Draw private noise as grid points, block by block, always into the same memory.
+
+    Parameters
+    ----------
+    deviation
+        Standard deviation in grid points, above 0 and below :data:`FINEST`.
+    close
+        As :data:`CLOSE`; the result does not depend on it, a larger one only takes longer.
+
+    Raises
+    ------
+    InputError
+        The deviation is out of range.
+
+    Examples
+    --------
+    >>> NoiseSampler(2.0**20).window([bytes(32)], slice(0, 3)).shape
+    (1, 3)
+    """
+
+    def __init__(self, deviation: float, *, close: float = CLOSE) -> None:
+        if not 0 < deviation < FINEST:
+            raise InputError(
+                f"private noise needs a deviation above 0 and below 2^48 grid points, got {deviation:g}; change "
+                "privacy.noise or privacy.bits"
+            )
+        self._table = _table(deviation)
+        self._close = close
+        self._words, self._numbers = np.empty((4, BLOCK), np.uint64), np.empty((2, BLOCK), np.int64)
+
+    def window(self, keys: Sequence[bytes], span: slice) -> Ints:
+        """Return the same stretch of several streams, ``[K, span]``; the next call overwrites it.
+
+        No number depends on which other streams are asked for.
+
+        Parameters
+        ----------
+        keys
+            K keys of 32 bytes, used for nothing else; K times the stretch is at most ``BLOCK`` numbers.
+        span
+            From a multiple of ``BLOCK``.
+        """
+        shape = len(keys), span.stop - span.start
+        count = shape[0] * shape[1]
+        first, second, *work = (part[:count] for part in self._words)
+        for purpose, words in ((_FIRST, first), (_SECOND, second)):
+            for row, key in zip(words.reshape(shape), keys, strict=True):
+                _keystream(key, row, purpose=purpose, at=span.start)
+        drawn = _Drawn(*(part[:count] for part in self._numbers), second)
+        undecided = self._table.propose(first, drawn, work=work)
+        if undecided.size:
+            self._decide(undecided, drawn, keys=keys, span=span)
+        points = drawn.points
+        points += self._table.half
+        points >>= self._table.shift
+        return points.reshape(shape)  # [K, span]
+
+    def _decide(self, places: Ints, drawn: _Drawn, *, keys: Sequence[bytes], span: slice) -> None:
+        """Accept the fine points at ``[n]`` places that 20 bits leave undecided, or draw others."""
+        width, attempt, now = span.stop - span.start, 0, drawn.at(places)
+        while places.size:
+            more = _further(keys, places // width, at=span.start, attempt=attempt)  # [3, n]
+            accepted, close = self._table.accepted(now, more[0], close=self._close)
+            for number in close:
+                row, column = divmod(int(places[number]), width)
+                said = (span.start + column).to_bytes(8, "little") + attempt.to_bytes(8, "little")
+                digits = int.from_bytes(blake2b(said, key=keys[row], digest_size=32).digest(), "little")
+                accepted[number] = self._table.decides(now, number, more=int(more[0, number]), digits=digits)
+            drawn.points[places[accepted]] = now.points[accepted]
+            places, more = places[~accepted], more[:, ~accepted]
+            now = _Drawn(*np.empty((2, places.size), np.int64), more[2])
+            undecided = self._table.propose(more[1], now, work=np.empty((2, places.size), np.uint64))
+            drawn.points[places] = now.points  # those that are undecided are written again
+            places, now, attempt = places[undecided], now.at(undecided), attempt + 1
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Fine points, their cells, and the words of which 20 bits decide whether they are accepted, each ``[n]``."""
+
+    points: Ints
+    cells: Ints
+    words: Words
+
+    def at(self, places: Ints) -> _Drawn:
+        return _Drawn(self.points[places], self.cells[places], self.words[places])
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What the sampler knows of one deviation; cells are counted from the lowest, and the last one is none.
+
+    Parameters
+    ----------
+    shift
+        s: a grid point has 2^s fine points.
+    deviation
+        Of the fine points.
+    count
+        J, the cells on each side of zero.
+    last
+        The largest word of each bin that chooses the first of its two cells, ``[bins]``.
+    choices
+        The two cells of each bin, ``[2 bins]``.
+    sure
+        Words below it accept every point of the cell, ``[2 J + 1]``.
+    factors
+        C exp(-m^2 / (2 deviation^2)) / w, ``[2 J + 1]``.
+    exact
+        C / w in 60 digits.
+    """
+
+    shift: int
+    deviation: float
+    count: int
+    last: Words
+    choices: Ints
+    sure: Words
+    factors: Floats
+    exact: tuple[Decimal, ...]
+
+    @property
+    def half(self) -> int:
+        """Half a grid point: fine points lie at k + 1/2, so that none is between two grid points."""
+        return 1 << (self.shift - 1)
+
+    def propose(self, first: Words, drawn: _Drawn, *, work: Sequence[Words]) -> Ints:
+        """Fill in cells and points from two words each, and return where 20 bits do not accept."""
+        spare, flags = work
+        cells, points = drawn.cells, drawn.points
+        np.right_shift(first, 64 - _BINS, out=spare)
+        bins = spare.view(np.int64)
+        second = first > np.take(self.last, bins, out=points.view(np.uint64), mode="clip")
+        bins <<= 1
+        bins += second
+        np.take(self.choices, bins, out=cells, mode="clip")  # never outside; this spares a check
+        np.take(self.sure, cells, out=flags, mode="clip")
+        undecided = np.flatnonzero(drawn.words >= flags)
+        np.bitwise_and(drawn.words, (1 << _LOW) - 1, out=spare)
+        np.subtract(cells, self.count, out=points)
+        points <<= _LOW
+        points += spare.view(np.int64)
+        return undecided
+
+    def accepted(self, drawn: _Drawn, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
+        """Decide by 64 bits more, and return where that is too close to call."""
+        magnitude = np.maximum(drawn.points, -1 - drawn.points)  # |k + 1/2| - 1/2
+        within = (magnitude & ((1 << _LOW) - 1)) + 0.5  # from m, exactly
+        start = (magnitude >> _LOW) * 2.0**_LOW  # m, exactly
+        chance = np.exp(-within * (2 * start + within) / (2 * self.deviation**2)) * self.factors[drawn.cells]
+        uniform = (drawn.words >> _LOW) * 2.0 ** (_LOW - 64) + more * 2.0 ** (_LOW - 128)
+        accepted = (uniform < chance) & (drawn.cells < 2 * self.count)
+        return accepted, np.flatnonzero(np.abs(uniform - chance) <= close * chance + _DRAWN)
+
+    def decides(self, drawn: _Drawn, number: int, *, more: int, digits: int) -> bool:
+        """Decide one by 256 bits more, in 60 digits."""
+        if drawn.cells[number] == 2 * self.count:
+            return False
+        with localcontext(prec=_DIGITS):
+            z = (int(drawn.points[number]) + Decimal("0.5")) / Decimal(self.deviation)
+            chance = self.exact[drawn.cells[number]] * (-z * z / 2).exp()
+            bits = (((int(drawn.words[number]) >> _LOW) << 64) + more << 256) + digits
+            return bits < chance * (1 << 64 - _LOW + 64 + 256)
+
+
+@lru_cache(maxsize=8)
+def _table(deviation: float) -> _Table:
+    fraction, exponent = math.frexp(deviation)  # deviation = fraction * 2^exponent, 1/2 <= fraction < 1
+    shift = min(_LOW + 8 - exponent, 62)  # noise far below the grid rounds to nothing anyhow
+    fine = fraction * 2.0 ** (_LOW + 8)
+    count = math.ceil(REACH * fine / 2**_LOW)
+    with localcontext(prec=_DIGITS):
+        step = (-((Decimal(2**_LOW) / Decimal(fine)) ** 2) / 2).exp()
+        heights, ratio = [Decimal(1)], step  # exp(-m^2 / (2 deviation^2)) at the edges of cells
+        for _ in range(count):
+            heights.append(heights[-1] * ratio)
+            ratio *= step * step
+        scale = (2**64 - 2 * count) // (2 * sum(heights[:-1]))
+        weights = [int((scale * each).to_integral_value(ROUND_CEILING)) for each in heights[:-1]]
+        exact = [scale / weight for weight in weights]
+        sure = [int(each * high * 2 ** (64 - _LOW)) << _LOW for each, high in zip(exact, heights[1:], strict=True)]
+        factors = [float(each * low) for each, low in zip(exact, heights[:-1], strict=True)]
+    weights = [*weights[::-1], *weights, 2**64 - 2 * sum(weights)]  # the last chooses no point: draw again
+    last, choices = _alias(weights)
+    return _Table(
+        shift=shift,
+        deviation=fine,
+        count=count,
+        last=last,
+        choices=choices,
+        sure=np.array([*sure[::-1], *sure, 0], np.uint64),
+        factors=np.array([*factors[::-1], *factors, 0.0]),
+        exact=(*exact[::-1], *exact, Decimal(0)),
+    )
+
+
+def _alias(weights: Sequence[int]) -> tuple[Words, Ints]:
+    """Spread integer weights that add up to 2^64 over bins of two each, exactly."""
+    left = [*weights, *[0] * ((1 << _BINS) - len(weights))]
+    first, shares = list(range(len(left))), [_CAPACITY] * len(left)
+    second = list(first)
+    small = [number for number, weight in enumerate(left) if weight < _CAPACITY]
+    large = [number for number, weight in enumerate(left) if weight > _CAPACITY]
+    while small:
+        low, high = small.pop(), large[-1]
+        shares[low], second[low] = left[low], high
+        left[high] -= _CAPACITY - left[low]
+        if left[high] <= _CAPACITY:
+            large.pop()
+            if left[high] < _CAPACITY:
+                small.append(high)
+    for number, share in enumerate(shares):
+        if not share:  # no word chooses the first
+            first[number], shares[number] = second[number], _CAPACITY
+    last = [(number * _CAPACITY) + share - 1 for number, share in enumerate(shares)]
+    return np.array(last, np.uint64), np.array([first, second], np.int64).T.reshape(-1)
+
+
+def _keystream(key: bytes, out: Words, *, purpose: int, at: int, attempt: int = 0) -> None:
+    """Fill ``[n]`` with the words of one of a key's streams from number ``at`` on; a redraw has a stream of its own."""
+    if purpose == _MORE:
+        nonce = bytes(4) + bytes([purpose]) + attempt.to_bytes(3, "little") + at.to_bytes(8, "little")
+    else:
+        nonce = (at // 8).to_bytes(4, "little") + bytes([purpose]) + bytes(11)  # one count is 64 bytes
+    encryptor = Cipher(ChaCha20(key, nonce), mode=None).encryptor()
+    encryptor.update_into(_ZEROS[: 8 * out.size], out.view(np.uint8))
+    if sys.byteorder == "big":  # pragma: no cover (words are little-endian)
+        out.byteswap(inplace=True)
+
+
+def _further(keys: Sequence[bytes], rows: Ints, *, at: int, attempt: int) -> Words:
+    """Return three more words for each undecided number of rows ``[n]`` in order, ``[3, n]``."""
+    words = np.empty((rows.size, 3), np.uint64)
+    ends = np.searchsorted(rows, np.arange(len(keys) + 1))
+    for key, start, stop in zip(keys, ends[:-1], ends[1:], strict=True):
+        if start < stop:
+            _keystream(key, words[start:stop].reshape(-1), purpose=_MORE, at=at, attempt=attempt)
+    return np.ascontiguousarray(words.T)
