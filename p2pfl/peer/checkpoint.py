@@ -155,6 +155,8 @@ class Journal(msgspec.Struct, frozen=True):
         What releases have cost so far: mu, probability, how often.
     ended
         How many rounds there were, once the last has been played; -1 before.
+    alone
+        Releases that count as hidden by their private noise alone: attempt and round.
     """
 
     incarnation: int
@@ -164,6 +166,12 @@ class Journal(msgspec.Struct, frozen=True):
     notes: dict[str, _Masks] = {}
     costs: tuple[tuple[float, float, int], ...] = ()
     ended: int = -1
+    alone: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def uncovered(self) -> frozenset[Slot]:
+        """As the cover of releases reads :attr:`alone`."""
+        return frozenset(Slot(*each) for each in self.alone)
 
     @property
     def over(self) -> bool:
@@ -180,7 +188,9 @@ class Journal(msgspec.Struct, frozen=True):
         """As the meter reads it."""
         return Counter({Cost(mu, probability): count for mu, probability, count in self.costs})
 
-    def after(self, *, round: int, masks: ledger.Journal, spent: Mapping[Cost, int]) -> Journal:
+    def after(
+        self, *, round: int, masks: ledger.Journal, spent: Mapping[Cost, int], alone: Collection[Slot] = ()
+    ) -> Journal:
         """The journal with a release, before it is sent."""
         return msgspec.structs.replace(
             self,
@@ -188,6 +198,7 @@ class Journal(msgspec.Struct, frozen=True):
             until=tuple(masks.until),
             notes={name: _Masks.of(note) for name, note in masks.notes.items()},
             costs=tuple((cost.mu, cost.probability, count) for cost, count in sorted(spent.items())),
+            alone=tuple((slot.attempt, slot.round) for slot in sorted(alone)),
         )
 
 

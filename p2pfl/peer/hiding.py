@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 
 from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.checkpoint import Journal as Kept
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
@@ -15,9 +17,10 @@ from p2pfl.peer.threads import Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
 from p2pfl.privacy.ledger import Journal
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.spending import Cost
 from p2pfl.privacy.stream import Ints
-from p2pfl.report.budget import Meter
+from p2pfl.report.meter import Meter
 
 
 class Hiding:
@@ -29,8 +32,10 @@ class Hiding:
         The experiment, resolved for this peer.
     link
         Knows who is there.
-    key, agreed
-        Its private key; what the keys of all edges depend on.
+    kept
+        The private key of all its incarnations, and their releases that private noise alone hides.
+    agreed
+        What the keys of all edges depend on.
     meter
         Is charged.
     source
@@ -44,19 +49,34 @@ class Hiding:
         The last round of which something hidden may have left; -1 before.
     """
 
-    def __init__(self, plan: Plan, link: Link, *, key: ExchangeKey, agreed: str, meter: Meter, source: Source) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        link: Link,
+        *,
+        kept: Kept,
+        agreed: str,
+        meter: Meter,
+        source: Source,
+    ) -> None:
         self.graph, self.settings = plan.protection.graph, plan.protection.settings
         self.masked = plan.masked
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
-        self.link, self.key, self.agreed, self.meter, self.source = link, key, agreed, meter, source
+        self.link, self.key, self.agreed, self.meter, self.source = link, ExchangeKey(kept.key), agreed, meter, source
         self.name, self.membership = link.me.peer, link.membership
         self.cover: Cover | None = None
         self.released = -1
+        self._alone = kept.uncovered
 
     @property
     def notes(self) -> Journal:
         """What the mask ledger must not forget."""
         return self.link.books.masks.journal()
+
+    @property
+    def alone(self) -> frozenset[Slot]:
+        """Releases that count as hidden by their private noise alone, those of earlier incarnations too."""
+        return self._alone if self.cover is None else frozenset(self.cover.charged)
 
     @property
     def spent(self) -> Mapping[Cost, int]:
@@ -66,7 +86,7 @@ class Hiding:
     def begin(self) -> None:
         """Share secrets with whoever is there before the first round."""
         if self.masked:
-            self.cover = Cover(self.masks(), self.link.books.masks, places=self._places)
+            self.cover = Cover(self.masks(), self.link.books.masks, places=self._places, charged=self._alone)
         self._share()
 
     def masks(self) -> Masks:
@@ -88,16 +108,19 @@ class Hiding:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
         cover, summed = self.cover, self.link.adding is not None
 
-        def charge() -> None:
+        def charge(*, whole: bool = True) -> None:
             if self.settings.hidden or self.settings.participation < 1:
                 self.released = round
-            self.uncovered()
-            self.meter.charge(round, whole=cover is None or cover.whole)
+            self.correct()
+            self.meter.charge(round, whole=whole)
 
-        def prepare() -> None:
+        async def prepare() -> None:
             if cover is not None:
                 cover.masks = self.masks()  # somebody may have come back
-                cover.decide(round, present=self._here(round))
+                present = self._here(round)
+                whole = cover.covers(round, present=present)
+                await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
+                cover.decide(round, present=present)
             if summed:
                 self._share()
                 charge()  # here, where rolls are heard that change what it costs
@@ -108,7 +131,7 @@ class Hiding:
             masks=cover,
             source=self.source,
             round=round,
-            charge=None if summed else charge,
+            charge=None if summed or cover is not None else charge,
         )
         return net if hidden is net else Unhurried(hidden, prepare=prepare)
 
@@ -127,11 +150,14 @@ class Hiding:
             each for each in self.link.books.masks.unmatched(self.cover.slot) if each in missed or each not in present
         )
 
-    def uncovered(self) -> None:
-        """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
+    def correct(self) -> None:
+        """Record releases that turned out to lack half of a mask as hidden by their private noise alone.
+
+        They have left, so this never refuses anything: what is left of the budget decides about the next release.
+        """
         if self.cover is not None:
             for slot in self.cover.uncovered(self.link.books.halves):
-                self.meter.charge(slot.round, whole=False)
+                self.meter.correct(slot.round)
 
     def _secrets(self) -> dict[Edge, bytes]:
         """Shared with every neighbour that came."""

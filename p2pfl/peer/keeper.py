@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store
 from p2pfl.peer.proof import Proof
 from p2pfl.privacy.ledger import Journal as Masks
+from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.spending import Cost
 from p2pfl.rows import Rows
 
@@ -30,6 +31,13 @@ class Spending(Protocol):
     @property
     def spent(self) -> Mapping[Cost, int]:
         """What releases have cost so far."""
+
+    @property
+    def alone(self) -> Collection[Slot]:
+        """Releases that count as hidden by their private noise alone."""
+
+    def correct(self) -> None:
+        """Record what releases have turned out to cost."""
 
 
 class Keeper:
@@ -94,11 +102,12 @@ class Keeper:
 
     async def durable(self, spending: Spending) -> None:
         """Wait until a later life could go on from here: nothing is said before."""
+        spending.correct()
         if self.store is None:
             return
         await self._saved()
         masks = spending.notes
-        now = self.journal.after(round=spending.released, masks=masks, spent=spending.spent)
+        now = self.journal.after(round=spending.released, masks=masks, spent=spending.spent, alone=spending.alone)
         if now != self.journal and (spending.released >= 0 or masks.notes):
             self.journal = now
             self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))

@@ -46,8 +46,8 @@ from p2pfl.peer.unsettled import Unsettled, unsettled
 from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.alarms import spoiled
-from p2pfl.report.budget import Meter
 from p2pfl.report.masses import given
+from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.codec import encode
@@ -219,11 +219,14 @@ class Peer:
             self._link.books = kept_by(self.plan, self.name, large=self.mailbox.large)
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
-                self._link.adding = adding(
-                    self.plan, self.name, seal=seal, source=self.source, lacking=self.meter.expose
-                )
+                self._link.adding = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
             self._hiding = Hiding(
-                self.plan, self._link, key=self.key, agreed=self.agreed, meter=self.meter, source=self.source
+                self.plan,
+                self._link,
+                kept=self.keeper.journal,
+                agreed=self.agreed,
+                meter=self.meter,
+                source=self.source,
             )
             self._link.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
@@ -387,7 +390,6 @@ class Peer:
                 neighbourhood=self._neighbourhood,
                 observe=self._paid,
             )
-            self.hiding.uncovered()
         if books.conserving:
             await exchanged(link, books.flows)
             if self.plan.codec is None:  # differences are not rows

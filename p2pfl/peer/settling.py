@@ -55,15 +55,19 @@ class Cover:
         Decides.
     places
         The places of a row that a round releases, ``[Q]`` in the order of the release.
+    charged
+        Releases of earlier incarnations that count as hidden by their private noise alone.
     """
 
-    def __init__(self, masks: Masks, ledger: MaskLedger, *, places: Callable[[int], Ints]) -> None:
+    def __init__(
+        self, masks: Masks, ledger: MaskLedger, *, places: Callable[[int], Ints], charged: Collection[Slot] = ()
+    ) -> None:
         self.masks = masks
         self.ledger = ledger
         self.places = places
         self.whole = True
         """Whether the last release had all masks of the graph."""
-        self.charged: set[Slot] = set()
+        self.charged: set[Slot] = {*charged}
         """Releases that count as hidden by their private noise alone."""
         self.slot: Slot | None = None
         """Of the last release with fresh masks."""
@@ -84,6 +88,36 @@ class Cover:
         """With whom there is a secret."""
         return {peer for edge in self.masks.secrets for peer in edge}
 
+    def _neighbours(self, round: int) -> set[str]:
+        return set(self.masks.topology.at(round).neighbours(self.ledger.peer))
+
+    def partners(self, round: int, *, present: frozenset[str]) -> set[str]:
+        """Return the neighbours of the mask graph that are there and share a secret.
+
+        Raises
+        ------
+        CoverError
+            Nobody is there to share a mask with.
+        """
+        neighbours = self._neighbours(round)
+        here = neighbours & present & self._shared
+        if neighbours and not here:
+            raise CoverError(
+                f'expected at least one neighbour of "{self.ledger.peer}" to be there, to mask its row with, got none; '
+                "wait for them, or set another privacy.mode."
+            )
+        return here
+
+    def covers(self, round: int, *, present: frozenset[str]) -> bool:
+        """Return whether the next release will have all masks of the graph, and take no slot yet.
+
+        Raises
+        ------
+        CoverError
+            Nobody is there to share a mask with.
+        """
+        return self.partners(round, present=present) == self._neighbours(round)
+
     def decide(self, round: int, *, present: frozenset[str]) -> None:
         """Choose the masks of the next release: with partners that are there, and what is owed at the same places.
 
@@ -92,14 +126,7 @@ class Cover:
         CoverError
             Nobody is there to share a mask with.
         """
-        graph = self.masks.topology.at(round)
-        neighbours = set(graph.neighbours(self.ledger.peer))
-        here = neighbours & present & self._shared
-        if neighbours and not here:
-            raise CoverError(
-                f'expected at least one neighbour of "{self.ledger.peer}" to be there, to mask its row with, got none; '
-                "wait for them, or set another privacy.mode."
-            )
+        here = self.partners(round, present=present)
         there = self.places(round)
 
         def payable(slot: Slot) -> bool:
@@ -107,7 +134,7 @@ class Cover:
 
         self._payment = self.ledger.release(round, partners=here, shared=self._shared, payable=payable)
         self.slot = self._payment.slot
-        self.whole = here == neighbours
+        self.whole = here == self._neighbours(round)
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
 

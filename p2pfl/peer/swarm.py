@@ -28,7 +28,7 @@ from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
 from p2pfl.peer.notices import Alarm, Described, Done, Event, Failed
 from p2pfl.peer.owner import RUN, WITHIN, Owner, owned
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import stopped
+from p2pfl.report.meter import stopped
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
 

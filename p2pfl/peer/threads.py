@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Unpack
 
 import torch
@@ -50,10 +50,10 @@ class Unhurried:
     net
         Whose ``release`` waits for nobody.
     prepare
-        Called before each release, outside of the thread.
+        Awaited before each release, outside of the thread.
     """
 
-    def __init__(self, net: Neighbourhood, *, prepare: Callable[[], object]) -> None:
+    def __init__(self, net: Neighbourhood, *, prepare: Callable[[], Awaitable[object]]) -> None:
         self.net = net
         self.prepare = prepare
 
@@ -64,7 +64,7 @@ class Unhurried:
 
     async def release(self, rows: Rows, *, since: Rows, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
-        self.prepare()
+        await self.prepare()
         return await asyncio.to_thread(lambda: settled(self.net.release(rows, since=since, masses=masses)))
 
     async def mix(self, released: Released) -> Released:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +18,6 @@ from p2pfl.experiment.schema import Privacy
 from p2pfl.privacy.spending import Cost, spent
 
 if TYPE_CHECKING:
-    from p2pfl.experiment import Plan
     from p2pfl.experiment.protection import Protection
 
 
@@ -186,151 +184,3 @@ def _most(costs: Sequence[Counter[Cost]], *, delta: float) -> Counter[Cost]:
     """That which comes to the largest epsilon."""
     kinds = {frozenset(each.items()) for each in costs}  # few, however many peers there are
     return max((Counter(dict(kind)) for kind in kinds), key=lambda each: spent(each, delta=delta), default=Counter())
-
-
-def stopped(peers: Sequence[str | None]) -> str | None:
-    """What :meth:`Meter.stopped` says of most of those peers that it says something of, in one sentence.
-
-    Examples
-    --------
-    >>> stopped(["3 of 9 rounds: ...", None, "3 of 9 rounds: ..."])
-    '3 of 9 rounds: ... (2 of 3 peers)'
-    """
-    said = Counter(sentence for sentence in peers if sentence is not None).most_common(1)
-    if not said:
-        return None
-    ((sentence, count),) = said
-    return sentence if count == len(peers) else f"{sentence} ({count} of {len(peers)} peers)"
-
-
-class Meter:
-    """Adds up what the peers at hand spend in a run, and says when to stop.
-
-    Parameters
-    ----------
-    plan
-        The experiment, resolved.
-    peers
-        Whose releases are counted.
-    run
-        Names this run in the budget's file.
-    earlier
-        What earlier lives in this run have spent, for where there is no such file.
-
-    Raises
-    ------
-    InputError
-        If nothing is left of the budget.
-    """
-
-    def __init__(
-        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[Cost, int] | None = None
-    ) -> None:
-        self._peers = tuple(peers)
-        self._run = run
-        self._budget = Budget.of(plan.experiment, plan.protection)
-        self._refused = False  # a release
-        self._protection = plan.protection.after({})
-        self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
-        again = dict(earlier or {}) if plan.protection.sums is not None else {}
-        self._whole = [0] * again.get(self._protection.cost, 0)  # rounds that count by more than their private noise
-        self._exposed = bool(again)  # while no life of ours was there, sums lacked us
-        self._left = self._protection.after(self._costs)
-        if self._budget is not None and not self.rounds:
-            raise InputError(
-                f"expected privacy.epsilon = {plan.experiment.privacy.epsilon} to allow one round more, got "
-                f"{self.spent:.3g} spent already by {self._budget.path}: raise it, or stop here"
-            )
-
-    @property
-    def rounds(self) -> range:
-        """The rounds that the budget allows, if nobody else spends of it."""
-        return self.since(0)
-
-    def since(self, first: int) -> range:
-        """Those of a run that begins, or goes on, with the round ``first``."""
-        rounds = self._left.rounds
-        return range(first, min(rounds, first + self._left.affordable) if self._left.claimed else rounds)
-
-    @property
-    def costs(self) -> Counter[Cost]:
-        """What has been spent, by all lives in this run."""
-        return self._costs.copy()
-
-    def charge(self, round: int, *, whole: bool) -> None:
-        """Count a release before it is sent; ``whole`` unless somebody to share masks with is missing.
-
-        Without all its masks a row counts as hidden by its private noise alone, whoever is missing.
-
-        Raises
-        ------
-        BudgetError
-            If it would cost more than is left of the budget: then nothing may be sent.
-        """
-        if not self._protection.claimed:
-            return
-        if self._exposed:
-            self.expose()
-            whole = False
-        why = "" if whole else ", in which somebody to share masks with is missing,"
-        cost = self._protection.cost if whole else self._protection.local
-        self._spend(round, cost, what=f"round {round + 1}{why} too")
-        if whole:
-            self._whole.append(round)
-
-    def expose(self) -> None:
-        """Count all releases, those before as well, as hidden by their private noise alone.
-
-        Sums of which one is not what it should be show more than was looked at, also of what was released before.
-
-        Raises
-        ------
-        BudgetError
-            If that would cost more than is left of the budget; then nothing may be sent any more.
-        """
-        self._exposed = True
-        if not self._protection.claimed or not self._whole:
-            return
-        count, nominal, floor = len(self._whole), self._protection.cost, self._protection.local
-        rest = math.sqrt(count * max(0.0, floor.mu**2 - nominal.mu**2))  # squares of mu add
-        what = f"{count} rounds of sums that somebody is missing from"
-        self._spend(self._whole[-1], Cost(rest, floor.probability), what=what)
-        self._whole = []
-
-    def _spend(self, round: int, cost: Cost, *, what: str) -> None:
-        def check() -> None:
-            if self._budget is not None:
-                self._costs = self._spent_before()  # others may have spent, too
-            costs = self._costs + Counter({cost: 1})
-            if not self._protection.allows(costs):
-                self._refused = True
-                raise BudgetError(
-                    f"expected privacy.epsilon = {self._protection.wanted.epsilon:g} to allow {what}, got "
-                    f"{self._protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
-                )
-
-        if self._budget is None:
-            check()
-        else:
-            self._budget.spend(self._peers, run=self._run, round=round, cost=cost, check=check)
-        self._costs[cost] += 1
-
-    def _spent_before(self) -> Counter[Cost]:
-        return Counter() if self._budget is None else self._budget.before(self._peers)
-
-    @property
-    def spent(self) -> float | None:
-        """Epsilon so far, earlier runs on the same data included; ``None`` where none is claimed."""
-        return self._protection.spent(self._costs)
-
-    def stopped(self, done: int) -> str | None:
-        """Why no round followed after so many, in a sentence, if it is the budget."""
-        protection, wanted = self._protection, self._protection.wanted.epsilon
-        if wanted is None or not protection.claimed or done >= protection.rounds:
-            return None
-        if not self._refused and protection.allows(self._costs + Counter({protection.cost: 1})):
-            return None
-        before = "" if self._budget is None or not self._left.before else f", with what {self._budget.path} had before"
-        return (
-            f"{done} of {protection.rounds} rounds: one more would have exceeded privacy.epsilon = {wanted:g}{before}"
-        )

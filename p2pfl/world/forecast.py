@@ -25,7 +25,7 @@ from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import stopped
+from p2pfl.report.meter import stopped
 from p2pfl.report.model import described
 from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import draw
