@@ -15,6 +15,7 @@ from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.threads import Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
+from p2pfl.privacy.examples import Sampling
 from p2pfl.privacy.ledger import Journal
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.slots import Slot
@@ -82,6 +83,11 @@ class Hiding:
     def spent(self) -> Mapping[Cost, int]:
         """What releases have cost so far."""
         return self.meter.costs
+
+    @property
+    def sampled(self) -> Mapping[Sampling, int]:
+        """How this peer has trained so far, where that has a price for single samples."""
+        return self.meter.samples.own[self.name].copy()
 
     def begin(self) -> None:
         """Share secrets with whoever is there before the first round."""

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store
 from p2pfl.peer.proof import Proof
+from p2pfl.privacy.examples import Sampling
 from p2pfl.privacy.ledger import Journal as Masks
 from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.spending import Cost
@@ -35,6 +36,10 @@ class Spending(Protocol):
     @property
     def alone(self) -> Collection[Slot]:
         """Releases that count as hidden by their private noise alone."""
+
+    @property
+    def sampled(self) -> Mapping[Sampling, int]:
+        """How the peer has trained so far, where that has a price for single samples."""
 
     def correct(self) -> None:
         """Record what releases have turned out to cost."""
@@ -107,8 +112,11 @@ class Keeper:
             return
         await self._saved()
         masks = spending.notes
-        now = self.journal.after(round=spending.released, masks=masks, spent=spending.spent, alone=spending.alone)
-        if now != self.journal and (spending.released >= 0 or masks.notes):
+        sampled = spending.sampled
+        now = self.journal.after(
+            round=spending.released, masks=masks, spent=spending.spent, alone=spending.alone, sampled=sampled
+        )
+        if now != self.journal and (spending.released >= 0 or masks.notes or sampled):
             self.journal = now
             self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
             await asyncio.shield(self._noting)

@@ -34,7 +34,7 @@ from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting
+from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting, unpaid
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.paying import paid
 from p2pfl.peer.resuming import rest, resumed
@@ -138,7 +138,8 @@ class Peer:
         names = () if plan.healing is None else {*plan.topology.peers} - {name}
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
         self._introduce = Introductions(self.membership, self._say)
-        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=keeper.journal.spent)
+        spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": keeper.journal.sampled}
+        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", **spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
         self._played = False  # all rounds
@@ -153,7 +154,7 @@ class Peer:
         self.best = BestModel(name, store)
         self._scores: dict[str, float] | None = None  # after the last round
         self._agreeing = Agreeing(plan, name, self.source)
-        self._training = Threaded(plan.learner)
+        self._training = Threaded(plan.learner, count=self.meter.samples.count)
         self._stack = AsyncExitStack()
         self._link: Link | None = None
         self._hiding: Hiding | None = None
@@ -220,14 +221,8 @@ class Peer:
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
                 self._link.adding = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
-            self._hiding = Hiding(
-                self.plan,
-                self._link,
-                kept=self.keeper.journal,
-                agreed=self.agreed,
-                meter=self.meter,
-                source=self.source,
-            )
+            given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
+            self._hiding = Hiding(self.plan, self._link, agreed=self.agreed, **given)
             self._link.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
             await self._stack.aclose()
@@ -339,7 +334,8 @@ class Peer:
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
         await self._part(self._state)
-        for sentence in self._left():
+        self.hiding.correct()
+        for sentence in [*self._left(), *filter(None, [self.meter.overdrawn])]:
             self._say(sentence)
         return self._state
 
@@ -399,10 +395,7 @@ class Peer:
     async def _paid(self, _round: int, _state: State, net: LiveNeighbourhood) -> None:
         """Say what no record will: that rows of the exchange in which masks are paid were missed, for good."""
         if net.missed and not self.link.books.conserving:
-            self._say(
-                f"nothing came from {', '.join(sorted({*net.missed}))} in the exchange that pays what masks were owed: "
-                "the mean of the rows is not what it was"
-            )
+            self._say(unpaid(net.missed))
 
     async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
         """Scale the features as all do."""

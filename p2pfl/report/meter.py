@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from p2pfl.errors import BudgetError, InputError
+from p2pfl.privacy.examples import Sampling
 from p2pfl.privacy.spending import Cost
 from p2pfl.report.budget import Budget
+from p2pfl.report.sampling import SamplingMeter
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
@@ -41,8 +43,13 @@ class Meter:
         Whose releases are counted.
     run
         Names this run in the budget's file.
-    earlier
-        What earlier lives in this run have spent, for where there is no such file.
+    earlier, sampled
+        What earlier lives in this run have spent, for where there is no such file; and how they trained.
+
+    Attributes
+    ----------
+    samples
+        Counts what training costs single samples.
 
     Raises
     ------
@@ -51,8 +58,15 @@ class Meter:
     """
 
     def __init__(
-        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[Cost, int] | None = None
+        self,
+        plan: Plan,
+        peers: Sequence[str],
+        *,
+        run: str,
+        earlier: Mapping[Cost, int] | None = None,
+        sampled: Mapping[Sampling, int] | None = None,
     ) -> None:
+        self.samples = SamplingMeter(plan, peers, run=run, earlier=sampled)
         self._peers = tuple(peers)
         self._run = run
         self._budget = Budget.of(plan.experiment, plan.protection)

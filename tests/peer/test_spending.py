@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from lives import Held, Lives
 from swarms import SMALL, live
 
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
+from p2pfl.peer.checkpoint import Store
 from p2pfl.peer.settling import Cover
 from p2pfl.report.meter import Meter
 from p2pfl.transport import MemoryTransport
@@ -54,3 +56,34 @@ def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(mon
     assert ended["peer0"].peer.meter.spent == pytest.approx(protection.spent({protection.cost: 5, protection.local: 1}))
     assert ended["peer3"].peer.meter.spent == pytest.approx(4.0)
     assert "more than privacy.epsilon = 4" in ended["peer0"].peer.meter.overdrawn
+
+
+SAMPLES = ["topology.kind=ring", "topology.peers=4", "rounds=4", "learning.example_noise=1", "learning.batch=8"]
+
+
+def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(tmp_path):
+    """All are killed three times in the third round of four, and go back to its beginning."""
+    experiment = read(SMALL, changes=SAMPLES)
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        for life in range(3):
+            lives.start(resume=life > 0, at=2 if life else None)
+            for peer in lives.now.values():
+                Held(peer, round=3)
+            await lives.until(lambda now: all(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
+            await lives.kill()
+        lives.start(resume=True, at=2)
+        return await lives.end()
+
+    ended = asyncio.run(asyncio.wait_for(main(), 50))
+    resolved = plan(experiment)
+    for name, end in ended.items():
+        journal = Store(tmp_path, name).former().journal
+        assert journal is not None
+        assert [*journal.sampled.values()] == [3 + 1 + 1 + 2]
+        assert end.peer.meter.samples.played == {name: dict(journal.sampled)}
+    played = {name: end.peer.meter.samples.played[name] for name, end in ended.items()}
+    promised, really = resolved.examples(4), resolved.examples(4, played=played)
+    assert 4 * really["steps"] == 7 * promised["steps"]
+    assert really["epsilon"] > 1.3 * promised["epsilon"]
