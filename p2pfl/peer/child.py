@@ -169,6 +169,7 @@ async def live(
         notice=tell,
         store=store,
         former=former,
+        remember=owned.keep,
     )
     if recording is not None:
         recording.about(peer, trust=owned.trust)

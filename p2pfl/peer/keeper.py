@@ -58,6 +58,8 @@ class Keeper:
         The number of this one, unless the one before was as great.
     peer, source
         Whose key to draw if there was no life before.
+    remember
+        Called before anything is said, to write the keys that were trusted on first use.
 
     Attributes
     ----------
@@ -65,8 +67,18 @@ class Keeper:
         What must never go back, as it is on disk.
     """
 
-    def __init__(self, store: Store | None, former: Former | None, *, life: int, peer: str, source: Source) -> None:
+    def __init__(
+        self,
+        store: Store | None,
+        former: Former | None,
+        *,
+        life: int,
+        peer: str,
+        source: Source,
+        remember: Callable[[], None] | None = None,
+    ) -> None:
         self.store = store
+        self.remember = remember
         self.former = former or Former()
         old = self.former.journal
         if old is None:
@@ -108,6 +120,8 @@ class Keeper:
     async def durable(self, spending: Spending) -> None:
         """Wait until a later life could go on from here: nothing is said before."""
         spending.correct()
+        if self.remember is not None:
+            await asyncio.to_thread(self.remember)
         if self.store is None:
             return
         await self._saved()

@@ -82,6 +82,8 @@ class Peer:
         Where it keeps what a later life can go on from; nowhere by default.
     former
         What an earlier life of this peer in this run left there.
+    remember
+        Called before anything leaves, to write the keys that were trusted on first use.
 
     Attributes
     ----------
@@ -111,6 +113,7 @@ class Peer:
         notice: Callable[[Notice], None] | None = None,
         store: Store | None = None,
         former: Former | None = None,
+        remember: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.transport = transport
@@ -120,7 +123,7 @@ class Peer:
         self.notice = notice
         self.swarm = plan.experiment.name
         life = time.time_ns() if incarnation is None else incarnation
-        self.keeper = keeper = Keeper(store, former, life=life, peer=name, source=self.source)
+        self.keeper = keeper = Keeper(store, former, life=life, peer=name, source=self.source, remember=remember)
         self.key = ExchangeKey(keeper.journal.key)
         self.identity = identity or Identity.generate(self.source, peer=name)
         self.trust = trust or FirstUse()
