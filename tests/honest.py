@@ -79,7 +79,7 @@ def part(name):
     giving.acquaint(SECRETS)
     getting = Getting(name, sums=SUMS, seal=seal(name), heaviest=10.0)
     getting.open(NOW, weighted=False)
-    return Adding(giving=giving, getting=getting, lacking=lambda: None)
+    return Adding(giving=giving, getting=getting, lacking=lambda: None, lacked=lambda _: None)
 
 
 def terms(giver, receiver):

@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     _experiment(run, optional=True)
     run.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
     _recording(run)
+    _accounting(run)
     run.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     run.add_argument(
         "--broker",
@@ -50,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="live peers in virtual time over this network, such as wan: predicts how long a run takes",
     )
+    _accounting(simulate)
     _output(simulate)
 
     peer = commands.add_parser("peer", help="one peer on this device")
@@ -60,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     )
     peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
     _recording(peer)
+    _accounting(peer)
     _output(peer)
 
     _identity(commands)
@@ -162,6 +165,11 @@ def _audit(commands: Any) -> None:
 def _recording(command: argparse.ArgumentParser) -> None:
     about = "write down what peers hear and draw, secrets included, to play it again with python -m p2pfl.world"
     command.add_argument("--record", action="store_true", help=about)
+
+
+def _accounting(command: argparse.ArgumentParser) -> None:
+    about = "run although the account beside the data cannot count this run, which has no price"
+    command.add_argument("--unaccounted", action="store_true", help=about)
 
 
 def _experiment(command: argparse.ArgumentParser, *, optional: bool = False) -> None:

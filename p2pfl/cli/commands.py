@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import p2pfl
-from p2pfl.cli import folders, tables
+from p2pfl.cli import accounts, folders, tables
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import Experiment
@@ -40,11 +40,18 @@ def run(options: argparse.Namespace) -> int:
     resolved = p2pfl.plan(experiment)
     if resolved.protection.sums is not None:
         check_live(experiment, resolved.algorithm)
+    given = accounts.check(options, resolved)
     again = folder is not None
     folder = folder or folders.new(options.runs, experiment.name)
     with _kept(folder, again=f"p2pfl run --resume {folder}"), view.live(resolved, quiet=options.json) as live:
         result = swarm.run(
-            experiment, folder=folder, resolved=resolved, observe=live.observe, resume=again, record=options.record
+            experiment,
+            folder=folder,
+            resolved=resolved,
+            observe=live.observe,
+            resume=again,
+            record=options.record,
+            **given,
         )
     return _finish(result.summary, folder, options)
 
@@ -57,9 +64,12 @@ def simulate(options: argparse.Namespace) -> int:
     experiment = _experiment(options)
     if options.network is not None:
         return _forecast(options, experiment)
+    resolved = p2pfl.plan(experiment)
+    given = accounts.check(options, resolved)
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
-        result = simulated(experiment, folder=folder, observe=rounds.observe, baselines=not options.no_baselines)
+        given |= {"baselines": not options.no_baselines}
+        result = simulated(resolved, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
 
 
@@ -69,9 +79,11 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     from p2pfl.world.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
+    given = accounts.check(options, p2pfl.plan(experiment))
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
-        result = forecast(experiment, over, folder=folder, observe=rounds.observe, baselines=not options.no_baselines)
+        given |= {"baselines": not options.no_baselines}
+        result = forecast(experiment, over, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
 
 
@@ -83,6 +95,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.notices import Alarm, Described, Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
+    from p2pfl.report.summary import describe  # noqa: PLC0415
 
     _check_recording(options)
     experiment = _experiment(options, broker=options.broker)
@@ -96,6 +109,7 @@ def peer(options: argparse.Namespace) -> int:
     if last is not None and folders.ended(last):
         return _over(last, options)
     resolved = p2pfl.plan(experiment, only=[options.name])
+    accounts.check(options, resolved)
     summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "alarms": []}
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)
@@ -111,6 +125,8 @@ def peer(options: argparse.Namespace) -> int:
             elif isinstance(event, Done):
                 summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
                 summary.update(given=event.given, vanished=event.vanished)
+                played = None if event.played is None else {event.peer: event.played}
+                summary["privacy"] = describe(resolved, spent=event.spent, played=played)
                 summary["best"] = None if event.best is None else kept(event.peer, event.best)
                 summary["unsettled"] = None if event.unsettled is None else event.unsettled.facts
             elif isinstance(event, Alarm):

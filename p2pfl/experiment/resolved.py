@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.privacy import secagg
-from p2pfl.privacy.examples import worst
+from p2pfl.privacy.examples import Sampling, worst_off
 from p2pfl.privacy.stream import VERSION
 from p2pfl.robust import Attack, Rule, attacked, robust
 from p2pfl.robust.net import Told, Work, here
@@ -184,27 +184,33 @@ class Plan:
         """The same, with what hides single samples from elsewhere than the operating system's secrets."""
         return replace(self, learner=self.learner.drawing(source))
 
-    def examples(self, rounds: int) -> dict[str, Any] | None:
-        """What the first rounds promise the samples of the peer that is worst off; ``None`` where nothing does.
+    def examples(
+        self, rounds: int, *, played: Mapping[str, Mapping[Sampling, int]] | None = None
+    ) -> dict[str, Any] | None:
+        """Return what rounds promise the samples of the peer that is worst off; ``None`` where nothing is promised.
 
-        That a peer may have been absent is not counted.
+        Parameters
+        ----------
+        rounds
+            The first so many, each played once by everybody who is drawn for it.
+        played
+            What was really played instead: by peer, how many rounds had which steps, rounds that were played again
+            and earlier runs included.
         """
         learner = self.learner.bare
         if not isinstance(learner, ExamplePrivateLearner) or not isinstance(self.algorithm, FedAvg):
             return None
-        peers, delta = self.federation.peers, self.experiment.privacy.delta
+        delta = self.experiment.privacy.delta
+        found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
+        return found | {"delta": delta, "clip": learner.clip}
+
+    def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[Sampling, int]]:
+        """By peer, the steps of the first rounds; that a peer may be absent is not counted."""
+        assert isinstance(self.algorithm, FedAvg)  # noqa: S101 (asked by the caller)
+        peers = self.federation.peers
         active = [self.algorithm.average.participants(peers, round=round).tolist() for round in range(rounds)]
         times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
-        costs = ((rate, steps * times[peer]) for peer, (rate, steps) in ((each, learner.cost(each)) for each in peers))
-        found, rate, steps = worst(costs, noise=learner.noise, delta=delta)
-        return {
-            "epsilon": found,
-            "delta": delta,
-            "sampling_rate": rate,
-            "steps": steps,
-            "noise_multiplier": learner.noise,
-            "clip": learner.clip,
-        }
+        return {peer: {Sampling(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
     def facts(self) -> dict[str, str]:

@@ -152,7 +152,7 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
     if privacy.mode == "none":
         why = {key: 'privacy.mode is "none"' for key in Privacy.__struct_fields__ if key != "mode"}
         if experiment.learning.example_noise:
-            del why["delta"]  # of the guarantee for samples
+            del why["delta"], why["budget"]  # of the guarantee for samples
     elif privacy.mode == "independent":
         why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
     elif privacy.mode == "secagg":
@@ -163,7 +163,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
         why["clipping"] = "there is no privacy.clip"
     if privacy.mode == "pairwise" and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
-    if privacy.mode != "none" and privacy.epsilon is None and (not privacy.noise or math.isinf(privacy.clip)):
+    bounded = privacy.epsilon is not None or (privacy.noise and not math.isinf(privacy.clip))
+    if privacy.mode != "none" and not bounded and not experiment.learning.example_noise:
         why["budget"] = "what updates cost adds up only where privacy.epsilon, or a clip and noise, bound it"
     if known(experiment.learning.algorithm).everybody:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"

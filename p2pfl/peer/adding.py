@@ -15,6 +15,7 @@ from p2pfl.peer.giving import Giving
 from p2pfl.peer.seal import Seal, Sums
 from p2pfl.peer.threads import SLOW
 from p2pfl.privacy.secagg import Slot, Sum
+from p2pfl.report.meter import Meter
 from p2pfl.topology import Weights
 from p2pfl.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
 
@@ -48,6 +49,9 @@ class Adding:
     lacking
         Called before anything is said for a sum that lacks a term: then sums show more than was looked at. Where it
         raises :class:`~p2pfl.errors.BudgetError` nothing is said, so that nothing is shown.
+    lacked
+        Called with whether a sum was given, after one that lacks a term: it records what has happened, and never
+        refuses anything.
 
     Attributes
     ----------
@@ -58,10 +62,13 @@ class Adding:
         may not have done so likewise.
     """
 
-    def __init__(self, *, giving: Giving, getting: Getting, lacking: Callable[[], None]) -> None:
+    def __init__(
+        self, *, giving: Giving, getting: Getting, lacking: Callable[[], None], lacked: Callable[[bool], None]
+    ) -> None:
         self.giving = giving
         self.getting = getting
         self.lacking = lacking
+        self.lacked = lacked
         self.turn = asyncio.Lock()
         self.missed: Counter[str] = Counter()
 
@@ -106,7 +113,7 @@ class Adding:
             raise
 
 
-def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callable[[], None]) -> Adding:
+def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter) -> Adding:
     """Return one peer's part in the sums of an experiment.
 
     Parameters
@@ -115,13 +122,14 @@ def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, lacking: Callab
         Signs what it says of sums, and reads what others do.
     source
         Of its own masks.
-    lacking
-        As in :class:`Adding`.
+    meter
+        Counts what sums show that lack a term.
     """
     size, colluders = plan.shared, plan.experiment.privacy.colluders
     sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
     return Adding(
         giving=Giving(peer, sums=sums, seal=seal, source=source),
         getting=Getting(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
-        lacking=lacking,
+        lacking=meter.expose,
+        lacked=lambda given: meter.exposed() if given else meter.doubt(),
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from p2pfl.peer.best import Best
 from p2pfl.peer.books import Page, Rows
 from p2pfl.peer.proof import Proof
 from p2pfl.privacy import ledger
+from p2pfl.privacy.examples import Sampling
 from p2pfl.privacy.slots import END, Run, Slot, Slots
 from p2pfl.privacy.spending import Cost
 
@@ -155,6 +156,10 @@ class Journal(msgspec.Struct, frozen=True):
         What releases have cost so far: mu, probability, how often.
     ended
         How many rounds there were, once the last has been played; -1 before.
+    alone
+        Releases that count as hidden by their private noise alone: attempt and round.
+    samplings
+        How the peer has trained so far, where that has a price for single samples: noise, rate, steps, how often.
     """
 
     incarnation: int
@@ -164,6 +169,18 @@ class Journal(msgspec.Struct, frozen=True):
     notes: dict[str, _Masks] = {}
     costs: tuple[tuple[float, float, int], ...] = ()
     ended: int = -1
+    alone: tuple[tuple[int, int], ...] = ()
+    samplings: tuple[tuple[float, float, int, int], ...] = ()
+
+    @property
+    def sampled(self) -> Counter[Sampling]:
+        """As the meter reads :attr:`samplings`."""
+        return Counter({Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings})
+
+    @property
+    def uncovered(self) -> frozenset[Slot]:
+        """As the cover of releases reads :attr:`alone`."""
+        return frozenset(Slot(*each) for each in self.alone)
 
     @property
     def over(self) -> bool:
@@ -180,7 +197,15 @@ class Journal(msgspec.Struct, frozen=True):
         """As the meter reads it."""
         return Counter({Cost(mu, probability): count for mu, probability, count in self.costs})
 
-    def after(self, *, round: int, masks: ledger.Journal, spent: Mapping[Cost, int]) -> Journal:
+    def after(
+        self,
+        *,
+        round: int,
+        masks: ledger.Journal,
+        spent: Mapping[Cost, int],
+        alone: Collection[Slot] = (),
+        sampled: Mapping[Sampling, int] | None = None,
+    ) -> Journal:
         """The journal with a release, before it is sent."""
         return msgspec.structs.replace(
             self,
@@ -188,6 +213,10 @@ class Journal(msgspec.Struct, frozen=True):
             until=tuple(masks.until),
             notes={name: _Masks.of(note) for name, note in masks.notes.items()},
             costs=tuple((cost.mu, cost.probability, count) for cost, count in sorted(spent.items())),
+            alone=tuple((slot.attempt, slot.round) for slot in sorted(alone)),
+            samplings=tuple(
+                (each.noise, each.rate, each.steps, count) for each, count in sorted((sampled or {}).items())
+            ),
         )
 
 
@@ -233,45 +262,6 @@ def opened(data: bytes) -> Journal:
         return msgspec.msgpack.decode(data[32:], type=Journal)
     except msgspec.MsgspecError as error:
         raise StorageError(f"expected a journal, got other bytes: {error}") from None
-
-
-def common(kept: Iterable[Collection[int]]) -> int | None:
-    """The last round with which all can go on; ``None`` if there is none. Who has nothing comes late, and is not asked.
-
-    Examples
-    --------
-    >>> common([[6, 7], [7, 8], []]), common([[3, 4], [5, 6]]), common([])
-    (7, None, None)
-    """
-    asked = [set(rounds) for rounds in kept if rounds]
-    shared = set.intersection(*asked) if asked else set()
-    return max(shared, default=None)
-
-
-def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> int:
-    """The round in which a peer takes part again while others go on.
-
-    Parameters
-    ----------
-    next_
-        The first that it has not finished.
-    others
-        Where its neighbours are: round and step.
-    again
-        Whether it may do that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours say
-        again what they said of it.
-
-    Examples
-    --------
-    >>> entrance(5, others=[(5, 2), (4, 9)], again=True), entrance(5, others=[(5, 2)], again=False)
-    (5, 6)
-    >>> entrance(5, others=[(5, REACH + 1)], again=True), entrance(5, others=[(4, 0)], again=False)
-    (6, 6)
-    """
-    furthest = max(others, default=(0, 0))
-    if again and furthest <= (next_, REACH):
-        return next_
-    return max(furthest[0], next_ if not again else next_ - 1) + 1
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ async def live(
         notice=tell,
         store=store,
         former=former,
+        remember=owned.keep,
     )
     if recording is not None:
         recording.about(peer, trust=owned.trust)
@@ -183,7 +184,7 @@ async def live(
         learner = peer.plan.learner
         await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), learner.state_dict(state.rows[0]))
         evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
-        stopped = await asyncio.to_thread(lambda: peer.stopped)
+        stopped, spent = await asyncio.to_thread(lambda: (peer.stopped, peer.meter.spent))
     finally:
         watching.cancel()
     found = {key: float(value[0]) for key, value in evaluated.items()}
@@ -198,6 +199,8 @@ async def live(
             sorted(peer.vanished),
             peer.best.best,
             peer.unsettled or None,
+            spent,
+            peer.meter.samples.told(name),
         )
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from p2pfl.errors import StorageError
@@ -22,17 +25,50 @@ class Credentials:
         What decides whose key is whose.
     known
         The file in which first uses are remembered, if any.
+    written
+        Whose keys are known to be in that file.
     """
 
     identity: Identity
     trust: Trust
     known: Path | None = None
+    written: set[str] = field(default_factory=set)
 
     def keep(self) -> None:
-        """Remember the keys that were trusted on first use for the next run."""
-        if self.known is not None and isinstance(self.trust, FirstUse):
-            others = Roster.read(self.known).peers if self.known.exists() else {}  # peers of this device share the file
-            Roster({**self.trust.seen, **others}).write(self.known)
+        """Write the keys that were trusted on first use, if any is new: they are on disk when this returns.
+
+        Raises
+        ------
+        PeerError
+            If another peer of this device was shown another key under the same name.
+        StorageError
+            If the file cannot be written, so that nothing may be sent.
+        """
+        if self.known is None or not isinstance(self.trust, FirstUse) or self.trust.seen.keys() <= self.written:
+            return
+        seen = dict(self.trust.seen)
+        with _alone(self.known):  # peers of this device share the file
+            others = Roster.read(self.known).peers if self.known.exists() else {}
+            known = FirstUse(others)
+            for peer, key in seen.items():
+                known.remember(peer, key)
+            Roster(known.seen).write(self.known)
+        self.written.update(seen)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other processes of this device from changing a file meanwhile."""
+    try:
+        lock = path.with_name(f".{path.name}.lock").open("wb")
+    except OSError as error:
+        raise StorageError(
+            f"the keys that were trusted on first use cannot be written to {path} ({error.strerror}); make the folder "
+            "writable, or choose another with trust.keys"
+        ) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def credentials(settings: schema.Trust, *, peer: str, folder: Path | None = None) -> Credentials:
@@ -74,4 +110,4 @@ def credentials(settings: schema.Trust, *, peer: str, folder: Path | None = None
         roster.check(peer, identity.public)
         return Credentials(identity, roster)
     seen = Roster.read(known).peers if known is not None and known.exists() else {}
-    return Credentials(identity, FirstUse(seen), known)
+    return Credentials(identity, FirstUse(seen), known, {*seen})

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.checkpoint import Journal as Kept
 from p2pfl.peer.covering import covered
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.threads import Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
+from p2pfl.privacy.examples import Sampling
 from p2pfl.privacy.ledger import Journal
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.spending import Cost
 from p2pfl.privacy.stream import Ints
-from p2pfl.report.budget import Meter
+from p2pfl.report.meter import Meter
 
 
 class Hiding:
@@ -30,8 +34,10 @@ class Hiding:
         The experiment, resolved for this peer.
     link
         Knows who is there.
-    key, agreed
-        Its private key; what the keys of all edges depend on.
+    kept
+        The private key of all its incarnations, and their releases that private noise alone hides.
+    agreed
+        What the keys of all edges depend on.
     meter
         Is charged.
     source
@@ -52,7 +58,7 @@ class Hiding:
         plan: Plan,
         link: Link,
         *,
-        key: ExchangeKey,
+        kept: Kept,
         agreed: str,
         meter: Meter,
         source: Source,
@@ -61,11 +67,12 @@ class Hiding:
         self.graph, self.settings = plan.protection.graph, plan.protection.settings
         self.masked = plan.masked
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
-        self.link, self.key, self.agreed, self.meter, self.source = link, key, agreed, meter, source
+        self.link, self.key, self.agreed, self.meter, self.source = link, ExchangeKey(kept.key), agreed, meter, source
         self.name, self.membership, self.say = link.me.peer, link.membership, say
         self.least = plan.protection.partners
         self.cover: Cover | None = None
         self.released = -1
+        self._alone = kept.uncovered
 
     @property
     def notes(self) -> Journal:
@@ -73,14 +80,26 @@ class Hiding:
         return self.link.books.masks.journal()
 
     @property
+    def alone(self) -> frozenset[Slot]:
+        """Releases that count as hidden by their private noise alone, those of earlier incarnations too."""
+        return self._alone if self.cover is None else frozenset(self.cover.charged)
+
+    @property
     def spent(self) -> Mapping[Cost, int]:
         """What releases have cost so far."""
         return self.meter.costs
 
+    @property
+    def sampled(self) -> Mapping[Sampling, int]:
+        """How this peer has trained so far, where that has a price for single samples."""
+        return self.meter.samples.own[self.name].copy()
+
     def begin(self) -> None:
         """Share secrets with whoever is there before the first round."""
         if self.masked:
-            self.cover = Cover(self.masks(), self.link.books.masks, places=self._places, least=self.least)
+            self.cover = Cover(
+                self.masks(), self.link.books.masks, places=self._places, least=self.least, charged=self._alone
+            )
         self._share()
 
     def masks(self) -> Masks:
@@ -103,16 +122,19 @@ class Hiding:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
         cover, summed = self.cover, self.link.adding is not None
 
-        def charge() -> None:
+        def charge(*, whole: bool = True) -> None:
             if self.settings.hidden or self.settings.participation < 1:
                 self.released = round
-            self.uncovered()
-            self.meter.charge(round, whole=cover is None or cover.whole)
+            self.correct()
+            self.meter.charge(round, whole=whole)
 
         async def prepare() -> None:
             if cover is not None:
                 await covered(self.link, lambda: self._lacking(cover, round), say=self.say)
-                cover.decide(round, present=self._here(round))
+                present = self._here(round)
+                whole = cover.covers(round, present=present)
+                await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
+                cover.decide(round, present=present)
             if summed:
                 self._share()
                 charge()  # here, where rolls are heard that change what it costs
@@ -123,7 +145,7 @@ class Hiding:
             masks=cover,
             source=self.source,
             round=round,
-            charge=None if summed else charge,
+            charge=None if summed or cover is not None else charge,
         )
         return net if hidden is net else Unhurried(hidden, prepare=prepare)
 
@@ -142,11 +164,14 @@ class Hiding:
             each for each in self.link.books.masks.unmatched(self.cover.slot) if each in missed or each not in present
         )
 
-    def uncovered(self) -> None:
-        """Charge releases that turned out to lack half of a mask as hidden by their private noise alone."""
+    def correct(self) -> None:
+        """Record releases that turned out to lack half of a mask as hidden by their private noise alone.
+
+        They have left, so this never refuses anything: what is left of the budget decides about the next release.
+        """
         if self.cover is not None:
             for slot in self.cover.uncovered(self.link.books.halves):
-                self.meter.charge(slot.round, whole=False)
+                self.meter.correct(slot.round)
 
     def _lacking(self, cover: Cover, round: int) -> frozenset[str]:
         """The partners to wait for before a release."""

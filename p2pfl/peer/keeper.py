@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store
 from p2pfl.peer.proof import Proof
+from p2pfl.privacy.examples import Sampling
 from p2pfl.privacy.ledger import Journal as Masks
+from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.spending import Cost
 from p2pfl.rows import Rows
 
@@ -31,6 +33,17 @@ class Spending(Protocol):
     def spent(self) -> Mapping[Cost, int]:
         """What releases have cost so far."""
 
+    @property
+    def alone(self) -> Collection[Slot]:
+        """Releases that count as hidden by their private noise alone."""
+
+    @property
+    def sampled(self) -> Mapping[Sampling, int]:
+        """How the peer has trained so far, where that has a price for single samples."""
+
+    def correct(self) -> None:
+        """Record what releases have turned out to cost."""
+
 
 class Keeper:
     """The shell around one peer's store.
@@ -45,6 +58,8 @@ class Keeper:
         The number of this one, unless the one before was as great.
     peer, source
         Whose key to draw if there was no life before.
+    remember
+        Called before anything is said, to write the keys that were trusted on first use.
 
     Attributes
     ----------
@@ -52,8 +67,18 @@ class Keeper:
         What must never go back, as it is on disk.
     """
 
-    def __init__(self, store: Store | None, former: Former | None, *, life: int, peer: str, source: Source) -> None:
+    def __init__(
+        self,
+        store: Store | None,
+        former: Former | None,
+        *,
+        life: int,
+        peer: str,
+        source: Source,
+        remember: Callable[[], None] | None = None,
+    ) -> None:
         self.store = store
+        self.remember = remember
         self.former = former or Former()
         old = self.former.journal
         if old is None:
@@ -94,12 +119,18 @@ class Keeper:
 
     async def durable(self, spending: Spending) -> None:
         """Wait until a later life could go on from here: nothing is said before."""
+        spending.correct()
+        if self.remember is not None:
+            await asyncio.to_thread(self.remember)
         if self.store is None:
             return
         await self._saved()
         masks = spending.notes
-        now = self.journal.after(round=spending.released, masks=masks, spent=spending.spent)
-        if now != self.journal and (spending.released >= 0 or masks.notes):
+        sampled = spending.sampled
+        now = self.journal.after(
+            round=spending.released, masks=masks, spent=spending.spent, alone=spending.alone, sampled=sampled
+        )
+        if now != self.journal and (spending.released >= 0 or masks.notes or sampled):
             self.journal = now
             self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
             await asyncio.shield(self._noting)

@@ -13,6 +13,7 @@ from p2pfl.identity import FirstUse, Trust, fingerprint
 from p2pfl.peer.best import Best
 from p2pfl.peer.proof import Proof
 from p2pfl.peer.unsettled import Unsettled
+from p2pfl.privacy.examples import Sampling
 from p2pfl.report import Record
 
 PROMISED = "promised to release nothing more"
@@ -59,7 +60,8 @@ class Done(msgspec.Struct, frozen=True):
     """A peer's last word: its final scores, its private memory in bytes, what all peers' common model scores.
 
     And why it did not play all rounds, if it is the budget; of running sums, what it gave each neighbour, and who of
-    these did not come back; the best model that it keeps, and what it could not settle with its neighbours.
+    these did not come back; the best model that it keeps, and what it could not settle with its neighbours. Last, the
+    epsilon that it has spent, and how often it made which steps of DP-SGD: noise, rate, steps and count.
     """
 
     peer: str
@@ -71,6 +73,15 @@ class Done(msgspec.Struct, frozen=True):
     vanished: list[str] = []
     best: Best | None = None
     unsettled: Unsettled | None = None
+    spent: float | None = None
+    samplings: tuple[tuple[float, float, int, int], ...] | None = None
+
+    @property
+    def played(self) -> dict[Sampling, int] | None:
+        """Return how many rounds had which steps of DP-SGD; ``None`` where single samples are promised nothing."""
+        if self.samplings is None:
+            return None
+        return {Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -106,6 +117,14 @@ def ahead(round: int, *, again: bool) -> str:
     """Say with which round a peer begins, or goes on, where others have not waited for it."""
     how = "comes back" if again else "begins"
     return f"the others are ahead: it {how} in round {round + 1}, from where they are then"
+
+
+def unpaid(missed: Collection[str]) -> str:
+    """Return a sentence that models are missing from the gossip step in which masks are paid, for good."""
+    return (
+        f"nothing came from {', '.join(sorted({*missed}))} in the exchange that pays what masks were owed: the mean of "
+        "the rows is not what it was"
+    )
 
 
 def resting(rounds: int, *, lost: bool) -> str:

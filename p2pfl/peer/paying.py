@@ -15,6 +15,7 @@ from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, bare
 from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.notices import unpaid
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy import private
 from p2pfl.privacy.stream import Ints, to_grid
@@ -69,10 +70,7 @@ async def paid(
         participation=plan.protection.settings.participation,
     )
     if live.missed and not live.link.books.conserving:
-        say(
-            f"nothing came from {', '.join(sorted({*live.missed}))} in the exchange that pays what masks were owed: "
-            "the mean of the rows is not what it was"
-        )
+        say(unpaid(live.missed))
     return after
 
 

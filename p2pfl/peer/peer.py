@@ -46,8 +46,8 @@ from p2pfl.peer.unsettled import Unsettled, unsettled
 from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
 from p2pfl.report.alarms import spoiled
-from p2pfl.report.budget import Meter
 from p2pfl.report.masses import given
+from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.codec import encode
@@ -82,6 +82,8 @@ class Peer:
         Where it keeps what a later life can go on from; nowhere by default.
     former
         What an earlier life of this peer in this run left there.
+    remember
+        Called before anything leaves, to write the keys that were trusted on first use.
 
     Attributes
     ----------
@@ -111,6 +113,7 @@ class Peer:
         notice: Callable[[Notice], None] | None = None,
         store: Store | None = None,
         former: Former | None = None,
+        remember: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.transport = transport
@@ -120,7 +123,7 @@ class Peer:
         self.notice = notice
         self.swarm = plan.experiment.name
         life = time.time_ns() if incarnation is None else incarnation
-        self.keeper = keeper = Keeper(store, former, life=life, peer=name, source=self.source)
+        self.keeper = keeper = Keeper(store, former, life=life, peer=name, source=self.source, remember=remember)
         self.key = ExchangeKey(keeper.journal.key)
         self.identity = identity or Identity.generate(self.source, peer=name)
         self.trust = trust or FirstUse()
@@ -138,7 +141,8 @@ class Peer:
         names = () if plan.healing is None else {*plan.topology.peers} - {name}
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
         self._introduce = Introductions(self.membership, self._say)
-        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", earlier=keeper.journal.spent)
+        spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": keeper.journal.sampled}
+        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", **spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
         self._played = False  # all rounds
@@ -153,7 +157,7 @@ class Peer:
         self.best = BestModel(name, store)
         self._scores: dict[str, float] | None = None  # after the last round
         self._agreeing = Agreeing(plan, name, self.source)
-        self._training = Threaded(plan.learner)
+        self._training = Threaded(plan.learner, count=self.meter.samples.count)
         self._stack = AsyncExitStack()
         self._link: Link | None = None
         self._hiding: Hiding | None = None
@@ -219,18 +223,9 @@ class Peer:
             self._link.books = kept_by(self.plan, self.name, large=self.mailbox.large)
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
-                self._link.adding = adding(
-                    self.plan, self.name, seal=seal, source=self.source, lacking=self.meter.expose
-                )
-            self._hiding = Hiding(
-                self.plan,
-                self._link,
-                key=self.key,
-                agreed=self.agreed,
-                meter=self.meter,
-                source=self.source,
-                say=self._say,
-            )
+                self._link.adding = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
+            given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
+            self._hiding = Hiding(self.plan, self._link, agreed=self.agreed, say=self._say, **given)
             self._link.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
             await self._stack.aclose()
@@ -342,7 +337,8 @@ class Peer:
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
         await self._part(self._state)
-        for sentence in self._left():
+        self.hiding.correct()
+        for sentence in [*self._left(), *filter(None, [self.meter.overdrawn])]:
             self._say(sentence)
         return self._state
 
@@ -393,7 +389,6 @@ class Peer:
                 neighbourhood=self._neighbourhood,
                 say=self._say,
             )
-            self.hiding.uncovered()
         if books.conserving:
             await exchanged(link, books.flows)
             if self.plan.codec is None:  # differences are not rows

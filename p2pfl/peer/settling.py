@@ -59,16 +59,26 @@ class Cover:
         The places of a row that a round releases, ``[Q]`` in the order of the release.
     least
         How many partners a release needs.
+    charged
+        Releases of earlier incarnations that count as hidden by their private noise alone.
     """
 
-    def __init__(self, masks: Masks, ledger: MaskLedger, *, places: Callable[[int], Ints], least: int = 1) -> None:
+    def __init__(
+        self,
+        masks: Masks,
+        ledger: MaskLedger,
+        *,
+        places: Callable[[int], Ints],
+        least: int = 1,
+        charged: Collection[Slot] = (),
+    ) -> None:
         self.masks = masks
         self.ledger = ledger
         self.places = places
         self.least = least
         self.whole = True
         """Whether the last release had all masks of the graph."""
-        self.charged: set[Slot] = set()
+        self.charged: set[Slot] = {*charged}
         """Releases that count as hidden by their private noise alone."""
         self.slot: Slot | None = None
         """Of the last release with fresh masks."""
@@ -89,11 +99,39 @@ class Cover:
         """With whom there is a secret."""
         return {peer for edge in self.masks.secrets for peer in edge}
 
+    def _neighbours(self, round: int) -> frozenset[str]:
+        return frozenset(self.masks.topology.at(round).neighbours(self.ledger.peer))
+
+    def _here(self, round: int, present: frozenset[str]) -> frozenset[str]:
+        return self._neighbours(round) & present & self._shared
+
     def lacking(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
         """Return the partners to wait for before a release of this round; none where enough are present."""
-        neighbours = frozenset(self.masks.topology.at(round).neighbours(self.ledger.peer))
-        here = neighbours & present & self._shared
+        neighbours, here = self._neighbours(round), self._here(round, present)
         return neighbours - here if len(here) < min(self.least, len(neighbours)) else frozenset()
+
+    def partners(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
+        """Return the neighbours of the mask graph that are there and share a secret.
+
+        Raises
+        ------
+        CoverError
+            Too few are there to share a mask with.
+        """
+        neighbours, here = self._neighbours(round), self._here(round, present)
+        if neighbours:
+            check_partners(self.ledger.peer, here, neighbours, least=self.least)
+        return here
+
+    def covers(self, round: int, *, present: frozenset[str]) -> bool:
+        """Return whether the next release will have all masks of the graph, and take no slot yet.
+
+        Raises
+        ------
+        CoverError
+            Too few are there to share a mask with.
+        """
+        return self.partners(round, present=present) == self._neighbours(round)
 
     def decide(self, round: int, *, present: frozenset[str]) -> None:
         """Choose the masks of the next release: with partners that are there, and what is owed at the same places.
@@ -103,11 +141,7 @@ class Cover:
         CoverError
             Fewer partners are present than a release needs.
         """
-        graph = self.masks.topology.at(round)
-        neighbours = set(graph.neighbours(self.ledger.peer))
-        here = neighbours & present & self._shared
-        if neighbours:
-            check_partners(self.ledger.peer, here, neighbours, least=self.least)
+        here = self.partners(round, present=present)
         there = self.places(round)
 
         def payable(slot: Slot) -> bool:
@@ -115,7 +149,7 @@ class Cover:
 
         self._payment = self.ledger.release(round, partners=here, shared=self._shared, payable=payable)
         self.slot = self._payment.slot
-        self.whole = here == neighbours
+        self.whole = here == self._neighbours(round)
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -65,7 +64,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
         here = self.adding.getting.here if total is not None else set[str]()
-        self._note(here, senders)
+        self._note(here, senders, given=total is not None)
         mixed = self._mixed(released, points, total, _heard(weights, here, own=self.name, given=total is not None))
         self._close()
         self.record_step(released, mixed)
@@ -107,15 +106,14 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         rows = torch.from_numpy(sums).unsqueeze(0).to(released.rows.device)  # [1, P]
         return Released(rows, masses, grid=self.bits, dtype=released.values.dtype)
 
-    def _note(self, here: Collection[str], senders: Sequence[str]) -> None:
-        """Say whose rows are missing from the sum, and that what follows shows more than was looked at."""
+    def _note(self, here: Collection[str], senders: Sequence[str], *, given: bool) -> None:
+        """Record whose rows are missing from the sum, and that what follows shows more than was looked at."""
         missed = [peer for peer in senders if peer not in here]
         self.heard += len(here)
         self.missed += missed
         self.adding.missed.update(missed)
         if missed:
-            with contextlib.suppress(BudgetError):  # the next release is refused
-                self.adding.lacking()
+            self.adding.lacked(given)
 
     async def _give(self, slot: Slot, points: Floats, *, weight: float, mass: float | None) -> None:
         """Send a receiver its term, once it is through with the one before."""

@@ -23,12 +23,13 @@ from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import server
 from p2pfl.peer.best import kept
-from p2pfl.peer.checkpoint import common
 from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.entering import common
 from p2pfl.peer.notices import Alarm, Described, Done, Event, Failed
 from p2pfl.peer.owner import RUN, WITHIN, Owner, owned
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import stopped
+from p2pfl.report.budget import check_accounted
+from p2pfl.report.meter import stopped
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
 
@@ -138,6 +139,7 @@ def run(
     resume: bool = False,
     record: bool = False,
     began: datetime | None = None,
+    unaccounted: bool = False,
 ) -> Run:
     """Spawn every peer of an experiment on this machine and wait for them.
 
@@ -158,11 +160,14 @@ def run(
         Whether each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
     began
         When a new run began, in UTC, for the summary; now by default.
+    unaccounted
+        Whether the run may be outside of the account of its data, see
+        :func:`p2pfl.report.budget.check_accounted`.
 
     Raises
     ------
     InputError
-        If another process has the run that is to be gone on with.
+        If another process has the run that is to be gone on with, or the data have an account that cannot count it.
     BrokerError
         If the broker cannot be started or reached.
     RunError
@@ -170,6 +175,7 @@ def run(
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment)
+    check_accounted(resolved, unaccounted=unaccounted)
     tell = observe or (lambda _event: None)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
         owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
@@ -213,6 +219,8 @@ def run(
             alarms=alarms,
             unsettled={name: peer.unsettled.facts for name, peer in done.items() if peer.unsettled},
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
+            spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
+            played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
         )
         result.finish(summary)
     return result

@@ -17,10 +17,19 @@ SLOW = 2**20
 
 
 class Threaded:
-    """A learner that trains in a thread, so that the event loop never misses a heartbeat."""
+    """A learner that trains in a thread, so that the event loop never misses a heartbeat.
 
-    def __init__(self, learner: Learner) -> None:
+    Parameters
+    ----------
+    learner
+        Trains.
+    count
+        Called in the thread with the round and who trained, before anything that follows from training is returned.
+    """
+
+    def __init__(self, learner: Learner, *, count: Callable[[int, list[bool] | None], None] | None = None) -> None:
         self.learner = learner
+        self.count = count
         self.seconds = 0.0
         self.update: float | None = None  # how far the last training moved the row
 
@@ -28,9 +37,16 @@ class Threaded:
         """Train the rows."""
         clock = asyncio.get_running_loop().time
         begun = clock()
-        fitted = await asyncio.to_thread(self.learner.fit, rows, **how)
+        fitted = await asyncio.to_thread(self._fit, rows, **how)
         self.update = float(distances(fitted.rows, rows)[0, 0])
         self.seconds += clock() - begun
+        return fitted
+
+    def _fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        fitted = self.learner.fit(rows, **how)
+        if self.count is not None:
+            active = how.get("active")
+            self.count(how["round"], None if active is None else active.tolist())
         return fitted
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 import warnings
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,62 @@ from p2pfl.errors import InputError
 
 HOPELESS = 50.0
 """An epsilon beyond which nothing is hidden, and the convolution takes minutes: Rényi's looser bound will do."""
+
+
+@dataclass(frozen=True, order=True)
+class Sampling:
+    """Steps of DP-SGD that one peer makes in one round, each on a secret batch.
+
+    Parameters
+    ----------
+    noise
+        z, standard deviation over clip.
+    rate
+        q, the probability with which a sample is in a batch.
+    steps
+        How many.
+    """
+
+    noise: float
+    rate: float
+    steps: int
+
+
+def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
+    r"""Return :math:`\varepsilon` of all rounds together, for each single sample.
+
+    Parameters
+    ----------
+    rounds
+        How many rounds had which steps.
+    delta
+        :math:`\delta`.
+
+    Raises
+    ------
+    InputError
+        The extra ``examples`` is not installed.
+
+    Examples
+    --------
+    >>> round(composed({Sampling(1.0, 0.01, 100): 10}, delta=1e-5), 3)
+    1.838
+    """
+    steps: Counter[tuple[float, float]] = Counter()
+    for each, count in rounds.items():
+        if each.rate and each.steps and count:
+            steps[each.noise, each.rate] += each.steps * count
+    if not steps:
+        return 0.0
+    if not all(noise for noise, _ in steps):
+        return math.inf
+    history = [(noise, rate, count) for (noise, rate), count in sorted(steps.items())]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # of orders that were tried, and of log 0
+        warnings.simplefilter("ignore")
+        bound = _accountant("RDP", history).get_epsilon(delta, alphas=_ORDERS)
+        if not bound <= HOPELESS:
+            return float(bound) if bound > HOPELESS else math.inf
+        return float(_accountant("PRV", history).get_epsilon(delta))
 
 
 def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
@@ -54,23 +112,14 @@ def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
             f"expected noise and steps of 0 or more, a rate of 0 to 1 and a delta between 0 and 1, got {noise}, "
             f"{steps}, {rate} and {delta}: change them"
         )
-    if not rate or not steps:
-        return 0.0
-    if not noise:
-        return math.inf
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # of orders that were tried, and of log 0
-        warnings.simplefilter("ignore")
-        bound = _accountant("RDP", (noise, rate, steps)).get_epsilon(delta, alphas=_ORDERS)
-        if not bound <= HOPELESS:
-            return float(bound) if bound > HOPELESS else math.inf
-        return float(_accountant("PRV", (noise, rate, steps)).get_epsilon(delta))
+    return composed({Sampling(noise, rate, steps): 1}, delta=delta)
 
 
 _ORDERS = (*range(2, 64), 128, 256)
 """Of Rényi's divergence: whole ones, whose series are finite."""
 
 
-def _accountant(name: str, history: tuple[float, float, int]) -> Any:
+def _accountant(name: str, history: list[tuple[float, float, int]]) -> Any:
     try:
         import opacus.accountants  # noqa: PLC0415 (an extra, and slow to import)
     except ImportError as error:
@@ -78,7 +127,7 @@ def _accountant(name: str, history: tuple[float, float, int]) -> Any:
             'expected opacus, which adds up steps of DP-SGD, got none installed: pip install "p2pfl-mqtt[examples]"'
         ) from error
     accountant = getattr(opacus.accountants, f"{name}Accountant")()
-    accountant.history = [history]
+    accountant.history = history
     return accountant
 
 
@@ -117,3 +166,40 @@ def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> 
         middle = (low + high) // 2
         heapq.heappush(open_, bound(low, middle))
         heapq.heappush(open_, bound(middle, high))
+
+
+def worst_off(peers: Iterable[Mapping[Sampling, int]], *, delta: float) -> dict[str, float]:
+    """Return what rounds promise the samples of the peer whose samples are hidden least.
+
+    Parameters
+    ----------
+    peers
+        For each peer, how many rounds had which steps; at least one peer.
+    delta
+        As in :func:`composed`.
+
+    Returns
+    -------
+    dict
+        ``epsilon``, and of that peer the largest ``sampling_rate``, all ``steps`` and the least ``noise_multiplier``.
+
+    Examples
+    --------
+    >>> found = worst_off([{Sampling(1.0, 0.01, 50): 10}, {Sampling(1.0, 0.02, 50): 12}], delta=1e-5)
+    >>> found["sampling_rate"], found["steps"]
+    (0.02, 600)
+    """
+    kinds = {frozenset((each, count) for each, count in rounds.items() if count) for rounds in peers}
+    totals = [(sum(each.steps * count for each, count in kind), kind) for kind in kinds]
+    if all(len({(each.noise, each.rate) for each, _ in kind}) <= 1 for kind in kinds):
+        by_noise: dict[float, list[tuple[float, int]]] = {}
+        for steps, kind in totals:
+            first = next((each for each, _ in kind), Sampling(1.0, 0.0, 0))
+            by_noise.setdefault(first.noise, []).append((first.rate, steps))
+        found = [(*worst(costs, noise=noise, delta=delta), noise) for noise, costs in by_noise.items()]
+        largest, rate, steps, noise = max(found)
+        return {"epsilon": largest, "sampling_rate": rate, "steps": steps, "noise_multiplier": noise}
+    ranked = [(composed(dict(kind), delta=delta), steps, kind) for steps, kind in totals]
+    largest, steps, kind = max(ranked, key=lambda each: each[:2])
+    rate, noise = max(each.rate for each, _ in kind), min(each.noise for each, _ in kind)
+    return {"epsilon": largest, "sampling_rate": rate, "steps": steps, "noise_multiplier": noise}

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
 from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.schema import Privacy
+from p2pfl.privacy.examples import Sampling, composed
 from p2pfl.privacy.spending import Cost, spent
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
     from p2pfl.experiment.protection import Protection
+
+
+_T = TypeVar("_T")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +52,80 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     swarm: str
 
 
+class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of DP-SGD of one peer in one round.
+
+    Attributes
+    ----------
+    run, peer, round, swarm
+        As in :class:`Entry`.
+    noise, rate, steps
+        What it cost each sample, see :class:`p2pfl.privacy.examples.Sampling`.
+    """
+
+    run: str
+    peer: str
+    round: int
+    noise: float
+    rate: float
+    steps: int
+    swarm: str
+
+
+def beside(experiment: Experiment) -> Path | None:
+    """Return the account that an experiment names, or the one beside its data file; ``None`` if it has neither."""
+    data = experiment.data.options.get("path")
+    path = experiment.privacy.budget or (f"{data}.budget.jsonl" if isinstance(data, str) else None)
+    return None if path is None else Path(path)
+
+
+def unpriced(plan: Plan) -> str | None:
+    """Return why the account of its data cannot count a run, in a sentence; ``None`` if it can, or there is none.
+
+    An account adds up what releases cost a peer as a whole, or what training costs single samples. A run that has no
+    price in a unit of the account spends of it without a trace.
+
+    Raises
+    ------
+    InputError
+        If the account cannot be read.
+    """
+    path = beside(plan.experiment)
+    if path is None or not path.exists():
+        return None
+    kinds = {type(entry) for entry in _entries(path, path.read_bytes().splitlines())}
+    if Entry in kinds and not plan.protection.claimed:
+        return (
+            f"{path} counts what runs on this data cost each peer, and this run has no such price; set "
+            "privacy.epsilon, or add --unaccounted to run it outside of the account"
+        )
+    if SampleEntry in kinds and plan.examples(0) is None:
+        return (
+            f"{path} counts what runs on this data cost each sample, and this run has no such price; set "
+            "learning.example_noise, or add --unaccounted to run it outside of the account"
+        )
+    return None
+
+
+def check_accounted(plan: Plan, *, unaccounted: bool = False) -> None:
+    """Refuse a run without a price on data that have an account, unless it may be outside of the account.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved.
+    unaccounted
+        Whether the run may be outside of the account.
+
+    Raises
+    ------
+    InputError
+        If it has no price and may not be, or the account cannot be read.
+    """
+    if not unaccounted and (reason := unpriced(plan)) is not None:
+        raise InputError(reason)
+
+
 class Budget:
     """A file of entries; several runs may spend at once, one release after the other.
 
@@ -68,16 +146,19 @@ class Budget:
         self._wanted = wanted
         self._swarm = hashlib.sha256(msgspec.json.encode(sorted(names))).hexdigest()[:16]
         self._costs: dict[str, dict[str, Counter[Cost]]] = {}  # by swarm and peer
+        self._samplings: dict[str, dict[str, Counter[Sampling]]] = {}  # likewise
         self._place = 0, 0  # bytes and lines read so far
 
     @classmethod
     def of(cls, experiment: Experiment, protection: Protection) -> Budget | None:
         """The one that an experiment names, or the one beside its data file; ``None`` where nothing is claimed."""
-        if not protection.claimed:
-            return None
-        data = experiment.data.options.get("path")
-        path = experiment.privacy.budget or (f"{data}.budget.jsonl" if isinstance(data, str) else None)
-        return None if path is None else cls(Path(path), experiment.privacy, protection.graph.peers)
+        return cls.at(experiment, protection) if protection.claimed else None
+
+    @classmethod
+    def at(cls, experiment: Experiment, protection: Protection) -> Budget | None:
+        """Return the one that an experiment names, or the one beside its data file, whatever is claimed."""
+        path = beside(experiment)
+        return None if path is None else cls(path, experiment.privacy, protection.graph.peers)
 
     def before(self, peers: Iterable[str]) -> Counter[Cost]:
         """What the one of ``peers`` that has spent most has spent so far.
@@ -92,11 +173,28 @@ class Budget:
         """
         self._catch_up()
         own = self._costs.get(self._swarm, {})
-        worst = _most([own.get(peer, Counter()) for peer in peers], delta=self._wanted.delta)
+        price = partial(spent, delta=self._wanted.delta)
+        worst = _most([own.get(peer, Counter()) for peer in peers], price)
         for swarm, others in self._costs.items():
             if swarm != self._swarm:
-                worst += _most([*others.values()], delta=self._wanted.delta)
+                worst += _most([*others.values()], price)
         return worst
+
+    def sampled(self, peer: str) -> Counter[Sampling]:
+        """Return the steps of DP-SGD that the account holds of a peer, counted as :meth:`before` counts costs.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read.
+        """
+        self._catch_up()
+        price = partial(composed, delta=self._wanted.delta)
+        found = Counter(self._samplings.get(self._swarm, {}).get(peer, Counter()))
+        for swarm, others in self._samplings.items():
+            if swarm != self._swarm:
+                found += _most([*others.values()], price)
+        return found
 
     def spend(
         self, peers: Sequence[str], *, run: str, round: int, cost: Cost, check: Callable[[], None] | None = None
@@ -110,7 +208,33 @@ class Budget:
         StorageError
             If it cannot be written, so that nothing may be sent.
         """
-        lines = b"".join(msgspec.json.encode(self._entry(peer, run, round, cost)) + b"\n" for peer in peers)
+        self._append([self._entry(peer, run, round, cost) for peer in peers], check)
+
+    def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
+        """Note the training of a round, by peer; it is on disk when this returns.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written, so that nothing may be sent.
+        """
+        self._append(
+            [
+                SampleEntry(
+                    run=run,
+                    peer=peer,
+                    round=round,
+                    noise=each.noise,
+                    rate=each.rate,
+                    steps=each.steps,
+                    swarm=self._swarm,
+                )
+                for peer, each in steps.items()
+            ]
+        )
+
+    def _append(self, entries: Sequence[Entry | SampleEntry], check: Callable[[], None] | None = None) -> None:
+        lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
         fresh = not self.path.exists()
         try:
             with self.path.open("ab", buffering=0) as file:
@@ -155,18 +279,13 @@ class Budget:
             raise InputError(
                 f"{self.path}: expected a privacy budget that can be read, got: {error.strerror}"
             ) from None
-        entries = []
-        for line in data.splitlines():
-            number += 1
-            try:
-                entries.append(msgspec.json.decode(line, type=Entry))
-            except msgspec.MsgspecError as error:
-                raise InputError(
-                    f"{self.path}, line {number}: expected what a release cost, got: {error}; correct the line, for "
-                    "what is not counted is spent twice"
-                ) from None
-        self._place = start + len(data), number
+        entries = [*_entries(self.path, data.splitlines(), after=number)]
+        self._place = start + len(data), number + len(entries)
         for entry in entries:
+            if isinstance(entry, SampleEntry):
+                steps = self._samplings.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
+                steps[Sampling(entry.noise, entry.rate, entry.steps)] += 1
+                continue
             self._check(entry)
             costs = self._costs.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
             costs[Cost(entry.mu, entry.probability)] += 1
@@ -182,155 +301,20 @@ class Budget:
             )
 
 
-def _most(costs: Sequence[Counter[Cost]], *, delta: float) -> Counter[Cost]:
-    """That which comes to the largest epsilon."""
-    kinds = {frozenset(each.items()) for each in costs}  # few, however many peers there are
-    return max((Counter(dict(kind)) for kind in kinds), key=lambda each: spent(each, delta=delta), default=Counter())
-
-
-def stopped(peers: Sequence[str | None]) -> str | None:
-    """What :meth:`Meter.stopped` says of most of those peers that it says something of, in one sentence.
-
-    Examples
-    --------
-    >>> stopped(["3 of 9 rounds: ...", None, "3 of 9 rounds: ..."])
-    '3 of 9 rounds: ... (2 of 3 peers)'
-    """
-    said = Counter(sentence for sentence in peers if sentence is not None).most_common(1)
-    if not said:
-        return None
-    ((sentence, count),) = said
-    return sentence if count == len(peers) else f"{sentence} ({count} of {len(peers)} peers)"
-
-
-class Meter:
-    """Adds up what the peers at hand spend in a run, and says when to stop.
-
-    Parameters
-    ----------
-    plan
-        The experiment, resolved.
-    peers
-        Whose releases are counted.
-    run
-        Names this run in the budget's file.
-    earlier
-        What earlier lives in this run have spent, for where there is no such file.
-
-    Raises
-    ------
-    InputError
-        If nothing is left of the budget.
-    """
-
-    def __init__(
-        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[Cost, int] | None = None
-    ) -> None:
-        self._peers = tuple(peers)
-        self._run = run
-        self._budget = Budget.of(plan.experiment, plan.protection)
-        self._refused = False  # a release
-        self._protection = plan.protection.after({})
-        self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
-        again = dict(earlier or {}) if plan.protection.sums is not None else {}
-        self._whole = [0] * again.get(self._protection.cost, 0)  # rounds that count by more than their private noise
-        self._exposed = bool(again)  # while no life of ours was there, sums lacked us
-        self._left = self._protection.after(self._costs)
-        if self._budget is not None and not self.rounds:
+def _entries(path: Path, lines: Sequence[bytes], *, after: int = 0) -> Iterator[Entry | SampleEntry]:
+    """Read lines; ``after`` so many others."""
+    for number, line in enumerate(lines, after + 1):
+        try:
+            table = msgspec.json.decode(line, type=dict[str, Any])
+            yield msgspec.convert(table, SampleEntry) if "steps" in table else msgspec.convert(table, Entry)
+        except msgspec.MsgspecError as error:
             raise InputError(
-                f"expected privacy.epsilon = {plan.experiment.privacy.epsilon} to allow one round more, got "
-                f"{self.spent:.3g} spent already by {self._budget.path}: raise it, or stop here"
-            )
+                f"{path}, line {number}: expected what a release cost, got: {error}; correct the line, for what is not "
+                "counted is spent twice"
+            ) from None
 
-    @property
-    def rounds(self) -> range:
-        """The rounds that the budget allows, if nobody else spends of it."""
-        return self.since(0)
 
-    def since(self, first: int) -> range:
-        """Those of a run that begins, or goes on, with the round ``first``."""
-        rounds = self._left.rounds
-        return range(first, min(rounds, first + self._left.affordable) if self._left.claimed else rounds)
-
-    @property
-    def costs(self) -> Counter[Cost]:
-        """What has been spent, by all lives in this run."""
-        return self._costs.copy()
-
-    def charge(self, round: int, *, whole: bool) -> None:
-        """Count a release before it is sent; ``whole`` unless somebody to share masks with is missing.
-
-        Without all its masks a row counts as hidden by its private noise alone, whoever is missing.
-
-        Raises
-        ------
-        BudgetError
-            If it would cost more than is left of the budget: then nothing may be sent.
-        """
-        if not self._protection.claimed:
-            return
-        if self._exposed:
-            self.expose()
-            whole = False
-        why = "" if whole else ", in which somebody to share masks with is missing,"
-        cost = self._protection.cost if whole else self._protection.local
-        self._spend(round, cost, what=f"round {round + 1}{why} too")
-        if whole:
-            self._whole.append(round)
-
-    def expose(self) -> None:
-        """Count all releases, those before as well, as hidden by their private noise alone.
-
-        Sums of which one is not what it should be show more than was looked at, also of what was released before.
-
-        Raises
-        ------
-        BudgetError
-            If that would cost more than is left of the budget; then nothing may be sent any more.
-        """
-        self._exposed = True
-        if not self._protection.claimed or not self._whole:
-            return
-        count, nominal, floor = len(self._whole), self._protection.cost, self._protection.local
-        rest = math.sqrt(count * max(0.0, floor.mu**2 - nominal.mu**2))  # squares of mu add
-        what = f"{count} rounds of sums that somebody is missing from"
-        self._spend(self._whole[-1], Cost(rest, floor.probability), what=what)
-        self._whole = []
-
-    def _spend(self, round: int, cost: Cost, *, what: str) -> None:
-        def check() -> None:
-            if self._budget is not None:
-                self._costs = self._spent_before()  # others may have spent, too
-            costs = self._costs + Counter({cost: 1})
-            if not self._protection.allows(costs):
-                self._refused = True
-                raise BudgetError(
-                    f"expected privacy.epsilon = {self._protection.wanted.epsilon:g} to allow {what}, got "
-                    f"{self._protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
-                )
-
-        if self._budget is None:
-            check()
-        else:
-            self._budget.spend(self._peers, run=self._run, round=round, cost=cost, check=check)
-        self._costs[cost] += 1
-
-    def _spent_before(self) -> Counter[Cost]:
-        return Counter() if self._budget is None else self._budget.before(self._peers)
-
-    @property
-    def spent(self) -> float | None:
-        """Epsilon so far, earlier runs on the same data included; ``None`` where none is claimed."""
-        return self._protection.spent(self._costs)
-
-    def stopped(self, done: int) -> str | None:
-        """Why no round followed after so many, in a sentence, if it is the budget."""
-        protection, wanted = self._protection, self._protection.wanted.epsilon
-        if wanted is None or not protection.claimed or done >= protection.rounds:
-            return None
-        if not self._refused and protection.allows(self._costs + Counter({protection.cost: 1})):
-            return None
-        before = "" if self._budget is None or not self._left.before else f", with what {self._budget.path} had before"
-        return (
-            f"{done} of {protection.rounds} rounds: one more would have exceeded privacy.epsilon = {wanted:g}{before}"
-        )
+def _most(costs: Sequence[Counter[_T]], price: Callable[[Mapping[_T, int]], float]) -> Counter[_T]:
+    """Return what comes to the largest epsilon."""
+    kinds = {frozenset(each.items()) for each in costs}  # few, however many peers there are
+    return max((Counter(dict(kind)) for kind in kinds), key=price, default=Counter())

@@ -14,6 +14,7 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
+from p2pfl.privacy.examples import Sampling
 from p2pfl.report.advice import advice
 from p2pfl.report.masses import Given, account
 from p2pfl.report.promises import promise
@@ -56,6 +57,8 @@ def summarise(
     alarms: Sequence[str] = (),
     unsettled: Mapping[str, Any] | None = None,
     best: Mapping[str, Any] | None = None,
+    spent: float | None = None,
+    played: Mapping[str, Mapping[Sampling, int]] | None = None,
     baselines: bool = True,
 ) -> dict[str, Any]:
     """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
@@ -84,6 +87,12 @@ def summarise(
         By peer what it could not settle with its neighbours, of those that have something.
     best
         By peer the round, loss and file of its best model, where one is kept.
+    spent
+        Epsilon of the peer that has spent most, what was charged after its last record included; that of the records
+        by default.
+    played
+        By peer, how many rounds had which steps of DP-SGD, those that were played again and earlier runs included; as
+        many as there are records of by default.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
     """
@@ -136,7 +145,10 @@ def summarise(
         ),
         "statistics": (agreed or {}).get("statistics"),
         "privacy": describe(
-            plan, spent=max((record.privacy_spent or 0.0 for record in last.values()), default=0.0), rounds=rounds
+            plan,
+            spent=max([spent or 0.0, *(record.privacy_spent or 0.0 for record in last.values())]),
+            rounds=rounds,
+            played=played,
         ),
     }
 
@@ -170,7 +182,13 @@ def _baselines(
     return single, pooled
 
 
-def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> dict[str, Any]:
+def describe(
+    plan: Plan,
+    *,
+    spent: float | None,
+    rounds: int | None = None,
+    played: Mapping[str, Mapping[Sampling, int]] | None = None,
+) -> dict[str, Any]:
     """What hides the updates, what that promises, and what it does not.
 
     Parameters
@@ -181,8 +199,10 @@ def describe(plan: Plan, *, spent: float | None, rounds: int | None = None) -> d
         Epsilon so far; ``None`` before anything has run, for what all rounds will have spent.
     rounds
         How many have run; all of them by default.
+    played
+        As in :func:`summarise`.
     """
-    examples = plan.examples(plan.protection.affordable if rounds is None else rounds)
+    examples = plan.examples(plan.protection.affordable if rounds is None else rounds, played=played)
     return promise(plan.protection, spent=spent, examples=examples)
 
 

@@ -22,8 +22,9 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, private, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import Meter
+from p2pfl.report.budget import check_accounted
 from p2pfl.report.masses import given
+from p2pfl.report.meter import Meter
 from p2pfl.report.model import described
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.rows import distances
@@ -43,6 +44,7 @@ def simulate(
     observe: Callable[[list[Record]], None] | None = None,
     baselines: bool = True,
     began: datetime | None = None,
+    unaccounted: bool = False,
 ) -> Run:
     """Simulate an experiment.
 
@@ -65,6 +67,9 @@ def simulate(
         Whether to train every peer alone and one model on all data, to compare.
     began
         When the run began, in UTC, for the summary; now by default.
+    unaccounted
+        Whether the run may be outside of the account of its data, see
+        :func:`p2pfl.report.budget.check_accounted`. What a simulation trains is given away like what live peers train.
 
     Returns
     -------
@@ -83,6 +88,7 @@ def simulate(
     resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
     settings = resolved.experiment
     source = source or SeededSource(settings.seed)
+    check_accounted(resolved, unaccounted=unaccounted)
     resolved = resolved.drawing(source)
     run = Run(settings, folder=folder, began=began)
     first = time.perf_counter()
@@ -95,7 +101,7 @@ def simulate(
             resolved, found = _open(resolved, source, sent=sent)
             agreed["statistics"], scale = told(found), found.tensors()
         run.describe(described(resolved))
-        state, training, stopped = _recorded(resolved, run, source, observe, sent=sent)
+        state, training, meter = _recorded(resolved, run, source, observe, sent=sent)
         if settings.learning.consensus:
             state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)
     last = time.perf_counter()
@@ -111,7 +117,8 @@ def simulate(
         records=run.metrics,
         seconds=seconds,
         agreed=agreed,
-        stopped=stopped,
+        stopped=meter.stopped(1 + max(record.round for record in run.metrics)),
+        played=meter.samples.played,
         given=given(resolved, state, peers=names),
         baselines=baselines,
     )
@@ -149,6 +156,7 @@ def play(
     faults: Faults,
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
+    count: Callable[[int, list[bool]], None] | None = None,
 ) -> tuple[State, float]:
     """The rounds themselves, until the budget is spent; the last state, and the seconds spent training.
 
@@ -162,6 +170,8 @@ def play(
         ``charge(round, whole=...)`` is called before each release; whole if everybody is there.
     observe
         Called after each round.
+    count
+        As in :class:`Inline`.
 
     Raises
     ------
@@ -186,7 +196,8 @@ def play(
     def turns(round: int) -> torch.Tensor:
         return faults.turns(names, seed=settings.seed, round=round)  # [N]
 
-    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=turns if faults.slow else None)
+    own = turns if faults.slow else None
+    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
@@ -272,8 +283,8 @@ def _recorded(
     observe: Callable[[list[Record]], None] | None,
     *,
     sent: torch.Tensor,
-) -> tuple[State, float, str | None]:
-    """All rounds that the budget allows, recorded; and what is to be said if those are not all."""
+) -> tuple[State, float, Meter]:
+    """Play all rounds that the budget allows and record them; return the last state, the seconds, and the meter."""
     names = resolved.topology.peers
     meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
 
@@ -289,8 +300,9 @@ def _recorded(
     wrong = resolved.experiment.simulation
     faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
     rounds, charge = meter.rounds, meter.charge
-    state, training = play(resolved, source=source, rounds=rounds, faults=faults, charge=charge, observe=record)
-    return state, training, meter.stopped(1 + max(record.round for record in run.metrics))
+    how: dict[str, Any] = {"charge": charge, "observe": record, "count": meter.samples.count}
+    state, training = play(resolved, source=source, rounds=rounds, faults=faults, **how)
+    return state, training, meter
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:

@@ -24,6 +24,8 @@ class Inline:
         Who is there in a round, ``[N]`` bool.
     turns
         Which round of its own each peer is in, ``[N]`` int64; that of all by default.
+    count
+        Called with the round and who trained, before anything that follows from training is returned.
 
     Attributes
     ----------
@@ -40,11 +42,13 @@ class Inline:
         present: Callable[[int], torch.Tensor],
         clock: Callable[[], float],
         turns: Callable[[int], torch.Tensor] | None = None,
+        count: Callable[[int, list[bool]], None] | None = None,
     ) -> None:
         self.learner = learner
         self.present = present
         self.clock = clock
         self.turns = turns
+        self.count = count
         self.seconds = 0.0
         self.update: torch.Tensor | None = None
         self.diversity: float | None = None
@@ -56,6 +60,8 @@ class Inline:
         for own, here in self._turns(how["round"], how.get("active")):
             how["round"], how["active"] = own, here
             fitted = self.learner.fit(trained, **how)
+            if self.count is not None:
+                self.count(own, here.tolist())
             trained, how["memory"] = fitted.rows, fitted.memory
             reports.append(fitted.report)
         fitted = replace(fitted, report=reduce(_both, reports))

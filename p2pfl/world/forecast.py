@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,8 +24,10 @@ from p2pfl.experiment.reading import checked
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
+from p2pfl.privacy.examples import Sampling
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import stopped
+from p2pfl.report.budget import check_accounted
+from p2pfl.report.meter import stopped
 from p2pfl.report.model import described
 from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import draw
@@ -179,6 +181,7 @@ def forecast(
     observe: Callable[[list[Record]], None] | None = None,
     baselines: bool = True,
     began: datetime | None = None,
+    unaccounted: bool = False,
 ) -> Run:
     """Run the live peers of an experiment over a simulated network.
 
@@ -188,7 +191,7 @@ def forecast(
         What they do.
     over
         The network.
-    folder, observe, baselines, began
+    folder, observe, baselines, began, unaccounted
         As in :func:`p2pfl.simulation.simulate`.
 
     Returns
@@ -205,6 +208,7 @@ def forecast(
     began = began or datetime.now(UTC)
     source = SeededSource(experiment.seed)
     resolved = plan(experiment).drawing(source)
+    check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(
@@ -240,10 +244,17 @@ def forecast(
         agreed=agreed,
         stopped=stopped([peer.stopped for peer in peers]),
         given={peer.name: peer.given for peer in peers if peer.given is not None},
+        spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
+        played=_trained(peers),
         baselines=baselines,
     )
     run.finish(summary | {"predicted": True})
     return run
+
+
+def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
+    """Return by peer how many rounds had which steps of DP-SGD; ``None`` where nothing is promised to samples."""
+    return {name: rounds for peer in peers for name, rounds in (peer.meter.samples.played or {}).items()} or None
 
 
 def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:

@@ -364,7 +364,7 @@ def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_it(los
     def lacking():
         raise BudgetError("too much")
 
-    adding = Adding(giving=givers[0], getting=getting("ada"), lacking=lacking)
+    adding = Adding(giving=givers[0], getting=getting("ada"), lacking=lacking, lacked=lambda _: None)
     call = receiver.close()
     if lost is None:
         assert [peer for peer, _ in asyncio.run(adding.hear("eve", call))] == ["eve"]

@@ -21,7 +21,7 @@ from p2pfl.peer.books import Books
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy.payments import Mask
 from p2pfl.privacy.slots import Slot
-from p2pfl.report.budget import Meter
+from p2pfl.report.meter import Meter
 from p2pfl.transport import MemoryTransport
 from p2pfl.wire.envelope import SEALED
 from p2pfl.wire.messages import Account, Masked, Moved
@@ -78,13 +78,13 @@ def test_masks_cancel_although_a_neighbour_did_not_hear_us():
 
 def blind(monkeypatch, *, peer, to, rounds):
     """Make a peer overlook a partner when it decides its masks."""
-    decide = Cover.decide
+    partners = Cover.partners
 
     def overlook(cover, round, *, present):
         overlooked = cover.ledger.peer == peer and round in rounds
-        decide(cover, round, present=present - {to} if overlooked else present)
+        return partners(cover, round, present=present - {to} if overlooked else present)
 
-    monkeypatch.setattr(Cover, "decide", overlook)
+    monkeypatch.setattr(Cover, "partners", overlook)
 
 
 @pytest.mark.parametrize(("peer", "to"), [("peer1", "peer0"), ("peer0", "peer1")], ids=["follower", "leader"])
@@ -116,6 +116,7 @@ def test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded(
     blind(monkeypatch, peer="peer1", to="peer0", rounds=[0])
     charged = []
     monkeypatch.setattr(Meter, "charge", lambda meter, round, *, whole: charged.append((meter._peers, round, whole)))
+    monkeypatch.setattr(Meter, "correct", lambda meter, round: charged.append((meter._peers, round, False)))
     played(["learning.weighted=false", *MASKS, "privacy.noise=0.1", "privacy.clip=1.0"], until=(0, 0))
     assert (("peer1",), 0, False) in charged
     assert sorted(each for each in charged if each[0] == ("peer0",)) == [(("peer0",), 0, False), (("peer0",), 0, True)]

@@ -1,9 +1,15 @@
+import asyncio
+
 import pytest
+from swarms import SMALL
 
 from p2pfl.errors import InputError, PeerError, StorageError
-from p2pfl.experiment import schema
+from p2pfl.experiment import plan, read, schema
 from p2pfl.identity import FirstUse, Identity, Roster, SecretSource
+from p2pfl.peer import Peer
 from p2pfl.peer.credentials import credentials
+from p2pfl.peer.streams import Streams
+from p2pfl.transport import MemoryTransport
 
 
 def test_without_settings_an_identity_lasts_for_one_run_and_trust_is_on_first_use():
@@ -28,6 +34,58 @@ def test_a_key_that_was_trusted_on_first_use_is_the_only_one_next_time(tmp_path)
     again.trust.check("bob", bob.public)
     with pytest.raises(PeerError, match="as before"):
         again.trust.check("bob", mallory.public)
+
+
+def test_two_peers_of_a_device_that_are_shown_different_keys_under_one_name_stop(tmp_path):
+    settings = schema.Trust(keys=str(tmp_path))
+    bob, mallory = (Identity.generate(SecretSource(), peer="bob") for _ in range(2))
+    ada, eve = credentials(settings, peer="ada"), credentials(settings, peer="eve")
+    ada.trust.remember("bob", bob.public)
+    eve.trust.remember("bob", mallory.public)
+    ada.keep()
+    with pytest.raises(PeerError, match="as before"):
+        eve.keep()
+    assert Roster.read(tmp_path / "known.toml").peers == {"bob": bob.public}
+
+
+def test_keys_that_are_written_are_not_written_again(tmp_path):
+    settings = schema.Trust(keys=str(tmp_path))
+    ada = credentials(settings, peer="ada")
+    ada.trust.remember("bob", Identity.generate(SecretSource(), peer="bob").public)
+    ada.keep()
+    (tmp_path / "known.toml").unlink()
+    ada.keep()
+    credentials(settings, peer="ada").keep()
+    assert not (tmp_path / "known.toml").exists()
+    ada.trust.remember("cyd", Identity.generate(SecretSource(), peer="cyd").public)
+    ada.keep()
+    assert set(Roster.read(tmp_path / "known.toml").peers) == {"bob", "cyd"}
+
+
+def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves(tmp_path, monkeypatch):
+    experiment = read(SMALL, changes=["rounds=1", "topology.kind=complete", "topology.peers=3"])
+    names, transport = ("peer0", "peer1", "peer2"), MemoryTransport()
+    known, put = [], Streams.put
+
+    def putting(streams, parts, *, phase):
+        known.append([set(Roster.read(file).peers) for file in tmp_path.glob("*/known.toml")])
+        put(streams, parts, phase=phase)
+
+    async def one(name):
+        owned = credentials(schema.Trust(keys=str(tmp_path / name)), peer=name)
+        how = {"identity": owned.identity, "trust": owned.trust, "remember": owned.keep}
+        async with Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=1, **how) as peer:
+            await peer.run()
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(one(name))
+
+    monkeypatch.setattr(Streams, "put", putting)
+    asyncio.run(asyncio.wait_for(main(), 50))
+    assert {"peer1", "peer2"} in known[0] or {"peer0", "peer2"} in known[0] or {"peer0", "peer1"} in known[0]
+    assert all(len(peers) == 2 for peers in known[-1])
 
 
 def test_a_roster_with_another_key_of_ours_is_refused_before_anything_starts(tmp_path):

@@ -11,7 +11,8 @@ from swarms import SMALL
 from p2pfl.errors import RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
-from p2pfl.peer.checkpoint import Store, common
+from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.entering import common
 from p2pfl.privacy.slots import END
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport

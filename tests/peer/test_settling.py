@@ -102,13 +102,13 @@ def blind(monkeypatch, *, round):
 
     The ledger follows the smaller name, so that this does not depend on who hears whom first.
     """
-    decide = Cover.decide
+    partners = Cover.partners
 
     def overlook(cover, number, *, present):
         overlooked = cover.ledger.peer == "peer0" and number == round
-        decide(cover, number, present=present - {"peer1"} if overlooked else present)
+        return partners(cover, number, present=present - {"peer1"} if overlooked else present)
 
-    monkeypatch.setattr(Cover, "decide", overlook)
+    monkeypatch.setattr(Cover, "partners", overlook)
 
 
 def watch(monkeypatch):

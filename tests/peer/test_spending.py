@@ -1,0 +1,89 @@
+"""What live peers record of what they spend: before a release leaves, and after the fact without condition."""
+
+import asyncio
+
+import pytest
+from lives import Held, Lives
+from swarms import SMALL, live
+
+from p2pfl.errors import BudgetError
+from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
+from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.settling import Cover
+from p2pfl.report.meter import Meter
+from p2pfl.transport import MemoryTransport
+
+NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mode=pairwise", "privacy.epsilon=4"]
+
+
+def played(changes):
+    """What became of all peers, and the plan."""
+    experiment = read(SMALL, changes=[*NOISY, *changes])
+    running = live(experiment, MemoryTransport(), source=SeededSource(5))
+    return asyncio.run(asyncio.wait_for(running, 50)), plan(experiment)
+
+
+def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monkeypatch):
+    charge = Meter.charge
+
+    def refuse(meter, round, *, whole):
+        if meter._peers == ("peer0",) and round == 1:
+            raise BudgetError("nothing is left")
+        charge(meter, round, whole=whole)
+
+    monkeypatch.setattr(Meter, "charge", refuse)
+    ended, _ = played(["rounds=2"])
+    own = {partner: note.own for partner, note in ended["peer0"].peer.link.books.masks.journal().notes.items()}
+    assert {partner: [slot.round for slot in slots] for partner, slots in own.items()} == {"peer1": [0], "peer7": [0]}
+    for partner in ("peer1", "peer7"):
+        heard = ended[partner].peer.link.books.masks.journal().notes["peer0"].heard
+        assert [slot.round for slot in heard] == [0]
+
+
+def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(monkeypatch):
+    partners = Cover.partners
+
+    def overlook(cover, round, *, present):
+        hides = cover.ledger.peer == "peer1" and round == 5
+        return partners(cover, round, present=present - {"peer0"} if hides else present)
+
+    monkeypatch.setattr(Cover, "partners", overlook)
+    monkeypatch.setattr(Cover, "covers", lambda *_, **__: True)  # what peer1 spends is not looked at
+    ended, resolved = played(["rounds=6"])
+    assert all(len(end.records) == 6 for end in ended.values())
+    protection = resolved.protection
+    assert ended["peer0"].peer.meter.spent == pytest.approx(protection.spent({protection.cost: 5, protection.local: 1}))
+    assert ended["peer3"].peer.meter.spent == pytest.approx(4.0)
+    assert "more than privacy.epsilon = 4" in ended["peer0"].peer.meter.overdrawn
+
+
+SAMPLES = ["topology.kind=ring", "topology.peers=4", "rounds=4", "learning.example_noise=1", "learning.batch=8"]
+
+
+def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(tmp_path):
+    """All are killed three times in the third round of four, and go back to its beginning."""
+    experiment = read(SMALL, changes=SAMPLES)
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        for life in range(3):
+            lives.start(resume=life > 0, at=2 if life else None)
+            for peer in lives.now.values():
+                Held(peer, round=3)
+            await lives.until(lambda now: all(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
+            await lives.kill()
+        lives.start(resume=True, at=2)
+        return await lives.end()
+
+    ended = asyncio.run(asyncio.wait_for(main(), 50))
+    resolved = plan(experiment)
+    for name, end in ended.items():
+        journal = Store(tmp_path, name).former().journal
+        assert journal is not None
+        assert [*journal.sampled.values()] == [3 + 1 + 1 + 2]
+        assert end.peer.meter.samples.played == {name: dict(journal.sampled)}
+    played = {name: end.peer.meter.samples.played[name] for name, end in ended.items()}
+    promised, really = resolved.examples(4), resolved.examples(4, played=played)
+    assert 4 * really["steps"] == 7 * promised["steps"]
+    assert really["epsilon"] > 1.3 * promised["epsilon"]

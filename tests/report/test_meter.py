@@ -1,0 +1,84 @@
+"""What has happened is recorded without condition; what is to come is decided by what is left."""
+
+import json
+
+import pytest
+
+from p2pfl.errors import BudgetError
+from p2pfl.experiment import plan, read
+from p2pfl.report.meter import Meter
+
+TABLE = {
+    "rounds": 6,
+    "topology": {"kind": "ring", "peers": 8},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "privacy": {"mode": "pairwise", "epsilon": 4.0},
+}
+
+
+def resolved(path=None, **changes):
+    given = [] if path is None else [f'privacy.budget="{path}"']
+    return plan(read(TABLE, changes=[*given, *(f"privacy.{key}={value}" for key, value in changes.items())]))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_last_release_that_turns_out_uncovered_is_recorded_although_nothing_is_left(kept, tmp_path):
+    path = tmp_path / "b.jsonl" if kept else None
+    found = resolved(path)
+    meter = Meter(found, ["peer0"], run="test")
+    for round in range(6):
+        meter.charge(round, whole=True)
+    assert meter.spent == pytest.approx(4.0)
+    meter.correct(5)
+    cost, local = found.protection.cost, found.protection.local
+    assert meter.spent == pytest.approx(found.protection.spent({cost: 5, local: 1}))
+    assert meter.spent == pytest.approx(5.80, abs=0.005)
+    assert meter.overdrawn == "epsilon 5.8 has been spent, more than privacy.epsilon = 4: a release lacked a mask"
+    if kept:
+        assert len(path.read_text().splitlines()) == 7
+        assert Meter(resolved(path, epsilon=9), ["peer0"], run="next").spent == pytest.approx(meter.spent)
+
+
+def test_after_a_correction_the_next_release_is_refused_if_it_does_not_fit(tmp_path):
+    meter = Meter(resolved(tmp_path / "b.jsonl"), ["peer0"], run="test")
+    for round in range(5):
+        meter.charge(round, whole=True)
+    meter.correct(4)
+    with pytest.raises(BudgetError, match="allow round 6 too"):
+        meter.charge(5, whole=True)
+    assert meter.stopped(5) is not None
+    rounds = [json.loads(line)["round"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert rounds == [0, 1, 2, 3, 4, 4]
+
+
+def test_a_correction_under_secret_participation_counts_the_release_again_in_full():
+    found = resolved(participation=0.5)
+    meter = Meter(found, ["peer0"], run="test")
+    meter.charge(0, whole=True)
+    meter.correct(0)
+    assert meter.costs == {found.protection.cost: 1, found.protection.local: 1}
+
+
+def test_a_sum_that_was_given_without_somebody_is_recorded_although_nothing_is_left(tmp_path):
+    table = TABLE | {"topology": {"kind": "complete", "peers": 6}, "rounds": 2}
+    found = plan(read(table, changes=["privacy.mode=secagg", f'privacy.budget="{tmp_path}/b.jsonl"']))
+    meter = Meter(found, ["peer0"], run="test")
+    for round in range(2):
+        meter.charge(round, whole=True)
+    meter.exposed()
+    assert meter.spent == pytest.approx(found.protection.spent({found.protection.local: 2}))
+    assert meter.spent > 4
+
+
+def test_a_sum_that_was_not_given_makes_the_next_release_dearer_and_is_not_recorded_itself():
+    table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
+    found = plan(
+        read(table, changes=["privacy.mode=secagg", "privacy.noise=2", "privacy.clip=1", "privacy.epsilon=90"])
+    )
+    meter, protection = Meter(found, ["peer0"], run="test"), found.protection
+    meter.charge(0, whole=True)
+    meter.doubt()
+    assert meter.spent == pytest.approx(protection.spent({protection.cost: 1}))
+    meter.charge(1, whole=True)
+    assert meter.spent == pytest.approx(protection.spent({protection.local: 2}))
