@@ -28,6 +28,7 @@ from p2pfl.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
 from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Masked, Moved, Plain, Pulse, RollCall
 from p2pfl.wire.rows import encode_row, read_row, said_head
 from p2pfl.wire.stream import Inbox, Outbox
+from p2pfl.wire.tags import tagged
 from p2pfl.wire.trailer import Signature
 
 SWARM = "run"
@@ -207,7 +208,10 @@ def sealed(message):
     else:
         stream, sequence = CONTROL, next(NUMBERS)
     prefix = struct.pack("<BIQ", SEALED, stream, sequence)
-    return data if plain else prefix + ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
+    if plain:
+        return data
+    ciphertext = ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
+    return tagged(prefix, ciphertext, keys=[ADA._tags["bob"][0]])
 
 
 def sealed_for_bob(data):

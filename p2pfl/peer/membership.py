@@ -229,6 +229,29 @@ class Membership:
         return len(self.present) >= quorum * len(self.neighbours)
 
 
+def missing(membership: Membership, *, within: float) -> PeerError:
+    """Return the error that names the neighbours that are not there, and why as far as that is known.
+
+    Parameters
+    ----------
+    membership
+        Of the peer that waited.
+    within
+        Seconds that it waited.
+    """
+    absent = sorted({*membership.absent} | membership.silent)  # where the graph heals, a word of all is needed
+    gone = sorted(membership.neighbours - membership.present - {*absent})
+    ways = ((absent, "did not come"), (gone, "went again"))
+    who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
+    why = "".join(f"; {sentence}" for sentence in membership.refused.values())
+    return PeerError(
+        f"expected neighbours {', '.join(sorted(membership.neighbours))} within {within:g} s, {' and '.join(who)}: "
+        f"start them, or lower transport.quorum{why}",
+        absent=absent,
+        gone=gone,
+    )
+
+
 def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     """Spell out where two experiments differ; empty where they agree.
 
