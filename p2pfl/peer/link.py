@@ -346,6 +346,7 @@ class Link:
     def _told(self, sender: str, account: Account) -> None:
         if not self.line.told(self.membership.up[sender], account):
             raise DecodeError("expected an account in the sender's own words, got another")
+        possible.account(account, last=self.last)
         self.books.hear(sender, account, life=self.me.incarnation, key=self.me.key)
         self.news.tell()
 
@@ -409,7 +410,7 @@ class Link:
         last
             Of the run, which everybody plays.
         """
-        places = self.whereabouts.moved(self.membership.present)
+        places = self.whereabouts.reached(self.membership.present & self.streams.senders)
         here, _ = self.mailbox.exchange
         due = min(last, self.doubts.pace.next(places=places, apart=apart))
         if due > here + 1:

@@ -267,7 +267,7 @@ class Peer:
 
     def _introduce(self) -> None:
         """Say aloud whose key is trusted because it is the first that was seen."""
-        for sentence in strangers(self.trust, self.membership.present):
+        for sentence in strangers(self.membership):
             self._say(sentence)
 
     def _rest(self, last: Checkpoint) -> State:

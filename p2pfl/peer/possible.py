@@ -7,7 +7,8 @@ it never sent. Such a message is refused before anything of it is stored.
 from __future__ import annotations
 
 from p2pfl.errors import DecodeError
-from p2pfl.wire.messages import Pulse
+from p2pfl.privacy.slots import END
+from p2pfl.wire.messages import Account, Pulse
 
 AFTER = 8
 """Rounds that peers play after the last of the experiment, to settle and to agree, and some to spare."""
@@ -53,6 +54,20 @@ def playable(round: int, *, last: int) -> None:
     """
     if round > last:
         raise DecodeError(f"expected a round up to {last}, got {round}")
+
+
+def account(said: Account, *, last: int) -> None:
+    """Refuse an account of masks in rounds that nobody plays; :mod:`p2pfl.privacy.ledger` looks at the rest.
+
+    Raises
+    ------
+    DecodeError
+        A release that it names is of a round after the last.
+    """
+    for masked in said.masks.values():
+        named = [stop - 1 for _, _, stop in masked.runs]
+        named += [round for attempt, round in (masked.until, masked.heard, masked.paid) if (attempt, round) != END]
+        playable(max(named), last=last)
 
 
 def largest(row_bytes: int) -> int:
