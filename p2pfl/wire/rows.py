@@ -63,7 +63,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     round: bounds.Round
     step: bounds.Step
     dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"]
-    length: Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
+    length: bounds.Size
     grid: Annotated[int, msgspec.Meta(ge=0, le=60)] | None = None
     mass: bounds.Weight | None = None
     codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
