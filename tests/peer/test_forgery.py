@@ -1,12 +1,20 @@
-"""Attacks by an insider: a neighbour with valid keys of its own that publishes under another peer's topic."""
+"""Attacks by an insider, a neighbour with valid keys of its own, and by strangers on an open broker.
+
+The insider publishes under another peer's topic, or says of itself what cannot be.
+"""
+
+import asyncio
 
 import pytest
-from attacks import PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run
+from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
 from swarms import SMALL
 
 from p2pfl.experiment import read
-from p2pfl.wire.envelope import Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Pulse
+from p2pfl.identity import FirstUse
+from p2pfl.peer.allowance import Allowance
+from p2pfl.wire.codec import encode
+from p2pfl.wire.envelope import SEALED, Envelope
+from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Masked, Pulse
 from p2pfl.wire.rows import encode_row, pieces
 from p2pfl.wire.trailer import Signature
 
@@ -110,3 +118,106 @@ def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm, attac
     assert all(end.records[-1].round == 5 and len(end.records) == 6 for end in ended.values())
     honest = [end.peer.link.desk.refused for name, end in ended.items() if name in {"peer0", "peer2"}]
     assert any("not authentic" in why for refused in honest for why in refused)
+
+
+# ---------------------------------------------------------------------- what cannot be, of itself
+
+
+def of_itself(lie):
+    """Have peer3 say something in its own name and seal, once, in round 3."""
+    peers, injected = {}, []
+
+    def meddle(topic, data, retain):
+        if (
+            topic == f"{ROOT}/peer3/pub/0"
+            and is_chunk(data)
+            and peers["peer3"].mailbox.exchange[0] == 3
+            and not injected
+        ):
+            place, message = lie(peers["peer3"])
+            injected.append((f"{ROOT}/{place}", peers["peer3"].link.line.envelope.seal(message), False))
+            return [*injected, (topic, data, retain)]
+        return [(topic, data, retain)]
+
+    return Middle(meddle), lambda peer: peers.setdefault(peer.name, peer), injected
+
+
+LIES = {
+    "a round after the last": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 0, 10**6, 0, first=0)),
+    "a first round after the last": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 0, first=10**6)),
+    "a stream that ends before it begins": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 9, 0, 3, 0, first=0)),
+    "masks of rounds after the last": lambda me: (
+        "peer3/account",
+        Account(
+            me.me.incarnation,
+            FAR,
+            masks={"peer1": Masked((0, 0), (0, 10**6), ((0, 0, 10**6),), (0, 0), (0, 0))},
+        ).signed(me.identity, swarm="test"),
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_neighbour_cannot_have_done_is_refused_and_has_no_effect(swarm, calm, lie):
+    transport, prepare, injected = of_itself(LIES[lie])
+    ended = run(swarm, transport, prepare=prepare)
+    assert injected
+    assert_no_effect(ended, calm)
+    assert all(ended[name].peer.link.desk.refused["peer3: not a message"] == 1 for name in ("peer0", "peer1", "peer2"))
+
+
+def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swarm, calm):
+    transport, prepare, injected = of_itself(
+        lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 10**6, 5, 0, first=0))
+    )
+    ended = run(swarm, transport, prepare=prepare)
+    assert injected
+    assert_no_effect(ended, calm)
+
+
+# ---------------------------------------------------------------------- strangers
+
+
+def test_an_announcement_that_a_stranger_left_on_the_broker_keeps_nobody_out_for_good(experiment, undisturbed):
+    transport = Middle()
+    stranger = Hello("peer1", 2**62, "up", {}, key=bytes([9] * 32)).signed(MALLORY, swarm="test")
+    transport.inject(f"{ROOT}/peer1/state", encode(stranger), retain=True)
+    ended, _ = asyncio.run(together(experiment, transport, trust=FirstUse))
+    assert_no_effect(ended, undisturbed)
+    assert all(ended[name].peer.membership.up["peer1"].identity == PUBLIC["peer1"] for name in ("peer0", "peer2"))
+
+
+def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_say(experiment, undisturbed):
+    flooded = []
+
+    def prepare(peer):
+        peer.link.desk.allowance = Allowance(rate=0.0, burst=2000.0)
+
+    def meddle(topic, data, retain):
+        out = [(topic, data, retain)]
+        if topic == f"{ROOT}/peer1/pub/0" and is_chunk(data) and not flooded:
+            flooded.append(topic)
+            out = [(topic, junk, False) for junk in (bytes([SEALED]) + bytes(100), b"junk") * 3000] + out
+        return out
+
+    ended = run(experiment, Middle(meddle), prepare=prepare)
+    assert flooded
+    assert_no_effect(ended, undisturbed)
+    refused = ended["peer0"].peer.link.desk.refused
+    assert refused["peer1: not authentic"] == 3000  # which cost the neighbour nothing
+    assert refused["peer1: too much"] >= 1000  # of what anybody may have published
+
+
+def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
+    sent = []
+
+    def meddle(topic, data, retain):
+        if topic == f"{ROOT}/peer1/pub/0" and is_chunk(data) and not sent:
+            sent.append(topic)
+            return [(topic, bytes([SEALED]) + bytes(2**21), False), (topic, data, retain)]
+        return [(topic, data, retain)]
+
+    ended = run(experiment, Middle(meddle))
+    assert sent
+    assert_no_effect(ended, undisturbed)
+    assert ended["peer0"].peer.link.desk.refused["peer1: not a message"] == 1
