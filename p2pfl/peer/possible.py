@@ -67,7 +67,7 @@ def account(said: Account, *, last: int) -> None:
     for masked in said.masks.values():
         named = [stop - 1 for _, _, stop in masked.runs]
         named += [round for attempt, round in (masked.until, masked.heard, masked.paid) if (attempt, round) != END]
-        playable(max(named), last=last)
+        playable(max(named, default=0), last=last)
 
 
 def largest(row_bytes: int) -> int:
