@@ -14,6 +14,7 @@
         ├── CoverError            nobody is there to share a mask with
         ├── BudgetError           a release would cost more than privacy.epsilon allows
         ├── DecodeError           bytes from the network that are not a message of ours
+        │   └── AuthenticityError a message that the peer of its topic has not sealed for us
         ├── TransportError        the connection was lost, a publish did not get through
         │   ├── BusyError         the broker refused a subscription that it may grant later
         │   └── RefusedError      the broker does not let us publish or read there
@@ -90,6 +91,10 @@ class BudgetError(RunError):
 
 class DecodeError(RunError):
     """Bytes from the network are not a message of this protocol."""
+
+
+class AuthenticityError(DecodeError):
+    """A message was not sealed for this peer by the peer under whose topic it was published."""
 
 
 class TransportError(RunError):

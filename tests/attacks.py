@@ -23,7 +23,7 @@ MALLORY = Identity.generate(SeededSource(7), peer="mallory")
 RING = ["topology.kind=ring", "topology.peers=4"]
 ROOT = "p2pfl/v1/test/peer"
 PREFIX = 13
-"""Bytes of a sealed message in the clear."""
+"""Bytes of a sealed message that name its place, in the clear."""
 
 
 class Middle(MemoryTransport):

@@ -16,9 +16,22 @@ import msgspec
 import torch
 
 with atheris.instrument_imports(include=["p2pfl"]):
-    from honest import ADA, BOB, HONEST, LARGEST, ROSTER, SIGNED, genuine, kept, sealed, sealed_for_bob, taken
+    from honest import (
+        ADA,
+        BOB,
+        HONEST,
+        LARGEST,
+        ROSTER,
+        SIGNED,
+        genuine,
+        kept,
+        pretended,
+        sealed,
+        sealed_for_bob,
+        taken,
+    )
 
-    from p2pfl.errors import DecodeError, InputError, PeerError
+    from p2pfl.errors import AuthenticityError, DecodeError, InputError, PeerError
     from p2pfl.identity import Roster
     from p2pfl.wire.codec import PREFIX, VERSION, decode, encode
     from p2pfl.wire.envelope import SEALED
@@ -69,6 +82,19 @@ def said_to_all(data):
 
 def said_to_one(data):
     taken(BOB.open_from("ada", sealed_for_bob(data)))
+
+
+def said_by_another(data):
+    """Any bytes, sealed by a neighbour that holds ada's sender key, in her name: never believed, never remembered."""
+    said, before = data, dict(BOB._last)
+    with contextlib.suppress(DecodeError):
+        said = decode(data)
+    try:
+        BOB.open("ada", pretended(said if isinstance(said, Chunk) else data))
+    except AuthenticityError:
+        assert BOB._last == before
+    else:
+        raise AssertionError("a neighbour spoke for another")
 
 
 def row(data):
@@ -172,6 +198,7 @@ READERS = (
     row,
     other_row,
     other_message,
+    said_by_another,
 )
 
 
@@ -190,7 +217,11 @@ def seeds(folder: Path) -> None:
     inputs = [(forged, ADA.seal(HONEST["Chunk"])[1:]), (handed_over, ADA.handover("bob").wrapped), (unsigned, ended)]
     inputs += [(roster, FILE.read_bytes()), (row, b"".join(squeezable)), (other_row, bytes(200))]
     for number, said in enumerate(HONEST[kind] for kind in sorted(HONEST)):
-        inputs += [(message, encode(said)), (said_to_one if isinstance(said, ForOne) else said_to_all, encode(said))]
+        inputs += [
+            (said_by_another, encode(said)),
+            (message, encode(said)),
+            (said_to_one if isinstance(said, ForOne) else said_to_all, encode(said)),
+        ]
         # FuzzedDataProvider takes numbers from the end of its bytes: first the kind, then how many changes.
         inputs += [(other_message, bytes([fields, 3, changes, number])) for changes in range(3) for fields in range(3)]
     for number, (reader, data) in enumerate(inputs):

@@ -28,6 +28,7 @@ from p2pfl.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
 from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Masked, Moved, Plain, Pulse, RollCall
 from p2pfl.wire.rows import encode_row, read_row, said_head
 from p2pfl.wire.stream import Inbox, Outbox
+from p2pfl.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.wire.trailer import Signature
 
 SWARM = "run"
@@ -59,15 +60,16 @@ def seal(name):
 
 
 def acquainted():
-    """The envelopes of ada and bob, who have each other's keys."""
-    ada, bob = (
-        Envelope(name, 1, KEYS[name], SenderKey.draw(SOURCE, peer=name, round=1), SWARM) for name in ("ada", "bob")
-    )
-    for one, other in ((ada, bob), (bob, ada)):
+    """Return the envelopes of ada, bob and eve, who have each other's keys."""
+    ends = [
+        Envelope(name, 1, KEYS[name], SenderKey.draw(SOURCE, peer=name, round=1), SWARM)
+        for name in ("ada", "bob", "eve")
+    ]
+    for one, other in itertools.permutations(ends, 2):
         one.meet(hello(other.me))
-    for one, other in ((ada, bob), (bob, ada), (ada, bob), (bob, ada)):
+    for one, other in [*itertools.permutations(ends, 2)] * 2:
         other.hear(one.me, one.handover(other.me))
-    return ada, bob
+    return ends
 
 
 # ---------------------------------------------------------------------- sums, up to the word that comes next
@@ -168,7 +170,7 @@ def row_chunk():
     return next(iter(made.ready()))
 
 
-ADA, BOB = acquainted()
+ADA, BOB, EVE = acquainted()
 NUMBERS = itertools.count(1000)
 HONEST = {
     type(said).__name__: said
@@ -207,7 +209,24 @@ def sealed(message):
     else:
         stream, sequence = CONTROL, next(NUMBERS)
     prefix = struct.pack("<BIQ", SEALED, stream, sequence)
-    return data if plain else prefix + ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
+    if plain:
+        return data
+    ciphertext = ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
+    return tagged(prefix, ciphertext, keys=[ADA._tags["bob"][0]])
+
+
+def pretended(message):
+    """Seal what eve, who holds ada's sender key, says in ada's name, under every tag that she can make or has seen."""
+    data = message if isinstance(message, bytes) else encode(message)
+    stream, sequence = CONTROL, next(NUMBERS)
+    if isinstance(message, Chunk):
+        stream, sequence = message.phase % 2**32, message.sequence
+    prefix = struct.pack("<BIQ", SEALED, stream, sequence)
+    ciphertext = EVE._keys["ada"].seal(data, stream=stream, sequence=sequence, header=prefix)
+    seen = parts(ADA.seal(HONEST["Pulse"]), prefix=len(prefix)).tags
+    own = parts(tagged(prefix, ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]), prefix=len(prefix)).tags
+    count = (len(seen) + len(own)) // TAG_BYTES
+    return b"".join((prefix, count.to_bytes(2, "little"), seen, own, ciphertext))
 
 
 def sealed_for_bob(data):

@@ -4,9 +4,9 @@ from typing import get_args
 
 import msgspec
 import pytest
-from honest import BOB, HONEST, genuine, sealed, sealed_for_bob, taken
+from honest import BOB, HONEST, genuine, pretended, sealed, sealed_for_bob, taken
 
-from p2pfl.errors import DecodeError
+from p2pfl.errors import AuthenticityError, DecodeError
 from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.messages import ForOne, Message, Plain
 
@@ -28,6 +28,14 @@ def test_an_honest_message_is_taken_whether_it_is_signed_once_or_twice(kind):
     for message in (HONEST[kind], genuine(HONEST[kind])):
         assert opened(message) == message
         taken(opened(message))
+
+
+@pytest.mark.parametrize("kind", sorted(HONEST))
+def test_what_another_neighbour_says_in_that_ones_name_is_refused_and_changes_nothing(kind):
+    before = dict(BOB._last)
+    with pytest.raises(AuthenticityError):
+        BOB.open("ada", pretended(HONEST[kind]))
+    assert BOB._last == before
 
 
 @pytest.mark.parametrize("kind", ["Account", "Hello", "RollCall"])

@@ -7,9 +7,9 @@ listen, and hands the key to each neighbour over their own edge:
     sealed  = AES-256-GCM(sender key, nonce stream || sequence, header, data)    data and 16 bytes
 
 The broker and outsiders see headers, sizes and times. All neighbours hold the same key, so sealing
-does not tell one of them from the sender: a neighbour that works with the broker could seal in the
-sender's name, and the sender could show different rows to different neighbours. Against these, sign
-the header together with a digest of the body.
+alone does not tell one of them from the sender. Beside the ciphertext, each neighbour finds a tag under a key
+of its own edge, see :mod:`p2pfl.wire.tags`. The sender could still show different rows to different neighbours; against
+that, rows are signed.
 
 References
 ----------

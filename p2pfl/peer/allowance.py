@@ -1,4 +1,4 @@
-"""How much one sender may say: decided without a clock."""
+"""How many messages of one sender are read, decided without a clock."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ BURST = 4000.0
 
 class Allowance:
     r"""A token bucket for each sender, so that a flood costs no more than its sender's share.
+
+    What is not authentic counts against no sender, see :meth:`p2pfl.peer.line.Line.heard`.
 
     A sender has :math:`b \leftarrow \min(B, b + r\,\Delta t)` tokens and each message takes one. What exceeds
     them is dropped unread; a stream asks again for what was lost in that way.

@@ -97,9 +97,15 @@ class Desk:
         """Count what was not used."""
         self.refused[f"{self._known(sender)}: {why}"] += 1
 
-    def _admit(self, sender: str) -> bool:
-        """Whether a message is read at all: of each neighbour so many, and of all strangers together."""
-        admitted = self.allowance.take(self._known(sender), now=asyncio.get_running_loop().time())
+    def _admit(self, sender: str, authentic: bool) -> bool:  # noqa: FBT001 (a callback's)
+        """Return whether a message is read: so many of each neighbour, and as many that anybody may have published.
+
+        Announcements and keys are authenticated later and one by one, so those under a neighbour's topic have an
+        allowance of their own: whoever floods that topic keeps out no row and no heartbeat.
+        """
+        known = self._known(sender)
+        whose = known if authentic else f"{known} unproven"
+        admitted = self.allowance.take(whose, now=asyncio.get_running_loop().time())
         if not admitted:
             self.refuse(sender, "too much")
         return admitted

@@ -28,7 +28,7 @@ class Introductions:
     def __call__(self) -> None:
         """Report those who are new since the last call."""
         membership = self._membership
-        for sentence in strangers(membership.trust, membership.present):
+        for sentence in strangers(membership):
             self._say(sentence)
         for peer in sorted(membership.present):
             theirs = membership.up[peer].version

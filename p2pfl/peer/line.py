@@ -9,8 +9,8 @@ from typing import NamedTuple
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
 from p2pfl.transport import Channel
-from p2pfl.wire.codec import decode, encode
-from p2pfl.wire.envelope import PRIVATE, SEALED, Envelope
+from p2pfl.wire.codec import HEAD, decode, encode
+from p2pfl.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
 from p2pfl.wire.messages import Account, Claim, ForOne, Hello, Message, Plain, Status
 from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
@@ -82,8 +82,10 @@ class Line:
         self.identity = identity
         self.envelope = envelope
         self.turn = 0
-        self.admit: Callable[[str], bool] = lambda _sender: True
-        """Whether one more message of a sender is to be read; asked before any of it is."""
+        self.admit: Callable[[str, bool], bool] = lambda _sender, _authentic: True
+        """Whether one more message under a sender's topic is to be read, and whether it is known to be the sender's."""
+        self.largest = 2**63
+        """Bytes of the largest payload that is opened."""
         self.bytes_out = 0
         self.bytes_in = 0
         self._publishing = asyncio.Semaphore(16)
@@ -108,7 +110,7 @@ class Line:
             elif isinstance(message, ForOne):
                 payload = self.envelope.seal_for(place.removeprefix("in/"), message)
             else:
-                payload = self.envelope.seal(message)
+                payload = self.envelope.seal(message, to=[place[3:]] if place.startswith("in/") else None)
             self.bytes_out += len(payload)
             await self.channel.publish(f"{self.root}/{topic}", payload, retain=retain)
 
@@ -160,12 +162,29 @@ class Line:
             sender = place.removeprefix("in/") if place.startswith("in/") else owner
             if owner != self.me.peer or sender != owner:  # our claims are no traffic of the run's
                 self.bytes_in += len(message.data)
-            if not self.admit(sender):
-                continue
-            try:
-                yield Heard(sender, self._opened(sender, message.data), state)
-            except DecodeError as error:
-                yield Heard(sender, error, state)
+            found = self._found(sender, message.data)
+            if found is not None:
+                yield Heard(sender, found, state)
+
+    def bound(self, data: int) -> None:
+        """Open no payload that is longer than one with so many bytes of data can be."""
+        self.largest = max(data, HEAD) + HEAD + LARGEST
+
+    def _found(self, sender: str, payload: bytes | memoryview) -> Message | DecodeError | None:
+        """Return what came under a sender's topic, why it cannot be read, or None where there is too much of it.
+
+        Only what is authentic counts against the sender, so that others cannot use up its allowance.
+        """
+        if len(payload) > self.largest:
+            return DecodeError(f"expected a payload of at most {self.largest} bytes, got {len(payload)}")
+        sealed = self.envelope is not None and payload[:1] in (bytes([SEALED]), bytes([PRIVATE]))
+        if not sealed and not self.admit(sender, False):
+            return None
+        try:
+            message = self._opened(sender, payload)
+        except DecodeError as error:
+            return error
+        return message if not sealed or self.admit(sender, True) else None
 
     def trailer(self, hello: Hello) -> Trailer:
         """How the rows of a peer's life end."""

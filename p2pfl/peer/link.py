@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
-from p2pfl.errors import DecodeError, PeerError
+from p2pfl.errors import AuthenticityError, DecodeError
+from p2pfl.peer import possible
 from p2pfl.peer.adding import Adding
 from p2pfl.peer.books import Books
 from p2pfl.peer.desk import Desk
@@ -14,7 +15,7 @@ from p2pfl.peer.doubts import Doubts
 from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
 from p2pfl.peer.mailbox import Delivery, Mailbox
-from p2pfl.peer.membership import Membership
+from p2pfl.peer.membership import Membership, missing
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
 from p2pfl.peer.threads import SLOW
@@ -47,6 +48,8 @@ class Link:
         Bytes in a publish.
     patience
         Seconds without progress after which a listener is no longer waited for.
+    last
+        The last round that anybody plays.
 
     Attributes
     ----------
@@ -76,8 +79,11 @@ class Link:
         row_bytes: int,
         chunk: int,
         patience: float,
+        last: int = possible.UNLIMITED,
     ) -> None:
         self.line, self.membership, self.mailbox, self.patience = line, membership, mailbox, patience
+        self.last = last
+        line.bound(possible.largest(row_bytes))
         self.me = membership.me
         self.edges = edges
         self.desk = Desk(line, membership)
@@ -120,30 +126,16 @@ class Link:
         """
         deadline = self.clock() + within
         longer = deadline + within  # those that go on from a checkpoint begin at their deadline, and then say where
+        membership = self.membership
         while not self._gathered():
             if self.clock() < deadline:
                 await self.changed(by=deadline)
-            elif self._untold() and self.membership.complete(quorum=quorum) and self.clock() < longer:
+            elif self._untold() and membership.complete(quorum=quorum) and self.clock() < longer:
                 await self.changed(by=longer)
-            elif self.whereabouts.running or self.membership.complete(quorum=quorum):
+            elif self.whereabouts.running or membership.complete(quorum=quorum):
                 break
             else:
-                raise self._missing(within)
-
-    def _missing(self, within: float) -> PeerError:
-        """Say who is not there."""
-        membership = self.membership
-        absent = sorted({*membership.absent} | membership.silent)  # where the graph heals, a word of all is needed
-        gone = sorted(membership.neighbours - membership.present - {*absent})
-        ways = ((absent, "did not come"), (gone, "went again"))
-        who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
-        why = "".join(f"; {sentence}" for sentence in membership.refused.values())
-        return PeerError(
-            f"expected neighbours {', '.join(sorted(membership.neighbours))} within {within:g} s, {' and '.join(who)}: "
-            f"start them, or lower transport.quorum{why}",
-            absent=absent,
-            gone=gone,
-        )
+                raise missing(membership, within=within)
 
     def _gathered(self) -> bool:
         """Whether all have come whom there is reason to wait for."""
@@ -274,11 +266,11 @@ class Link:
             except DecodeError as error:
                 if state and sender in self.membership.absent:  # told if nothing better comes
                     self.membership.refused[sender] = f'"{sender}": {error}'
-                self.desk.refuse(sender, "not a message")
+                self.desk.refuse(sender, "not authentic" if isinstance(error, AuthenticityError) else "not a message")
 
     async def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         streams, present = self.streams, sender in self.membership.present
-        if not isinstance(message, Plain):  # which the broker can repeat
+        if not isinstance(message, Plain | Chunk):  # which the broker can repeat
             self._lives(sender, beat=isinstance(message, Pulse))
         match message:
             case Hello() if state and message.peer == sender:
@@ -288,7 +280,7 @@ class Link:
             case Key() if self.line.envelope is not None and sender in self.membership.greeted:
                 self.presence.met(sender, message)
             case Chunk() if (sender, message.phase) in streams.inboxes:
-                await streams.take(sender, message)
+                await self._take(sender, message)
             case Ack() if sender in self.membership.up and message.phase < len(streams.outboxes):
                 streams.acknowledged(sender, message, present=present)
             case Pulse() if (sender, message.phase) in streams.inboxes:
@@ -299,6 +291,10 @@ class Link:
                 await self._add(sender, message, self.adding)
             case _:
                 self.desk.refuse(sender, f"unexpected {type(message).__name__}")
+
+    async def _take(self, sender: str, chunk: Chunk) -> None:
+        if await self.streams.take(sender, chunk):  # the broker can repeat those that came before
+            self._lives(sender, beat=False)
 
     def _lives(self, sender: str, *, beat: bool) -> None:
         """Note that something of a neighbour's present life came; only of whom we hear, heartbeats come."""
@@ -313,6 +309,7 @@ class Link:
                 head, row, said = await asyncio.to_thread(read)
             else:
                 head, row, said = read_row(message, trailer=trailer, largest=largest)
+            possible.playable(head.round, last=self.last)
         except DecodeError:
             self.desk.refuse(sender, "not a row")
             return
@@ -335,6 +332,7 @@ class Link:
     async def _heard_pulse(self, sender: str, pulse: Pulse) -> None:
         if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
             return
+        possible.heartbeat(pulse, last=self.last)
         self.presence.lives(sender)
         self.whereabouts.hear(sender, pulse)
         if pulse.first is not None:
@@ -348,6 +346,7 @@ class Link:
     def _told(self, sender: str, account: Account) -> None:
         if not self.line.told(self.membership.up[sender], account):
             raise DecodeError("expected an account in the sender's own words, got another")
+        possible.account(account, last=self.last)
         self.books.hear(sender, account, life=self.me.incarnation, key=self.me.key)
         self.news.tell()
 
@@ -411,7 +410,7 @@ class Link:
         last
             Of the run, which everybody plays.
         """
-        places = self.whereabouts.moved(self.membership.present)
+        places = self.whereabouts.reached(self.membership.present & self.streams.senders)
         here, _ = self.mailbox.exchange
         due = min(last, self.doubts.pace.next(places=places, apart=apart))
         if due > here + 1:

@@ -9,6 +9,9 @@ from p2pfl.identity import FirstUse, Roster, Trust
 from p2pfl.peer.versions import differing
 from p2pfl.wire.messages import Hello
 
+SHOWN = 80
+"""Characters of a neighbour's setting that people are shown."""
+
 
 @dataclass
 class Membership:
@@ -39,6 +42,10 @@ class Membership:
         Who of those gone has played all rounds: others, still in the last, have its rows and need no way around it.
     begun
         Whether learning has, after which nobody can come first any more.
+    namesake
+        The key of another peer that answers to our name, and that neighbours refuse because they know our key.
+    unanswered
+        Neighbours whose announced key has been asked to show that it lives, and has not.
     """
 
     me: Hello
@@ -55,6 +62,8 @@ class Membership:
     excluded: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
     begun: bool = False
+    namesake: bytes = b""
+    unanswered: set[str] = field(default_factory=set)
     _sure: dict[str, Hello] = field(default_factory=dict)  # the last that was found genuine
 
     def hear(self, hello: Hello) -> bool:
@@ -63,7 +72,8 @@ class Membership:
         Raises
         ------
         PeerError
-            If it bears our name, came first and answers us; or as :meth:`prove`, which is left to others under a trust.
+            If it has our name, came first and answers us, and neighbours may believe it; or as
+            :meth:`prove`, which is left to others under a trust.
         """
         if not self.trusts(hello):
             return False
@@ -76,6 +86,8 @@ class Membership:
         known = self.up.get(hello.peer)
         if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
             return False  # the will of an earlier life
+        if self.trust is not None and known.identity != hello.identity:
+            return False  # somebody else's
         self.gone.add(hello.peer)
         if hello.status == "dead":
             self.lost.add(hello.peer)
@@ -91,21 +103,29 @@ class Membership:
     def _namesake(self, hello: Hello) -> bool:
         answer = self.trust is None or hello.answers == self.me.key  # or else repeated from an earlier life
         if hello.status == "up" and hello.incarnation < self.me.incarnation and answer and not self.begun:
-            raise PeerError(
-                f'expected the name "{self.me.peer}" to be free, got an answer from a peer that bears it already: '
-                "stop that one, or choose another --name"
-            )
+            if not self._recognised or hello.identity == self.me.identity:
+                raise PeerError(
+                    f'peer name "{self.me.peer}" is already in use on this broker; stop the other peer or choose '
+                    "another --name"
+                )
+            self.namesake = hello.identity
         return False
+
+    @property
+    def _recognised(self) -> bool:
+        """Whether neighbours refuse another key under our name: we have met one of them, and so it has met us."""
+        return isinstance(self.trust, FirstUse) and not self.neighbours.isdisjoint(self.trust.seen)
 
     def _came(self, hello: Hello) -> bool:
         known = self.up.get(hello.peer)
         if hello.peer in self.excluded:
             return False
-        if known is not None and known.incarnation >= hello.incarnation:
+        if known is not None and known.incarnation >= hello.incarnation and not self._usurped(known, hello):
             return self._returned(known, hello)
         if hello.peer in self.present:
             self.returning.add(hello.peer)
         self.proven.discard(hello.peer)  # it is to show that it lives, in this life too
+        self.unanswered.discard(hello.peer)
         self.lost.discard(hello.peer)
         self.up[hello.peer] = hello
         self.gone.discard(hello.peer)
@@ -118,10 +138,19 @@ class Membership:
             return self._remembers(hello)
         return True
 
+    def _usurped(self, known: Hello, hello: Hello) -> bool:
+        """Return whether the last announcement may be a stranger's, and this one that of the peer itself.
+
+        Without a roster anybody can announce themselves under any name and with any number. Where the owner of that key
+        does not show that it lives, its number counts for nothing against another key.
+        """
+        return hello.peer in self.unanswered - self.proven and known.identity != hello.identity
+
     def _returned(self, known: Hello, hello: Hello) -> bool:
         """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
         turn = hello.turn + bool(self.names)  # what the board says counts: not all who live are heard to live
-        if (hello.incarnation, hello.key) != (known.incarnation, known.key) or turn <= known.turn:
+        same = (hello.incarnation, hello.key, hello.identity) == (known.incarnation, known.key, known.identity)
+        if not same or turn <= known.turn:
             return False
         self.up[hello.peer] = hello
         return self.lives(hello.peer)
@@ -231,6 +260,29 @@ class Membership:
         return len(self.present) >= quorum * len(self.neighbours)
 
 
+def missing(membership: Membership, *, within: float) -> PeerError:
+    """Return the error that names the neighbours that are not there, and why as far as that is known.
+
+    Parameters
+    ----------
+    membership
+        Of the peer that waited.
+    within
+        Seconds that it waited.
+    """
+    absent = sorted({*membership.absent} | membership.silent)  # where the graph heals, a word of all is needed
+    gone = sorted(membership.neighbours - membership.present - {*absent})
+    ways = ((absent, "did not come"), (gone, "went again"))
+    who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
+    why = "".join(f"; {sentence}" for sentence in membership.refused.values())
+    return PeerError(
+        f"expected neighbours {', '.join(sorted(membership.neighbours))} within {within:g} s, {' and '.join(who)}: "
+        f"start them, or lower transport.quorum{why}",
+        absent=absent,
+        gone=gone,
+    )
+
+
 def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     """Spell out where two experiments differ; empty where they agree.
 
@@ -240,6 +292,10 @@ def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     'learning.rate = 0.2 there and 0.1 here'
     """
     keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
-    return ", ".join(
-        f"{key} = {theirs.get(key, 'the default')} there and {mine.get(key, 'the default')} here" for key in keys[:5]
-    )
+    there, here = ({key: _shown(each.get(key, "the default")) for key in keys} for each in (theirs, mine))
+    return ", ".join(f"{_shown(key)} = {there[key]} there and {here[key]} here" for key in keys[:5])
+
+
+def _shown(text: str) -> str:
+    """Return text from the network so that it is short, on one line, and without control characters."""
+    return ascii(text[:SHOWN])[1:-1] + ("..." if len(text) > SHOWN else "")

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.identity import FirstUse, Trust, fingerprint
+from p2pfl.identity import FirstUse, fingerprint
 from p2pfl.peer.best import Best
+from p2pfl.peer.membership import Membership
 from p2pfl.peer.proof import Proof
 from p2pfl.peer.unsettled import Unsettled
 from p2pfl.privacy.examples import Sampling
@@ -108,9 +109,17 @@ class Alive(msgspec.Struct, frozen=True):
 Event = Record | Progress | Notice | Alive | Described | Done | Failed
 
 
-def strangers(trust: Trust | None, present: Collection[str]) -> list[str]:
-    """Sentences on whose key is trusted on first use."""
-    return [*filter(None, map(trust.news, sorted(present)))] if isinstance(trust, FirstUse) else []
+def strangers(membership: Membership) -> list[str]:
+    """Return sentences on whose key is trusted on first use, and on who else answers to our name; each once."""
+    trust, name = membership.trust, membership.me.peer
+    told = [*filter(None, map(trust.news, sorted(membership.present)))] if isinstance(trust, FirstUse) else []
+    if membership.namesake:
+        told.append(
+            f'a peer with the key {fingerprint(membership.namesake)} answers to the name "{name}"; neighbours that '
+            f"know the key {fingerprint(membership.me.identity)} ignore it, so find out whose it is or use a roster"
+        )
+        membership.namesake = b""
+    return told
 
 
 def ahead(round: int, *, again: bool) -> str:

@@ -31,6 +31,9 @@ ROUNDS = 8
 MOST = 1000
 """Rounds ahead that a slow peer plays next."""
 
+ALONE = 4
+"""Rounds that one neighbour alone may move another peer ahead of where it would be."""
+
 LEAST = 3
 """Rounds without which everybody is waited for."""
 
@@ -130,6 +133,8 @@ class Pace:
             How many rounds ahead they may be that wait for us: when half of them are further, they have gone on.
         """
         half = sorted(places)[(len(places) - 1) // 2] if places else 0
+        if len(places) == 1:  # a single neighbour has nobody to agree with it
+            half = min(half, self._round + apart + ALONE)
         here = half if half > self._round + apart else self._round
         usual = self.usual
         slow = self._took > usual + max(FLOOR, FACTOR * usual)

@@ -37,6 +37,7 @@ from p2pfl.peer.membership import Membership
 from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.paying import paid
+from p2pfl.peer.possible import AFTER
 from p2pfl.peer.resuming import rest, resumed
 from p2pfl.peer.seal import Seal
 from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, shifted
@@ -198,10 +199,9 @@ class Peer:
         """Join the broker and say hello."""
         await self.keeper.begin()
         settings = self.plan.experiment.transport
-        root = f"p2pfl/v1/{self.swarm}/peer/{self.name}"
         dead = spoken(self.me, "dead", self.identity, swarm=self.swarm)
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
-        will = Will(f"{root}/state", encode(dead))
+        will = Will(f"p2pfl/v1/{self.swarm}/peer/{self.name}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
         largest = row_bytes(self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0), dtype)
         if self._agreeing.opening or self.plan.experiment.learning.consensus:
@@ -219,6 +219,7 @@ class Peer:
                 row_bytes=largest,
                 chunk=settings.chunk,
                 patience=settings.patience,
+                last=self.plan.experiment.rounds + AFTER,
             )
             self._link.books = kept_by(self.plan, self.name, large=self.mailbox.large)
             if self.plan.protection.sums is not None:
@@ -445,8 +446,7 @@ class Peer:
 
     def _assess(self, state: State, round: int) -> dict[str, float]:
         """Return a round's scores, and keep its model if it is the best so far."""
-        found = assess(self.plan, state.rows, (self.name,))
-        scores = {name: float(values[0]) for name, values in found.items()}
+        scores = {name: float(each[0]) for name, each in assess(self.plan, state.rows, (self.name,)).items()}
         self.best.consider(self.plan, state.rows, round=round, validation=scores.get("validation_loss"))
         return scores
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import Protocol
 
 from p2pfl.errors import PeerError, TransportError
@@ -21,6 +22,9 @@ LOOK = 5.0
 
 RATE = 10.0
 """Names a second, of some 700 bytes each."""
+
+ASKED = 2
+"""Times that a neighbour is asked to show that it lives before another key may announce itself under its name."""
 
 PROOF = 2.0
 """Seconds within which a peer of the same name must answer a claim."""
@@ -71,6 +75,7 @@ class Presence:
         self._said = False
         self._quarrel: PeerError | None = None
         self._looked = 0.0
+        self._asked = Counter[str]()  # by neighbour: how often its present announcement was asked for an answer
 
     # ------------------------------------------------------------------ our own name
 
@@ -191,6 +196,9 @@ class Presence:
         if not board and (waiting or (self.membership.absent and not self.membership.begun)):
             await self.line.say("up")  # somebody may have missed, or overwritten, what the broker keeps
         for peer in waiting:
+            self._asked[peer] += 1
+            if self._asked[peer] >= ASKED:
+                self.membership.unanswered.add(peer)
             self.desk.post(f"in/{peer}", envelope.handover(peer))
 
     async def look(self) -> None:
@@ -250,6 +258,7 @@ class Presence:
         if self.line.envelope is None:
             self._join(hello.peer)
         else:
+            self._asked.pop(hello.peer, None)
             self.line.envelope.meet(hello)
             self.desk.post(f"in/{hello.peer}", self.line.envelope.handover(hello.peer))
 

@@ -10,6 +10,7 @@ from p2pfl.peer.keeper import Keeper
 from p2pfl.peer.link import Link
 from p2pfl.peer.notices import PROMISED
 from p2pfl.peer.settling import compared
+from p2pfl.privacy.ledger import LEAP
 
 
 async def resumed(link: Link, keeper: Keeper) -> tuple[Checkpoint | None, int]:
@@ -25,10 +26,10 @@ async def resumed(link: Link, keeper: Keeper) -> tuple[Checkpoint | None, int]:
     attempt = 0
     if not link.whereabouts.running and me.rounds:
         first = from_ = from_ if together is None or together not in me.rounds else together
-        attempt = max(hello.attempt for hello in (me, *there))
+        attempt = max(hello.attempt for hello in (me, *there) if hello.attempt <= me.attempt + LEAP)
     else:
         again = journal is None or journal.released < from_
-        first = entrance(from_, others=link.whereabouts.places.values(), again=again)
+        first = entrance(from_, others=link.whereabouts.supported(), again=again)
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:

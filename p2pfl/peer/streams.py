@@ -217,27 +217,28 @@ class Streams:
 
     # ------------------------------------------------------------------ receiving
 
-    async def take(self, sender: str, chunk: Chunk) -> None:
-        """Take a chunk, deliver what it completes, and tell the sender how far it may go."""
+    async def take(self, sender: str, chunk: Chunk) -> bool:
+        """Take a chunk, deliver what it completes, and tell the sender how far it may go; return whether it is new."""
         inbox = self.inboxes[sender, chunk.phase]
-        before = inbox.next
+        new = inbox.awaits(chunk)
         try:
             messages = inbox.take(chunk)
         except DecodeError:
             self.desk.refuse(sender, "not a row")
             messages = inbox.discard(chunk)
         else:
-            if inbox.next > before or inbox.held:
+            if new:
                 self.progress[sender] = self.desk.clock()
         self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
         for message in messages:
             await self.deliver(sender, message)
         if (sender, chunk.phase) not in self.inboxes:
-            return  # excluded
+            return new  # excluded
         if self.mailbox.may_send(sender):
             inbox.grant()
         if inbox.due or (messages and self.mailbox.large):  # a large row is let go as soon as all have it
             self.desk.post(f"in/{sender}", inbox.ack())
+        return new
 
     async def reach(self, sender: str, pulse: Pulse) -> None:
         """Ask for what a neighbour has sent and we lack, and let go what it has given up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from p2pfl.peer.pace import ALONE
 from p2pfl.wire.messages import Pulse
 
 
@@ -43,6 +44,23 @@ class Whereabouts:
         """The rounds of those that have left the exchange in which they began."""
         there = [peer for peer in peers if peer in self.places]
         return [self.places[peer][0] for peer in there if self.places[peer] > (self.entered[peer], 0)]
+
+    def reached(self, peers: Collection[str]) -> list[int]:
+        """Return the rounds that neighbours are in; of one that has not moved since it began, 0.
+
+        Who has not moved says nothing of where the run is, but counts: so nobody is the only one that does.
+        """
+        here = {peer for peer in peers if self.moved([peer])}
+        return [self.places[peer][0] if peer in here else 0 for peer in peers]
+
+    def supported(self) -> list[tuple[int, int]]:
+        """Return where neighbours are, without those that are further than a few rounds ahead of half of them.
+
+        A neighbour that lies about itself moves a peer that comes late by no more, unless it is the only one.
+        """
+        places = sorted(self.places.values())
+        half = places[(len(places) - 1) // 2][0] if places else 0
+        return places if len(places) < 2 else [each for each in places if each[0] <= half + ALONE]
 
     def expects(self, peer: str, round: int) -> bool:
         """Whether a neighbour that is there plays a round."""

@@ -61,8 +61,11 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.payments import Mask, Payment
 from p2pfl.privacy.slots import END, NONE, START, Run, Slot, Slots
 
-MOST = 1 << 20
-"""Slots that one statement may name."""
+MOST = 2048
+"""Masks of one partner that only one end has applied, at most: each is one more to draw in the next release."""
+
+LEAP = 1 << 20
+"""Attempts that a statement may be ahead of all that is known: a swarm restarts less often between two of them."""
 
 
 @dataclass(frozen=True)
@@ -305,14 +308,15 @@ class MaskLedger:
                 f'Expected a journal of "{self.peer}" that knows all it told "{partner}", got one that ends before '
                 f"slot {tuple(max(statement.heard, statement.since))}; restore the newest or start as a new peer."
             )
-        told = Slots.of(statement.runs)
-        if len(told) > MOST:
+        heard = note.heard | Slots.of(statement.runs).since(note.until).before(statement.until)
+        named = [statement.until.attempt if statement.until != END else 0, *(run[0] for run in heard.runs)]
+        if len(heard - note.own) > MOST or max(named) > self.attempt + LEAP:
             raise PrivacyError(
-                f'Expected a statement of "{partner}" on at most {MOST} slots, got more; exclude the peer that sent it.'
+                f'Expected a statement of "{partner}" on masks that can be shared, got another; ask its owner why.'
             )
         self._notes[partner] = replace(
             note,
-            heard=note.heard | told.since(note.until).before(statement.until),
+            heard=heard,
             until=max(note.until, statement.until),
             known=max(note.known, statement.heard),
             confirmed=max(note.confirmed, statement.paid),

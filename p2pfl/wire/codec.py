@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from p2pfl.errors import DecodeError
+from p2pfl.wire import bounds
 from p2pfl.wire.messages import (
     Account,
     Ack,
@@ -18,7 +19,6 @@ from p2pfl.wire.messages import (
     Agreements,
     Chunk,
     Claim,
-    Count,
     Hello,
     Key,
     Message,
@@ -29,32 +29,39 @@ from p2pfl.wire.messages import (
     Unmasking,
 )
 
-VERSION = 1
-"""The first byte of every payload."""
+VERSION = 4
+"""The first byte of every payload that is not sealed.
+
+It grows with every change of the format, and never to a number that :mod:`p2pfl.wire.envelope` has used: 2 and 3 were
+those of messages without tags.
+"""
 
 PREFIX = 3
 """Bytes before the head."""
+
+HEAD = 2**16
+"""Upper bound of the bytes of a message without its data."""
 
 
 class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
     """What travels of a :class:`Term` as msgpack; its data follow as they are."""
 
-    round: Count
-    step: Count
-    offset: Count
-    total: Count
-    mass: float | None = None
+    round: bounds.Round
+    step: bounds.Step
+    offset: bounds.Size
+    total: bounds.Size
+    mass: bounds.Weight | None = None
 
 
 class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
     """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
 
-    incarnation: Count
-    phase: Count
-    sequence: Count
-    first: Count
-    offset: Count
-    total: Count
+    incarnation: bounds.Incarnation
+    phase: bounds.Phase
+    sequence: bounds.Sequence
+    first: bounds.Sequence
+    offset: bounds.Size
+    total: bounds.Size
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -121,6 +128,6 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
 
 
 def _prefix(head: bytes) -> bytes:
-    if len(head) >= 2**16:
+    if len(head) >= HEAD:
         raise ValueError(f"expected a head of less than 64 KiB, got {len(head)} bytes")
     return VERSION.to_bytes(1, "little") + len(head).to_bytes(2, "little")

@@ -1,38 +1,48 @@
 """What a peer says, sealed for its neighbours: the broker and outsiders see names, sizes and times.
 
-    | u8 2 | u32 stream | u64 sequence | AES-256-GCM(sender key of the peer, message) |
+    | u8 5 | u32 stream | u64 sequence | u16 tags | tag of each neighbour | AES-256-GCM(sender key, message) |
 
-The sender key of a peer's life is handed to each neighbour over their own edge. What is for one
-neighbour alone is sealed under a key of their edge, these lives and direction, its number counted on:
+The sender key of a peer's incarnation is handed to each neighbour over their own edge. All of them hold it, so each
+neighbour believes only what carries a tag under a key of its own edge, see :mod:`p2pfl.wire.tags`. Nothing is stored
+before that. What is for one neighbour alone is sealed under a key of their edge, both incarnations and the direction,
+with a number that counts up:
 
-    | u8 3 | u64 number | AES-256-GCM(key of the edge, message) |
+    | u8 6 | u64 number | AES-256-GCM(key of the edge, message) |
 
-Nothing that is not
-sealed by a neighbour reaches a decoder beyond these first bytes, but for hellos (signed), claims
-to one's own name, and the handing over of keys itself.
+Nothing that is not sealed by a neighbour reaches a decoder beyond these first bytes, except announcements (signed),
+claims to one's own name, and the handing over of keys itself.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from p2pfl.errors import DecodeError, InputError, PrivacyError
+from p2pfl.errors import AuthenticityError, DecodeError, InputError, PrivacyError
 from p2pfl.identity import ExchangeKey, SenderKey, edge_key, edge_secret, unwrap, wrap
 from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.messages import Chunk, ForOne, Hello, Key, Message
+from p2pfl.wire.tags import MOST, TAG_BYTES, Parts, authentic, parts, tagged
 
-SEALED = 2
-"""The first byte of a sealed payload; plain ones begin with their protocol version."""
+SEALED = 5
+"""The first byte of a sealed payload; plain ones begin with their protocol version, and 2 had no tags."""
 
-PRIVATE = 3
+PRIVATE = 6
 """The first byte of a payload that is sealed for one neighbour alone."""
 
 CONTROL = 2**32 - 1
 """The stream of everything but chunks, whose stream is their phase."""
 
-OVERHEAD = 13 + 16
+OVERHEAD = 13 + 2 + 16
+"""Bytes of a sealed payload beside the message and the tags."""
+
+LARGEST = OVERHEAD + MOST * TAG_BYTES
+"""Upper bound of the bytes of a sealed payload beside the message."""
+
+LAST = 2**48
+"""No peer has sent as many messages: a larger sequence or number is refused."""
+
 _PREFIX = struct.Struct("<BIQ")
 _PRIVATE = struct.Struct("<BQ")
 
@@ -57,6 +67,7 @@ class Envelope:
     sender: SenderKey
     run: str
     _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, our edge
+    _tags: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by neighbour: keys of tags, ours and theirs
     _keys: dict[str, SenderKey] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)  # who has our key
     _last: dict[str, int] = field(default_factory=dict)  # by neighbour and kind: the last control message
@@ -76,6 +87,11 @@ class Envelope:
         except (InputError, PrivacyError) as error:
             raise DecodeError(str(error)) from None
         self._secrets[hello.peer] = hello.incarnation, secret
+        mine, theirs = f"{self.me}@{self.incarnation:x}", f"{hello.peer}@{hello.incarnation:x}"
+        self._tags[hello.peer] = (
+            self._direction(secret, hello.peer, purpose="auth", life=self.incarnation, receiver=theirs),
+            self._direction(secret, hello.peer, purpose="auth", life=hello.incarnation, receiver=mine),
+        )
         self._keys.pop(hello.peer, None)
         self._known.discard(hello.peer)
         for kind in [kind for kind in self._last if kind.startswith(f"{hello.peer} ")]:
@@ -120,43 +136,66 @@ class Envelope:
         """Whether keys have been exchanged with all of ``peers``."""
         return all(peer in self._keys and peer in self._known for peer in peers)
 
-    def seal(self, message: Message) -> bytes:
-        """The payload of a message to neighbours; of a chunk that is sent again the same bytes."""
+    def seal(self, message: Message, *, to: Collection[str] | None = None) -> bytes:
+        """Return the payload of a message to neighbours; of a chunk that is sent again, the same ciphertext.
+
+        Parameters
+        ----------
+        message
+            What to say.
+        to
+            Which neighbours are to believe it; by default all that this peer has met.
+        """
         if isinstance(message, Chunk):
             stream, sequence = message.phase, message.sequence
         else:
             stream, sequence = CONTROL, self._next
             self._next += 1
         prefix = _PREFIX.pack(SEALED, stream, sequence)
-        return prefix + self.sender.seal(encode(message), stream=stream, sequence=sequence, header=prefix)
+        sealed = self.sender.seal(encode(message), stream=stream, sequence=sequence, header=prefix)
+        return tagged(prefix, sealed, keys=[self._tags[peer][0] for peer in self._tags if to is None or peer in to])
 
     def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
-        """Read what a neighbour sealed.
+        """Read what a neighbour sealed for all of its neighbours, us among them.
 
         Raises
         ------
+        AuthenticityError
+            The neighbour has not sealed it for us; nothing has changed.
         DecodeError
-            It is not sealed by that neighbour, says something else than its place, or was said before.
+            The neighbour has, but it is none of its messages, is in another's place, or was heard before.
         """
-        view = memoryview(payload)
-        key = self._keys.get(peer)
-        if key is None:
-            raise DecodeError(f'expected a key of "{peer}" before what it seals, got none yet')
-        if len(view) < OVERHEAD:
-            raise DecodeError(f"expected a sealed message, got {len(view)} bytes")
-        prefix = bytes(view[: _PREFIX.size])
-        _, stream, sequence = _PREFIX.unpack(prefix)
-        message = decode(key.open(view[_PREFIX.size :], stream=stream, sequence=sequence, header=prefix))
+        key, found = self._authentic(peer, payload)
+        _, stream, sequence = _PREFIX.unpack(found.prefix)
+        message = decode(key.open(found.ciphertext, stream=stream, sequence=sequence, header=found.prefix))
         if isinstance(message, Chunk):
             if (message.phase, message.sequence) != (stream, sequence):
                 raise DecodeError("expected a chunk in its place, got one of another")
         elif isinstance(message, ForOne):
             raise DecodeError("expected a message for all neighbours, got one that is for one alone")
-        elif stream != CONTROL or sequence <= self._last.get(kind := f"{peer} {type(message).__name__}", -1):
-            raise DecodeError("expected a message that is new, got one that was heard before")
+        elif stream != CONTROL:
+            raise DecodeError("expected a control message, got one in the stream of chunks")
         else:
-            self._last[kind] = sequence
+            self._count(f"{peer} {type(message).__name__}", sequence)
         return message
+
+    def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[SenderKey, Parts]:
+        """The neighbour's sender key and the parts of what it has sealed for us; nothing is decrypted or stored."""
+        key = self._keys.get(peer)
+        if key is None:
+            raise AuthenticityError(f'expected a key of "{peer}" before what it seals, got none yet')
+        if len(payload) < OVERHEAD:
+            raise AuthenticityError(f"expected a sealed message, got {len(payload)} bytes")
+        found = parts(payload, prefix=_PREFIX.size)
+        if not authentic(found, key=self._tags[peer][1]):
+            raise AuthenticityError(f'expected a message that "{peer}" sealed for this peer, got one without its tag')
+        return key, found
+
+    def _count(self, kind: str, number: int) -> None:
+        """Note the number of an authentic message; the next of its kind must have a larger one."""
+        if not self._last.get(kind, -1) < number < LAST:
+            raise DecodeError("expected a message that is new, got one that was heard before or cannot be")
+        self._last[kind] = number
 
     def seal_for(self, peer: str, message: ForOne) -> bytes:
         """The payload of a message that only one neighbour can read, or make."""
@@ -171,24 +210,32 @@ class Envelope:
 
         Raises
         ------
+        AuthenticityError
+            It is not sealed by that neighbour's present incarnation for this one; nothing has changed.
         DecodeError
-            It is not sealed by that neighbour's present life for this one, is for others, too, or was said before.
+            It is for others, too, or was heard before.
         """
         view = memoryview(payload)
         life, secret = self._secrets.get(peer, (-1, b""))
         if life < 0 or len(view) < _PRIVATE.size:
-            raise DecodeError(f'expected a sealed message of a neighbour, got {len(view)} bytes of "{peer}"')
+            raise AuthenticityError(f'expected a sealed message of a neighbour, got {len(view)} bytes of "{peer}"')
         prefix = bytes(view[: _PRIVATE.size])
         _, number = _PRIVATE.unpack(prefix)
         key = self._private(secret, peer, life=life, receiver=f"{self.me}@{self.incarnation:x}")
-        message = decode(key.open(view[_PRIVATE.size :], stream=0, sequence=number, header=prefix))
+        try:
+            data = key.open(view[_PRIVATE.size :], stream=0, sequence=number, header=prefix)
+        except DecodeError as error:
+            raise AuthenticityError(str(error)) from None
+        message = decode(data)
         if not isinstance(message, ForOne):
             raise DecodeError(f"expected a message for one alone, got a {type(message).__name__}")
-        if number <= self._last.get(kind := f"{peer} alone {type(message).__name__}", -1):
-            raise DecodeError("expected a message that is new, got one that was heard before")
-        self._last[kind] = number
+        self._count(f"{peer} alone {type(message).__name__}", number)
         return message
 
     def _private(self, secret: bytes, peer: str, *, life: int, receiver: str) -> SenderKey:
         """The key of one direction of an edge, in one life of each end: nothing else is sealed under it."""
-        return SenderKey(edge_key(secret, purpose="private", a=self.me, b=peer, round=life, receiver=receiver))
+        return SenderKey(self._direction(secret, peer, purpose="private", life=life, receiver=receiver))
+
+    def _direction(self, secret: bytes, peer: str, *, purpose: str, life: int, receiver: str) -> bytes:
+        """Return a key of one direction of an edge, which names the incarnations of both ends."""
+        return edge_key(secret, purpose=purpose, a=self.me, b=peer, round=life, receiver=receiver)

@@ -1,6 +1,7 @@
 """What peers say to each other; :mod:`p2pfl.wire.codec` makes bytes of it.
 
-Rules for change: fields are only ever appended, with a default; a field is never retyped.
+Rules for change: fields are only ever appended, with a default; a field is never retyped. Each has a finite bound, see
+:mod:`p2pfl.wire.bounds`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import msgspec
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, verify
+from p2pfl.wire import bounds
+from p2pfl.wire.bounds import FACTS, MANY, Key32, Name, Signature64
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Status = Literal["up", "left", "dead"]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,22}$")]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -47,16 +48,16 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """
 
     peer: Name
-    incarnation: Count
+    incarnation: bounds.Incarnation
     status: Status
-    facts: dict[str, str] = {}
-    key: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
-    identity: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
-    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
-    answers: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
-    rounds: Annotated[list[Count], msgspec.Meta(max_length=4)] = []
-    attempt: Count = 0
-    turn: Count = 0
+    facts: Annotated[dict[bounds.Fact, bounds.Text], msgspec.Meta(max_length=FACTS)] = {}
+    key: bounds.Key = b""
+    identity: bounds.Key = b""
+    signature: bounds.Signature = b""
+    answers: bounds.Key = b""
+    rounds: Annotated[list[bounds.Round], msgspec.Meta(max_length=4)] = []
+    attempt: bounds.Attempt = 0
+    turn: bounds.Number = 0
     done: bool = False
     version: Annotated[str, msgspec.Meta(max_length=32)] = ""
 
@@ -87,8 +88,8 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
         Whether the sender has the neighbour's own, and knows that the neighbour has its.
     """
 
-    incarnation: Count
-    wrapped: Annotated[bytes, msgspec.Meta(max_length=64)]
+    incarnation: bounds.Incarnation
+    wrapped: bounds.Wrapped
     have: bool
     known: bool
 
@@ -105,8 +106,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
         Of the sender; nobody knew the key before, so that an answer to it is new.
     """
 
-    incarnation: Count
-    key: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    incarnation: bounds.Incarnation
+    key: bounds.Key = b""
 
 
 class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
@@ -126,14 +127,14 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
         The first round that it takes part in, in this life; ``None`` until it knows.
     """
 
-    incarnation: Count
-    phase: Count
-    tail: Count
-    head: Count
-    round: Count = 0
-    step: Count = 0
+    incarnation: bounds.Incarnation
+    phase: bounds.Phase
+    tail: bounds.Sequence
+    head: bounds.Sequence
+    round: bounds.Round = 0
+    step: bounds.Step = 0
     waiting: bool = False
-    first: Count | None = None
+    first: bounds.Round | None = None
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
@@ -151,16 +152,17 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
         Chunks at or above ``next`` to be sent again.
     """
 
-    incarnation: Count
-    phase: Count
-    next: Count
-    limit: Count
-    missing: Annotated[list[Count], msgspec.Meta(max_length=1024)] = []
+    incarnation: bounds.Incarnation
+    phase: bounds.Phase
+    next: bounds.Sequence
+    limit: bounds.Sequence
+    missing: Annotated[list[bounds.Sequence], msgspec.Meta(max_length=1024)] = []
 
 
-Point = tuple[Count, Count]
-Place = Annotated[tuple[Count, ...], msgspec.Meta(max_length=4)]
-Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=4096)]
+Point = tuple[bounds.Coordinate, bounds.Coordinate]
+Run = tuple[bounds.Coordinate, bounds.Coordinate, bounds.Coordinate]
+Place = Annotated[tuple[bounds.Coordinate, ...], msgspec.Meta(max_length=4)]
+Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MANY)]
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True):
@@ -178,10 +180,13 @@ class Masked(msgspec.Struct, frozen=True, array_like=True):
 
     since: Point
     until: Point
-    runs: Annotated[tuple[tuple[Count, Count, Count], ...], msgspec.Meta(max_length=4096)]
+    runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MANY)]
     heard: Point
     paid: Point
-    key: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    key: bounds.Key = b""
+
+
+Names = Annotated[list[Name], msgspec.Meta(max_length=MANY)]
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
@@ -196,17 +201,17 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     masks
         Statements by partner.
     signature
-        Of the sender: neighbours share its sender key, and none should speak for it.
+        Of the sender.
     lives
         Of which life of each partner the flows are: another than the present one does not believe them.
     """
 
-    incarnation: Count
-    number: Count
-    flows: Annotated[list[tuple[Moved, list[Name]]], msgspec.Meta(max_length=4096)] = []
-    masks: dict[Name, Masked] = {}
-    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
-    lives: Annotated[dict[Name, Count], msgspec.Meta(max_length=4096)] = {}
+    incarnation: bounds.Incarnation
+    number: bounds.Number
+    flows: Annotated[list[tuple[Moved, Names]], msgspec.Meta(max_length=MANY)] = []
+    masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MANY)] = {}
+    signature: bounds.Signature = b""
+    lives: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
 
     def signed(self, identity: Identity, *, swarm: str) -> Account:
         """The same under a signature."""
@@ -219,10 +224,6 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     def signable(self, swarm: str) -> bytes:
         """What is signed: the swarm, and the message without its signature."""
         return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
-
-
-Key32 = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
-Signature64 = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
 
 
 class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
@@ -238,35 +239,35 @@ class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
         Of the receiver, over :func:`sum_statement`.
     """
 
-    round: Count
-    step: Count
-    here: tuple[Name, ...]
+    round: bounds.Round
+    step: bounds.Step
+    here: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)]
     signature: Signature64
 
 
 class Agreement(msgspec.Struct, frozen=True, array_like=True, tag="agreement"):
     """From a sender: it was told the roll, and no other; signed by it over :func:`sum_statement`."""
 
-    round: Count
-    step: Count
+    round: bounds.Round
+    step: bounds.Step
     signature: Signature64
 
 
 class Agreements(msgspec.Struct, frozen=True, array_like=True, tag="agreements"):
     """From the receiver: the signatures of all who are on the roll, in its order."""
 
-    round: Count
-    step: Count
-    signatures: tuple[Signature64, ...]
+    round: bounds.Round
+    step: bounds.Step
+    signatures: Annotated[tuple[Signature64, ...], msgspec.Meta(max_length=MANY)]
 
 
 class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
     """From a sender: the keys of its own mask, and of those that it shares with who is not on the roll."""
 
-    round: Count
-    step: Count
+    round: bounds.Round
+    step: bounds.Step
     own: Key32
-    pairs: dict[Name, Key32] = {}
+    pairs: Annotated[dict[Name, Key32], msgspec.Meta(max_length=MANY)] = {}
 
 
 class Term(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ import torch
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError, InputError
 from p2pfl.rows import Rows, raw
-from p2pfl.wire.messages import Count
+from p2pfl.wire import bounds
 from p2pfl.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
 
 ALIGNMENT = 64
@@ -60,12 +60,12 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         Whether the numbers are squeezed.
     """
 
-    round: Count
-    step: Count
+    round: bounds.Round
+    step: bounds.Step
     dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"]
-    length: Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
+    length: bounds.Size
     grid: Annotated[int, msgspec.Meta(ge=0, le=60)] | None = None
-    mass: float | None = None
+    mass: bounds.Weight | None = None
     codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
     zstd: bool = False
 
@@ -174,8 +174,6 @@ def read_row(
         raise DecodeError(f"expected a row of at most {largest} bytes, got one of {size}")
     if not head.zstd and len(view) != start + size + trailer.size:
         raise DecodeError(f"expected {head.length} numbers of type {head.dtype}, got a message of {len(view)} bytes")
-    if head.mass is not None and not math.isfinite(head.mass):
-        raise DecodeError(f"expected a finite mass, got {head.mass}")
     digest = trailer.begin()
     digest.update(view[: -trailer.size])
     said = Said(digest.digest(), bytes(view[-trailer.size :]))

@@ -21,6 +21,9 @@ from p2pfl.wire.trailer import CHECKSUM, Trailer
 RESEND = 64
 """How many missing chunks one acknowledgement asks for."""
 
+MOST = 400
+"""Chunks that all streams together have under way towards one peer, at most."""
+
 INITIAL = 2
 """Chunks that may be sent to a listener before its first acknowledgement."""
 
@@ -124,6 +127,7 @@ class Outbox:
             (ack.incarnation, ack.phase) != (self.incarnation, self.phase)
             or listener not in self._next
             or ack.next > self.head
+            or ack.limit > ack.next + MOST  # with more credit than anybody gives, chunks could pile up here
         ):
             return []
         if ack.next >= self._next[listener]:
@@ -192,6 +196,11 @@ class Inbox:
         """Bytes that have arrived of messages that are not complete."""
         return sum(len(part.buffer) - part.left for part in self._partial.values())
 
+    def awaits(self, chunk: Chunk) -> bool:
+        """Return whether a chunk is of this stream, within the credit, and has not come before."""
+        missing = self.next <= chunk.sequence < self.granted and chunk.sequence not in self._later
+        return chunk.incarnation == self.incarnation and missing
+
     def take(self, chunk: Chunk) -> list[memoryview]:
         """Take a chunk; return the messages that are complete with it, in the order of the stream.
 
@@ -200,10 +209,8 @@ class Inbox:
         DecodeError
             If the chunk lies outside its message, or the message is too large.
         """
-        if chunk.incarnation != self.incarnation or chunk.sequence < self.next or chunk.sequence in self._later:
-            return []  # of another life, or a duplicate
-        if chunk.sequence >= self.granted:
-            return []  # sent to others before we listened, or without credit
+        if not self.awaits(chunk):
+            return []  # of another life, a duplicate, sent to others before we listened, or without credit
         if chunk.total > self.largest or chunk.offset + len(chunk.data) > chunk.total or not len(chunk.data):
             raise DecodeError(
                 f"expected a message of at most {self.largest} bytes, got bytes {chunk.offset} to "
@@ -283,7 +290,7 @@ class Inbox:
         return Ack(self.incarnation, self.phase, self.next, self.granted, missing[:RESEND])
 
 
-def largest_window(listeners: int, *, chunk: int, total: int = 16 * 2**20, messages: int = 400) -> int:
+def largest_window(listeners: int, *, chunk: int, total: int = 16 * 2**20, messages: int = MOST) -> int:
     """Chunks each of ``listeners`` streams may have under way towards one peer.
 
     All streams together stay below 16 MB and 400 messages, which is less than a broker's default

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.peer.pace import FACTOR, FLOOR, LEAST, MOST, ROUNDS, Pace
+from p2pfl.peer.pace import ALONE, FACTOR, FLOOR, LEAST, MOST, ROUNDS, Pace
+from p2pfl.peer.whereabouts import Whereabouts
+from p2pfl.wire.messages import Pulse
 
 TIMES = st.lists(st.floats(0.0, 1e3), min_size=1, max_size=6)
 
@@ -97,6 +99,33 @@ def test_a_slow_peer_plays_every_so_many_rounds_as_it_is_slower(usual, own):
 )
 def test_who_finds_half_of_its_neighbours_further_than_can_be_goes_on_where_they_are(places, apart, next):
     assert paced([1.0], quantile=1.0).next(places=places, apart=apart) == next
+
+
+def test_one_neighbour_alone_moves_nobody_by_more_than_a_few_rounds():
+    assert paced([1.0], quantile=1.0).next(places=[10**6], apart=1) == LEAST - 1 + 1 + ALONE + 1
+    assert paced([1.0], quantile=1.0).next(places=[10**6, 2], apart=1) == LEAST
+
+
+def pulse(round, *, first=0):
+    return Pulse(1, 0, 0, 0, round, 1, first=first)
+
+
+def test_a_neighbour_that_says_it_is_far_ahead_counts_beside_those_that_have_not_moved():
+    where = Whereabouts()
+    where.hear("eve", pulse(10**6))
+    for peer in ("ada", "bob"):
+        where.hear(peer, Pulse(1, 0, 0, 0, 0, 0, first=0))
+    assert sorted(where.reached(["ada", "bob", "eve"])) == [0, 0, 10**6]
+
+
+def test_who_comes_late_begins_where_half_of_its_neighbours_are():
+    where = Whereabouts()
+    for peer, round in (("ada", 5), ("bob", 6), ("eve", 10**6)):
+        where.hear(peer, pulse(round))
+    assert where.supported() == [(5, 1), (6, 1)]
+    where.forget("ada")
+    where.forget("bob")
+    assert where.supported() == [(10**6, 1)]  # there is nobody else to ask
 
 
 def test_who_may_be_early_waits_for_everybody():

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2pfl.errors import DecodeError
+from p2pfl.errors import AuthenticityError, DecodeError
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.wire.codec import decode, encode
-from p2pfl.wire.envelope import OVERHEAD, PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import Ack, Agreement, Agreements, Chunk, Hello, Key, Pulse, RollCall, Term, Unmasking
+from p2pfl.wire.envelope import LAST, OVERHEAD, PRIVATE, SEALED, Envelope
+from p2pfl.wire.messages import Account, Ack, Agreement, Agreements, Chunk, Hello, Key, Pulse, RollCall, Term, Unmasking
+from p2pfl.wire.tags import parts, tagged
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
 PULSE = Pulse(7, 0, 2, 9, 4, 1, waiting=True)
@@ -220,9 +221,81 @@ def test_a_public_key_that_leads_to_no_secret_is_refused(key):
 def test_a_message_that_its_sender_sealed_in_the_place_of_another_is_refused(message):
     ada, bob = acquainted("ada", "bob")
     prefix = bytes([SEALED]) + (3).to_bytes(4, "little") + (6).to_bytes(8, "little")
-    sealed = prefix + ada.sender.seal(encode(message), stream=3, sequence=6, header=prefix)
-    with pytest.raises(DecodeError):
-        bob.open("ada", sealed)
+    ciphertext = ada.sender.seal(encode(message), stream=3, sequence=6, header=prefix)
+    with pytest.raises(DecodeError, match=r"in its place|in the stream of chunks"):
+        bob.open("ada", tagged(prefix, ciphertext, keys=[ada._tags["bob"][0]]))
+
+
+# ---------------------------------------------------------------------- a neighbour that holds the same sender key
+
+
+def forged(ada, eve, bob):
+    """Return everything that eve can make of ada's sender key, her own keys and what ada has said."""
+    pretender = Envelope("ada", ada.incarnation, eve.exchange, eve._keys["ada"], eve.run)
+    pretender.meet(hello(bob))  # the edge of eve and bob, under ada's name
+    pretender._next = 2**47
+    other = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"other bytes"))  # in the place of a genuine one
+    for message in (other, PULSE, Ack(8, 0, 5, 9), Account(7, 2**47)):
+        yield pretender.seal(message)
+        genuine, made = parts(ada.seal(CHUNK), prefix=13), parts(pretender.seal(message), prefix=13)
+        yield b"".join((made.prefix, b"\2\0", genuine.tags, made.ciphertext))  # tags of another message
+        yield b"".join((genuine.prefix, b"\0\0", genuine.ciphertext))  # none
+    yield tagged(*pretended(eve), keys=[eve._tags["bob"][0]])  # as if it were her own
+
+
+def pretended(eve):
+    prefix = bytes([SEALED]) + (2**32 - 1).to_bytes(4, "little") + (2**47).to_bytes(8, "little")
+    return prefix, eve._keys["ada"].seal(encode(PULSE), stream=2**32 - 1, sequence=2**47, header=prefix)
+
+
+def test_a_neighbour_that_holds_the_sender_key_speaks_for_nobody_else():
+    ada, bob, eve = acquainted("ada", "bob", "eve")
+    before = dict(bob._last)
+    for payload in forged(ada, eve, bob):
+        with pytest.raises(AuthenticityError):
+            bob.open("ada", payload)
+    assert bob._last == before  # no number of it is remembered
+    assert bob.open("ada", ada.seal(PULSE)) == PULSE
+
+
+def test_a_message_that_is_tagged_for_one_neighbour_is_believed_by_no_other():
+    ada, bob, eve = acquainted("ada", "bob", "eve")
+    payload = ada.seal(Ack(8, 0, 5, 9), to=["bob"])
+    assert len(payload) == len(ada.seal(Ack(8, 0, 5, 9))) - 16
+    with pytest.raises(AuthenticityError):
+        eve.open("ada", payload)
+    assert bob.open("ada", payload) == Ack(8, 0, 5, 9)
+
+
+def test_a_chunk_that_is_sent_again_to_one_neighbour_has_the_same_ciphertext_under_another_tag():
+    ada, bob = acquainted("ada", "bob")
+    first = parts(ada.seal(CHUNK), prefix=13)
+    later = envelope("bob", seed=2, life=18)
+    ada.meet(hello(later))
+    second = parts(ada.seal(CHUNK, to=["bob"]), prefix=13)
+    assert (second.prefix, second.ciphertext) == (first.prefix, first.ciphertext)
+    assert bytes(second.tags) != bytes(first.tags)
+    with pytest.raises(AuthenticityError):
+        bob.open("ada", ada.seal(CHUNK))
+
+
+def test_tags_differ_between_directions_and_incarnations():
+    ada, bob = acquainted("ada", "bob")
+    keys = {*ada._tags["bob"], *bob._tags["ada"]}
+    assert len(keys) == 2  # one for each direction, the same at both ends
+    ada.meet(hello(envelope("bob", life=18)))
+    again = envelope("ada", life=17)
+    again.meet(hello(bob))
+    assert not keys & {*ada._tags["bob"], *again._tags["bob"]}
+
+
+def test_a_sequence_that_cannot_be_is_refused_and_not_remembered():
+    ada, bob = acquainted("ada", "bob")
+    ada._next = LAST
+    with pytest.raises(DecodeError, match="cannot be"):
+        bob.open("ada", ada.seal(PULSE))
+    ada._next = 0
+    assert bob.open("ada", ada.seal(PULSE)) == PULSE
 
 
 # ---------------------------------------------------------------------- for one neighbour alone

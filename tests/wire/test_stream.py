@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pfl.errors import DecodeError
-from p2pfl.wire.messages import Chunk
+from p2pfl.wire.messages import Ack, Chunk
 from p2pfl.wire.rows import decode_row, encode_row, row_bytes
-from p2pfl.wire.stream import INITIAL, Inbox, Outbox, largest_window
+from p2pfl.wire.stream import INITIAL, MOST, Inbox, Outbox, largest_window
 
 LARGEST = row_bytes(5000, torch.int64)
 
@@ -162,3 +162,24 @@ def test_a_message_that_came_before_its_turn_is_complete_once_what_is_before_it_
     assert inbox.next == second.sequence + 1
     assert inbox.take(first) == []
     assert inbox.skip(second.sequence) == []
+
+
+def test_more_credit_than_anybody_gives_is_not_taken_so_that_few_chunks_are_held():
+    outbox = Outbox(1, chunk=100)
+    outbox.listen("eve")
+    for _ in range(2 * MOST):
+        outbox.put([bytes(50)])
+        for acknowledged in (Ack(1, 0, 0, 2**48), Ack(1, 0, 0, MOST), Ack(1, 0, 2**48, 2**48)):
+            outbox.acknowledged("eve", acknowledged)
+        list(outbox.ready())
+    assert len(outbox._held) == MOST
+
+
+def test_a_chunk_is_awaited_once_and_within_the_credit():
+    inbox = Inbox(1, window=4, largest=1000)
+    chunk = Chunk(1, 0, 1, 0, 50, 100, memoryview(bytes(50)))
+    assert inbox.awaits(chunk)
+    inbox.take(chunk)
+    assert not inbox.awaits(chunk)
+    for other in (Chunk(2, 0, 0, 0, 0, 100, memoryview(b"x")), Chunk(1, 0, INITIAL, 2, 0, 100, memoryview(b"x"))):
+        assert not inbox.awaits(other)

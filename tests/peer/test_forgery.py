@@ -1,0 +1,223 @@
+"""Attacks by an insider, a neighbour with valid keys of its own, and by strangers on an open broker.
+
+The insider publishes under another peer's topic, or says of itself what cannot be.
+"""
+
+import asyncio
+
+import pytest
+from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
+from swarms import SMALL
+
+from p2pfl.experiment import read
+from p2pfl.identity import FirstUse
+from p2pfl.peer.allowance import Allowance
+from p2pfl.wire.codec import encode
+from p2pfl.wire.envelope import SEALED, Envelope
+from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Masked, Pulse
+from p2pfl.wire.rows import encode_row, pieces
+from p2pfl.wire.trailer import Signature
+
+COMPLETE = ["topology.kind=complete", "topology.peers=4", "rounds=6"]
+FAR = 2**47
+"""A number that no honest message has, and that every field takes."""
+
+
+@pytest.fixture(scope="module")
+def swarm():
+    return read(SMALL, changes=COMPLETE)
+
+
+@pytest.fixture(scope="module")
+def calm(swarm):
+    return {name: end.state.rows for name, end in run(swarm).items()}
+
+
+def pretender(liar, victim, *, sequence=0):
+    """Return what seals in another's name as a neighbour can: with that peer's sender key and keys of its own edges."""
+    hello = liar.membership.up[victim]
+    stolen = liar.link.line.envelope._keys[victim]
+    made = Envelope(victim, hello.incarnation, liar.key, stolen, liar.agreed)
+    for name, each in liar.membership.up.items():
+        if name != victim:
+            made.meet(each)
+    made._next = sequence
+    return made
+
+
+def forged_pulses(peers):
+    for victim in ("peer1", "peer2"):
+        life = peers[victim].me.incarnation
+        pulse = Pulse(life, 0, 0, 0, 10**6, 0, first=0)
+        yield f"{victim}/pub/0", pretender(peers["peer3"], victim, sequence=FAR).seal(pulse)
+
+
+def forged_tail(peers):
+    life = peers["peer1"].me.incarnation
+    pulse = Pulse(life, 0, FAR, FAR, 3, 0, first=0)
+    yield "peer1/pub/0", pretender(peers["peer3"], "peer1", sequence=FAR).seal(pulse)
+
+
+def forged_accounts(peers):
+    for victim in ("peer1", "peer2"):
+        account = Account(peers[victim].me.incarnation, FAR, lives={})
+        yield f"{victim}/account", pretender(peers["peer3"], victim, sequence=FAR).seal(account)
+
+
+def forged_acks(peers):
+    outbox = peers["peer0"].link.streams.outboxes[0]
+    ack = Ack(peers["peer0"].me.incarnation, 0, outbox.head, outbox.head + 8)
+    for victim in ("peer1", "peer2"):
+        yield f"peer0/in/{victim}", pretender(peers["peer3"], victim, sequence=FAR).seal(ack)
+
+
+def forged_chunks(peers):
+    """A chunk in the place of every one that may come, so that none of the genuine ones counts."""
+    for sequence in range(300):
+        chunk = Chunk(peers["peer1"].me.incarnation, 0, sequence, sequence, 0, 100, memoryview(b"x"))
+        yield "peer1/pub/0", pretender(peers["peer3"], "peer1").seal(chunk)
+
+
+def forged_row(peers):
+    liar, victim = peers["peer3"], peers["peer1"]
+    signature = Signature.of("test", "peer1", victim.me.incarnation, public=PUBLIC["peer1"])
+    trailer = Signature(signature.context, PUBLIC["peer1"], liar.identity)
+    row = victim.plan.learner.start(("peer1",))[0]
+    message = b"".join(pieces(encode_row(row, round=3, step=0, mass=1.0), size=10**6, trailer=trailer))
+    first = victim.link.streams.outboxes[0].head
+    chunk = Chunk(victim.me.incarnation, 0, first, first, 0, len(message), memoryview(message))
+    yield "peer1/pub/0", pretender(liar, "peer1").seal(chunk)
+
+
+ATTACKS = {
+    "pulses": forged_pulses,
+    "tail": forged_tail,
+    "accounts": forged_accounts,
+    "acks": forged_acks,
+    "chunks": forged_chunks,
+    "row": forged_row,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm, attack):
+    peers, injected, lost = {}, [], []
+
+    def meddle(topic, data, retain):
+        first = topic == f"{ROOT}/peer0/pub/0" and is_chunk(data) and peers["peer0"].mailbox.exchange[0] == 3
+        if not first or injected:
+            return [(topic, data, retain)]
+        if attack == "acks":  # the chunk is lost on the way, and the sender must keep it
+            lost.append(data)
+        injected.extend((f"{ROOT}/{place}", payload, False) for place, payload in ATTACKS[attack](peers))
+        return injected if lost else [*injected, (topic, data, retain)]
+
+    ended = run(swarm, Middle(meddle), prepare=lambda peer: peers.setdefault(peer.name, peer))
+    assert injected
+    assert_no_effect(ended, calm)
+    assert all(end.records[-1].round == 5 and len(end.records) == 6 for end in ended.values())
+    honest = [end.peer.link.desk.refused for name, end in ended.items() if name in {"peer0", "peer2"}]
+    assert any("not authentic" in why for refused in honest for why in refused)
+
+
+# ---------------------------------------------------------------------- what cannot be, of itself
+
+
+def of_itself(lie):
+    """Have peer3 say something in its own name and seal, once, in round 3."""
+    peers, injected = {}, []
+
+    def meddle(topic, data, retain):
+        if (
+            topic == f"{ROOT}/peer3/pub/0"
+            and is_chunk(data)
+            and peers["peer3"].mailbox.exchange[0] == 3
+            and not injected
+        ):
+            place, message = lie(peers["peer3"])
+            injected.append((f"{ROOT}/{place}", peers["peer3"].link.line.envelope.seal(message), False))
+            return [*injected, (topic, data, retain)]
+        return [(topic, data, retain)]
+
+    return Middle(meddle), lambda peer: peers.setdefault(peer.name, peer), injected
+
+
+LIES = {
+    "a round after the last": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 0, 10**6, 0, first=0)),
+    "a first round after the last": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 0, first=10**6)),
+    "a stream that ends before it begins": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 9, 0, 3, 0, first=0)),
+    "masks of rounds after the last": lambda me: (
+        "peer3/account",
+        Account(
+            me.me.incarnation,
+            FAR,
+            masks={"peer1": Masked((0, 0), (0, 10**6), ((0, 0, 10**6),), (0, 0), (0, 0))},
+        ).signed(me.identity, swarm="test"),
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_neighbour_cannot_have_done_is_refused_and_has_no_effect(swarm, calm, lie):
+    transport, prepare, injected = of_itself(LIES[lie])
+    ended = run(swarm, transport, prepare=prepare)
+    assert injected
+    assert_no_effect(ended, calm)
+    assert all(ended[name].peer.link.desk.refused["peer3: not a message"] == 1 for name in ("peer0", "peer1", "peer2"))
+
+
+def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swarm, calm):
+    transport, prepare, injected = of_itself(
+        lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 10**6, 5, 0, first=0))
+    )
+    ended = run(swarm, transport, prepare=prepare)
+    assert injected
+    assert_no_effect(ended, calm)
+
+
+# ---------------------------------------------------------------------- strangers
+
+
+def test_an_announcement_that_a_stranger_left_on_the_broker_keeps_nobody_out_for_good(experiment, undisturbed):
+    transport = Middle()
+    stranger = Hello("peer1", 2**62, "up", {}, key=bytes([9] * 32)).signed(MALLORY, swarm="test")
+    transport.inject(f"{ROOT}/peer1/state", encode(stranger), retain=True)
+    ended, _ = asyncio.run(together(experiment, transport, trust=FirstUse))
+    assert_no_effect(ended, undisturbed)
+    assert all(ended[name].peer.membership.up["peer1"].identity == PUBLIC["peer1"] for name in ("peer0", "peer2"))
+
+
+def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_say(experiment, undisturbed):
+    flooded = []
+
+    def prepare(peer):
+        peer.link.desk.allowance = Allowance(rate=0.0, burst=2000.0)
+
+    def meddle(topic, data, retain):
+        out = [(topic, data, retain)]
+        if topic == f"{ROOT}/peer1/pub/0" and is_chunk(data) and not flooded:
+            flooded.append(topic)
+            out = [(topic, junk, False) for junk in (bytes([SEALED]) + bytes(100), b"junk") * 3000] + out
+        return out
+
+    ended = run(experiment, Middle(meddle), prepare=prepare)
+    assert flooded
+    assert_no_effect(ended, undisturbed)
+    refused = ended["peer0"].peer.link.desk.refused
+    assert refused["peer1: not authentic"] == 3000  # which cost the neighbour nothing
+    assert refused["peer1: too much"] >= 1000  # of what anybody may have published
+
+
+def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
+    sent = []
+
+    def meddle(topic, data, retain):
+        if topic == f"{ROOT}/peer1/pub/0" and is_chunk(data) and not sent:
+            sent.append(topic)
+            return [(topic, bytes([SEALED]) + bytes(2**21), False), (topic, data, retain)]
+        return [(topic, data, retain)]
+
+    ended = run(experiment, Middle(meddle))
+    assert sent
+    assert_no_effect(ended, undisturbed)
+    assert ended["peer0"].peer.link.desk.refused["peer1: not a message"] == 1
