@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p2pfl.errors import PeerError
-from p2pfl.identity import FirstUse, Roster, Trust
+from p2pfl.identity import FirstUse, Roster, Trust, epoch_of
 from p2pfl.peer.versions import differing
 from p2pfl.wire.messages import Hello
 
@@ -121,7 +121,7 @@ class Membership:
     def _returned(self, known: Hello, hello: Hello) -> bool:
         """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
         turn = hello.turn + bool(self.names)  # what the board says counts: not all who live are heard to live
-        if (hello.incarnation, hello.key) != (known.incarnation, known.key) or turn <= known.turn:
+        if (hello.announced, hello.key) != (known.announced, known.key) or turn <= known.turn:
             return False
         self.up[hello.peer] = hello
         return self.lives(hello.peer)
@@ -188,6 +188,10 @@ class Membership:
         except PeerError as error:
             return str(error)
         return ""
+
+    def epoch(self, peer: str) -> bytes:
+        """Return the epoch of the edge to a neighbour: of its present incarnation and this one."""
+        return epoch_of(self.me.announced, self.up[peer].announced)
 
     @property
     def greeted(self) -> frozenset[str]:

@@ -25,6 +25,7 @@ from p2pfl.peer import server
 from p2pfl.peer.best import kept
 from p2pfl.peer.checkpoint import common
 from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.keeper import erase_keys
 from p2pfl.peer.notices import Alarm, Described, Done, Event, Failed
 from p2pfl.peer.owner import RUN, WITHIN, Owner, owned
 from p2pfl.report import Record, Run
@@ -215,6 +216,7 @@ def run(
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
         )
         result.finish(summary)
+        erase_keys(folder)
     return result
 
 

@@ -16,7 +16,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.experiment.algorithms import ALGORITHMS
 from p2pfl.neighbourhood import settled
 from p2pfl.peer.books import Books
-from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, entrance, opened, packed, sealed, unpacked
+from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, common, opened, packed, sealed, unpacked
+from p2pfl.peer.entrance import entrance
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.privacy.slots import END
 from p2pfl.privacy.spending import Cost

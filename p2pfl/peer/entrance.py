@@ -1,0 +1,34 @@
+"""The round in which a peer that was away takes part again, decided without a clock or a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+REACH = 4
+"""Exchanges of the present round that a neighbour says again to one that comes back."""
+
+
+def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> int:
+    """The round in which a peer takes part again while others go on.
+
+    Parameters
+    ----------
+    next_
+        The first that it has not finished.
+    others
+        Where its neighbours are: round and step.
+    again
+        Whether it may do that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours say
+        again what they said of it.
+
+    Examples
+    --------
+    >>> entrance(5, others=[(5, 2), (4, 9)], again=True), entrance(5, others=[(5, 2)], again=False)
+    (5, 6)
+    >>> entrance(5, others=[(5, REACH + 1)], again=True), entrance(5, others=[(4, 0)], again=False)
+    (6, 6)
+    """
+    furthest = max(others, default=(0, 0))
+    if again and furthest <= (next_, REACH):
+        return next_
+    return max(furthest[0], next_ if not again else next_ - 1) + 1
