@@ -4,12 +4,14 @@ import asyncio
 import shutil
 
 import numpy as np
+import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from lives import Lives
 from swarms import SMALL
 
 from p2pfl.experiment import read
-from p2pfl.identity import SecretSource
+from p2pfl.identity import SecretSource, sealing
 from p2pfl.peer import settling
 from p2pfl.peer.checkpoint import Store, common
 from p2pfl.peer.keeper import erase_keys
@@ -95,29 +97,54 @@ def fresh_masks(monkeypatch):
     return used
 
 
-def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_path, monkeypatch):
-    used = fresh_masks(monkeypatch)
-    copies = [tmp_path / name for name in ("one", "two")]
+def resumed_twice(changes, folder, *, between):
+    """Kill a swarm, and resume two copies of its run directory, one after the other."""
+    copies = [folder / name for name in ("one", "two")]
     copies[0].mkdir()
-    drawn = []
 
     async def main():
-        await killed(swarm(MASKS, copies[0]), at=3)
+        await killed(swarm(changes, copies[0]), at=3)
         shutil.copytree(*copies)
         for copy in copies:
-            used.clear()
-            lives = swarm(MASKS, copy)
+            lives = swarm(changes, copy)
             lives.count = len(lives.names)  # the same incarnations in both: only the nonces differ
             together = common(Store(copy, name).former().rounds for name in lives.names)
             lives.start(resume=True, at=together)
-            ended = await lives.end()
-            assert not any(end.peer.link.books.masks.uncancelled() for end in ended.values())
-            assert len(set(used)) == len(used)
-            drawn.append(set(used))
+            between(await lives.end())
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert all(len(each) >= 2 * 6 * 3 for each in drawn)  # both ends of six edges, in the rounds that are left
-    assert not drawn[0] & drawn[1]
+
+
+def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_path, monkeypatch):
+    used, drawn = fresh_masks(monkeypatch), []
+
+    def ended(ends):
+        assert not any(end.peer.link.books.masks.uncancelled() for end in ends.values())
+        drawn.append(len(used))
+
+    resumed_twice(MASKS, tmp_path, between=ended)
+    assert len(set(used)) == len(used)
+    assert drawn[1] - drawn[0] >= 2 * 6 * 3  # both ends of six edges, in the rounds that are left
+
+
+@pytest.mark.parametrize("changes", [MASKS, [*SUMS, "rounds=6"]], ids=["masks", "sums"])
+def test_two_copies_of_a_run_directory_that_are_resumed_seal_nothing_alike(tmp_path, monkeypatch, changes):
+    seals = {}
+
+    class Watched:
+        def __init__(self, key):
+            self.key, self.cipher = bytes(key), AESGCM(key)
+            self.decrypt = self.cipher.decrypt
+
+        def encrypt(self, nonce, data, header):
+            found = self.cipher.encrypt(nonce, data, header)
+            seals.setdefault((self.key, bytes(nonce)), set()).add(found)
+            return found
+
+    monkeypatch.setattr(sealing, "AESGCM", Watched)
+    resumed_twice(changes, tmp_path, between=lambda _ended: None)
+    assert len(seals) > 100
+    assert not [place for place, found in seals.items() if len(found) > 1]
 
 
 def test_a_peer_whose_key_was_erased_after_its_run_rests_with_the_row_that_it_has(tmp_path):
