@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, plan
-from p2pfl.identity import Source
+from p2pfl.identity import FIRST, Source
 from p2pfl.peer import Notice, Peer
 from p2pfl.report import Record
 from p2pfl.transport import Transport
@@ -50,14 +50,14 @@ async def live(
     ended: dict[str, Ended] = {}
     alive = {} if alive is None else alive
 
-    async def one(name: str, life: int) -> None:
+    async def one(name: str) -> None:
         records: list[Record] = []
         peer = Peer(
             name,
             plan(experiment, only=[name]),
             transport=transport,
             source=source,
-            incarnation=life,
+            incarnation=FIRST,
             observe=lambda record, _: records.append(record),
             notice=notice,
         )
@@ -66,6 +66,6 @@ async def live(
             ended[name] = Ended(peer, await peer.run(), records)
 
     async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
-        for life, name in enumerate(names or plan(experiment).topology.peers):
-            tasks.create_task(one(name, life))
+        for name in names or plan(experiment).topology.peers:
+            tasks.create_task(one(name))
     return ended

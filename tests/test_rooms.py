@@ -39,7 +39,7 @@ ROOMS = {
         "algorithms",
         "privacy",
     },
-    "report": {"errors", "files", "rows", "learning", "privacy", "experiment", "algorithms"},
+    "report": {"errors", "files", "rows", "learning", "neighbourhood", "privacy", "experiment", "algorithms"},
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW

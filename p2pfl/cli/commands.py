@@ -93,6 +93,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.peer.best import kept  # noqa: PLC0415
     from p2pfl.peer.child import brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.credentials import credentials  # noqa: PLC0415
+    from p2pfl.peer.keeper import erase_keys  # noqa: PLC0415
     from p2pfl.peer.notices import Alarm, Described, Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
     from p2pfl.report.summary import describe  # noqa: PLC0415
@@ -139,6 +140,7 @@ def peer(options: argparse.Namespace) -> int:
         given: dict[str, Any] = {"former": former, "record": options.record}
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
         own.finish(summary)
+        erase_keys(folder)
     return _finish(own.summary, folder, options)
 
 
@@ -382,8 +384,10 @@ def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
 
 def _over(folder: Path, options: argparse.Namespace) -> int:
     """Report a run that has ended to whoever wants to resume it; that is no failure, as a service does so at boot."""
+    from p2pfl.peer.keeper import erase_keys  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
 
+    erase_keys(folder)  # it may have been killed between its summary and this
     print(
         f"the run in {folder} has ended and there is nothing to resume; leave out --resume to begin a new one",
         file=sys.stderr,

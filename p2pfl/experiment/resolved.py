@@ -233,6 +233,7 @@ class Plan:
             "model": _digest(repr(self.learner.layout).encode()),
             "start": _digest(b"".join(_raw(tensor) for tensor in start.values())),
             "features": str(self.federation.dataset.shape),
+            "keys": "epochs-v1",
             "masks": VERSION,
             "sums": "none" if self.protection.sums is None else f"{secagg.VERSION} {self.ring}",
             "mask_graph": _digest(repr(self.protection.graph.edges).encode()),

@@ -1,16 +1,31 @@
 """Who a peer is, what two peers share, and who can read what they send."""
 
-from p2pfl.identity.exchange import KEY_BYTES, ExchangeKey, edge_key, edge_secret
+from p2pfl.identity.exchange import (
+    EPOCH_BYTES,
+    FIRST,
+    KEY_BYTES,
+    NONCE_BYTES,
+    Announced,
+    ExchangeKey,
+    edge_key,
+    edge_secret,
+    epoch_of,
+    epoch_secret,
+)
 from p2pfl.identity.roster import FirstUse, Roster, Trust, rotation
 from p2pfl.identity.sealing import TAG_BYTES, WRAPPED_BYTES, SenderKey, unwrap, wrap
 from p2pfl.identity.secrets import SecretSource, SeededSource, Source
 from p2pfl.identity.signing import SIGNATURE_BYTES, Identity, fingerprint, usable, verify
 
 __all__ = [
+    "EPOCH_BYTES",
+    "FIRST",
     "KEY_BYTES",
+    "NONCE_BYTES",
     "SIGNATURE_BYTES",
     "TAG_BYTES",
     "WRAPPED_BYTES",
+    "Announced",
     "ExchangeKey",
     "FirstUse",
     "Identity",
@@ -22,6 +37,8 @@ __all__ = [
     "Trust",
     "edge_key",
     "edge_secret",
+    "epoch_of",
+    "epoch_secret",
     "fingerprint",
     "rotation",
     "unwrap",

@@ -2,9 +2,14 @@
 
 The key schedule of one edge, from the key pairs of its two ends to the 32 bytes of one use:
 
-    ss     = X25519(own private key, other's public key)        the same number at both ends
-    secret = HKDF-Extract(salt=SHA256(run), ss)                 one for each edge and run
-    key    = HKDF-Expand(secret, "p2pfl/v1/" purpose, names, round, attempt, receiver)
+    ss      = X25519(own private key, other's public key)           the same number at both ends
+    secret  = HKDF-Extract(salt=SHA256(run), ss)                    one for each edge and run
+    epoch   = SHA256("p2pfl/v1/epoch/" incarnation and nonce of both ends)[:16]
+    present = HKDF-Expand(secret, "p2pfl/v1/epoch/" epoch)          one for each two incarnations
+    key     = HKDF-Expand(present, "p2pfl/v1/" purpose, names, round, attempt, receiver)
+
+The key pair outlives a restart, so that masks can be paid later. Each incarnation announces a fresh nonce: a peer that
+resumes, or resumes twice from two copies of its run directory, never uses a key again.
 
 References
 ----------
@@ -13,7 +18,7 @@ RFC 7748 (X25519), RFC 5869 (HKDF).
 
 import hashlib
 import hmac
-from typing import Self
+from typing import NamedTuple, Self
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -24,6 +29,15 @@ from p2pfl.identity.secrets import Source
 
 KEY_BYTES = 32
 """Length of every key here: private, public, shared, and of one use."""
+
+NONCE_BYTES = 16
+"""Length of the nonce that each incarnation announces."""
+
+EPOCH_BYTES = 16
+"""Length of the name of an epoch."""
+
+FIRST = 1
+"""The incarnation of a peer that never restarts: what a simulation plays."""
 
 
 class ExchangeKey:
@@ -93,13 +107,62 @@ def edge_secret(own: ExchangeKey, other_public: bytes, *, run: str) -> bytes:
     return hmac.digest(salt, own.shared(other_public), "sha256")  # RFC 5869: extraction is one HMAC
 
 
+class Announced(NamedTuple):
+    """One end of an epoch: what an incarnation of a peer announces about itself.
+
+    Attributes
+    ----------
+    peer, incarnation
+        Its name, and the number of its start.
+    nonce
+        16 bytes that this incarnation drew; two copies of a run directory can arrive at the same number.
+    """
+
+    peer: str
+    incarnation: int
+    nonce: bytes
+
+    @classmethod
+    def draw(cls, source: Source, *, peer: str, incarnation: int) -> Self:
+        """Draw the nonce of an incarnation."""
+        return cls(peer, incarnation, source.bytes(NONCE_BYTES, purpose="nonce", peer=peer, round=incarnation))
+
+
+def epoch_of(one: Announced, other: Announced) -> bytes:
+    """Return the 16 bytes that name the epoch of an edge; the order of its ends does not matter.
+
+    Examples
+    --------
+    >>> ada, bob = Announced("ada", 1, bytes(16)), Announced("bob", 1, bytes(16))
+    >>> epoch_of(ada, bob) == epoch_of(bob, ada)
+    True
+    >>> epoch_of(ada, bob) == epoch_of(ada, bob._replace(incarnation=2))
+    False
+    """
+    ends = "/".join(f"{end.peer}/{end.incarnation}/{end.nonce.hex()}" for end in sorted((one, other)))
+    return hashlib.sha256(f"p2pfl/v1/epoch/{ends}".encode()).digest()[:EPOCH_BYTES]
+
+
+def epoch_secret(secret: bytes, epoch: bytes) -> bytes:
+    """Return the secret of an edge in one epoch, 32 bytes.
+
+    Parameters
+    ----------
+    secret
+        Of the edge, from :func:`edge_secret`.
+    epoch
+        From :func:`epoch_of`.
+    """
+    return HKDFExpand(SHA256(), KEY_BYTES, b"p2pfl/v1/epoch/" + epoch).derive(secret)
+
+
 def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt: int = 0, receiver: str = "") -> bytes:
     """Return the 32-byte key of one use of an edge; the order of its ends does not matter.
 
     Parameters
     ----------
     secret
-        Of the edge, from :func:`edge_secret`.
+        Of the edge in the present epoch, from :func:`epoch_secret`.
     purpose
         What the key is for, for instance ``mask``.
     a, b

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import torch
 
@@ -28,9 +27,11 @@ from p2pfl.neighbourhood import Released
 from p2pfl.peer import flows
 from p2pfl.peer.flows import Exchange, FlowLedger, Row
 from p2pfl.peer.mailbox import Delivery
+from p2pfl.peer.page import Bond, Page, Partner, Rows, read, written
 from p2pfl.privacy import ledger
+from p2pfl.privacy.drawn import Drawn
 from p2pfl.privacy.ledger import MaskLedger
-from p2pfl.privacy.slots import Run, Slot, Slots
+from p2pfl.privacy.slots import Slot
 from p2pfl.wire.messages import Account, Masked, Moved
 
 WINDOW = 4
@@ -41,54 +42,6 @@ ROOM = 16
 
 EVERY = 4
 """Exchanges after which partners are told, where nothing went wrong."""
-
-
-class Partner(msgspec.Struct, frozen=True):
-    """Of one partner on a page, see :class:`p2pfl.peer.flows.Notes`; the flows that are held are rows of the page.
-
-    They are of one ``life`` of it.
-    """
-
-    applied: tuple[Exchange, ...]
-    settled: Exchange
-    known: Exchange
-    held: dict[str, Exchange]
-    life: int
-
-
-class Bond(msgspec.Struct, frozen=True):
-    """Of one chain on a page: how much of a flow of each exchange is in its rows; what is missing are rows."""
-
-    shares: tuple[tuple[Exchange, float, float], ...]
-    missing: tuple[str | None, str | None, str | None]
-
-
-class Page(msgspec.Struct, frozen=True):
-    """What of the books belongs to a row and goes back with it.
-
-    Attributes
-    ----------
-    flows, chains, exchanges
-        The flows, and what is due of them, by chain and exchange; names are those of rows.
-    masks
-        By partner, the slots in the row as :class:`p2pfl.privacy.slots.Slots`.
-    mass
-        Of the row as last mixed.
-    keys, lost
-        Under which the masks are, by partner; and those that nobody can cancel any more.
-    """
-
-    flows: dict[str, Partner] = {}
-    chains: dict[int, Bond] = {}
-    exchanges: tuple[tuple[Exchange, int], ...] = ()
-    masks: dict[str, tuple[Run, ...]] = {}
-    mass: float | None = None
-    keys: dict[str, bytes] = {}
-    lost: dict[str, tuple[Run, ...]] = {}
-
-
-Rows = dict[str, Row]
-"""The rows that a page speaks of, by name."""
 
 
 @dataclass
@@ -236,10 +189,10 @@ class Books:
             )
             for number, chain in self._chains.items()
         }
-        masks = {name: slots.runs for name, slots in self.masks.carried().items()}
-        lost = {name: slots.runs for name, slots in self.masks.lost.items()}
+        (masks, epochs), (lost, lost_epochs) = written(self.masks.carried()), written(self.masks.lost)
         exchanges = tuple(sorted(self._chain_of.items()))
-        return Page(partners, chains, exchanges, masks, self.mass, self.masks.keys, lost), rows
+        keys = self.masks.keys
+        return Page(partners, chains, exchanges, masks, self.mass, keys, lost, epochs, lost_epochs), rows
 
     def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
         """Go on, in a later life, from a page: what is not on it and before ``round`` will never be applied.
@@ -278,23 +231,23 @@ class Books:
 
     def _carry(self, page: Page, journal: ledger.Journal | None) -> None:
         """Go on with the masks of a page and a journal."""
-        met, partners = self.masks.keys, self.masks.partners
-        carried, lost = ({name: Slots.of(told) for name, told in each.items()} for each in (page.masks, page.lost))
+        met, epochs, partners = self.masks.keys, self.masks.epochs, self.masks.partners
+        carried, lost = read(page.masks, page.epochs), read(page.lost, page.lost_epochs)
         self.masks = MaskLedger(
             self.peer, partners=partners, journal=journal, carried=carried, under=page.keys, lost=lost
         )
         for partner, key in met.items():
-            self.masks.meet(partner, key)
+            self.masks.meet(partner, key, epoch=epochs[partner])
 
-    def begin(self, partner: str, *, life: int, key: bytes) -> None:
-        """Begin to listen to a partner's life, which masks under a key."""
+    def begin(self, partner: str, *, life: int, key: bytes, epoch: bytes = b"") -> None:
+        """Begin to listen to an incarnation of a partner, which masks under a key in the epoch that begins with it."""
         self._last.pop(partner, None)  # it counts its accounts from the start
         self._next[partner] = life
         self._lives.setdefault(partner, life)
         if self.healing and self.conserving:
             self.flows.meet(partner)
         if partner in self.masks.partners:
-            self.masks.meet(partner, key)
+            self.masks.meet(partner, key, epoch=epoch)
 
     def revive(self, partner: str, first: int) -> None:
         """Hear where a partner's life goes on: what was exchanged from that round on with a life before is undone."""
@@ -423,9 +376,9 @@ def _flows(said: Moved) -> flows.Statement:
 
 
 def _masked(said: ledger.Statement) -> Masked:
-    return Masked(said.since, said.until, said.runs, said.heard, said.paid, said.key)
+    return Masked(said.since, said.until, said.told.runs, said.heard, said.paid, said.key, said.told.epochs)
 
 
 def _masks(said: Masked) -> ledger.Statement:
     slots = [Slot(*each) for each in (said.since, said.until, said.heard, said.paid)]
-    return ledger.Statement(slots[0], slots[1], tuple(said.runs), slots[2], slots[3], said.key)
+    return ledger.Statement(slots[0], slots[1], Drawn.read(said.runs, said.epochs), slots[2], slots[3], said.key)

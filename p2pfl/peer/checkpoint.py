@@ -34,15 +34,13 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.errors import RunError, StorageError
 from p2pfl.files import DRIVE, Disk, replace
 from p2pfl.peer.best import Best
-from p2pfl.peer.books import Page, Rows
+from p2pfl.peer.page import Page, Rows
 from p2pfl.peer.proof import Proof
 from p2pfl.privacy import ledger
+from p2pfl.privacy.drawn import Drawn, Epochs
 from p2pfl.privacy.examples import Sampling
-from p2pfl.privacy.slots import END, Run, Slot, Slots
+from p2pfl.privacy.slots import END, Run, Slot
 from p2pfl.privacy.spending import Cost
-
-REACH = 4
-"""Exchanges of the present round that a neighbour says again to one that comes back."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ class Journal(msgspec.Struct, frozen=True):
     incarnation
         Of the last life.
     key
-        The private X25519 key of all lives in this run.
+        The private X25519 key of all incarnations in this run; erased when the run has ended.
     released
         The last round of which anything hidden may have been sent; -1 before.
     until, notes
@@ -230,14 +228,16 @@ class _Masks(msgspec.Struct, frozen=True):
     known: tuple[int, int]
     confirmed: tuple[int, int]
     key: bytes = b""
+    own_epochs: Epochs = ()
+    heard_epochs: Epochs = ()
 
     @staticmethod
     def of(note: ledger.Notes) -> _Masks:
         points = note.until, note.paid, note.known, note.confirmed
-        return _Masks(note.own.runs, note.heard.runs, *points, note.key)
+        return _Masks(note.own.runs, note.heard.runs, *points, note.key, note.own.epochs, note.heard.epochs)
 
     def read(self) -> ledger.Notes:
-        own, heard = Slots.of(self.own), Slots.of(self.heard)
+        own, heard = Drawn.read(self.own, self.own_epochs), Drawn.read(self.heard, self.heard_epochs)
         until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
         return ledger.Notes(own, heard, until, paid, known, confirmed, self.key)
 
@@ -281,9 +281,14 @@ class Former:
 
     @property
     def past(self) -> bool:
-        """Whether nothing can go on from it: it promised to release no more, and not with the row that is kept."""
+        """Whether nothing can go on from it: it promised to release no more, and not with the row that is kept.
+
+        Or the run has ended, and its key is erased.
+        """
         journal = self.journal
-        return journal is not None and journal.over and [each.round for each in self.kept[:1]] != [journal.ended]
+        if journal is None or not journal.over:
+            return False
+        return not journal.key or [each.round for each in self.kept[:1]] != [journal.ended]
 
     @property
     def bare(self) -> bool:

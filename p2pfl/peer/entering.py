@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from p2pfl.peer.checkpoint import REACH
+REACH = 4
+"""Gossip steps of the present round that a neighbour sends again to one that comes back."""
 
 
 def common(kept: Iterable[Collection[int]]) -> int | None:

@@ -34,7 +34,7 @@ class _Given:
     open
         Whether the keys may still be asked for.
     keys
-        Of all, as we know them: under which it is masked.
+        Of all, with their incarnations, as we know them: under which it is masked.
     call, life
         The receiver's first roll, and in which life it said so: the next has forgotten it, and does not lie.
     """

@@ -103,15 +103,17 @@ class Hiding:
         self._share()
 
     def masks(self) -> Masks:
-        """Masks with every neighbour that came."""
-        settings = self.settings
-        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=self.graph)
+        """Return masks with every neighbour that came, in whichever epoch the ledger draws them."""
+        return self._masks(self._secrets())
+
+    def _masks(self, secrets: Mapping[Edge, bytes]) -> Masks:
+        return Masks(secrets, deviation=self.settings.mask, bits=self.settings.bits, topology=self.graph)
 
     def among(self) -> Masks | None:
-        """The masks shared with those that are there; ``None`` without masks."""
+        """Return the masks shared with those that are there, in the present epochs; ``None`` without masks."""
         if not self.masked:
             return None
-        masks = self.masks()
+        masks = self._masks(self._secrets(self._epochs()))
         if not self.membership.neighbours:
             return masks
         partners = {peer for edge in masks.secrets for peer in edge}
@@ -178,10 +180,14 @@ class Hiding:
         cover.masks = self.masks()  # somebody may have come back
         return cover.lacking(round, present=self._here(round))
 
-    def _secrets(self) -> dict[Edge, bytes]:
-        """Shared with every neighbour that came."""
+    def _secrets(self, epochs: Mapping[str, bytes] | None = None) -> dict[Edge, bytes]:
+        """Return what is shared with every neighbour that came, in these epochs; without them, what all follow from."""
         publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
-        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed)
+        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed, epochs=epochs)
+
+    def _epochs(self) -> dict[str, bytes]:
+        """Return the present epoch with every neighbour that came."""
+        return {peer: self.membership.epoch(peer) for peer in self.membership.proven}
 
     def _places(self, round: int) -> Ints:
         """Return the places of a row that a round releases, ``[Q]``."""
@@ -190,7 +196,7 @@ class Hiding:
     def _share(self) -> None:
         """Tell what adds up in secret with whom there are secrets."""
         if self.link.adding is not None:
-            self.link.adding.giving.acquaint(self._secrets())
+            self.link.adding.giving.acquaint(self._secrets(self._epochs()))
 
     def _here(self, round: int) -> frozenset[str]:
         """The neighbours that take part in a round."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from p2pfl.identity import KEY_BYTES, Source
+from p2pfl.identity import KEY_BYTES, Announced, Source
 from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store
 from p2pfl.peer.proof import Proof
 from p2pfl.privacy.examples import Sampling
@@ -45,6 +45,30 @@ class Spending(Protocol):
         """Record what releases have turned out to cost."""
 
 
+def erase_keys(folder: Path) -> None:
+    """Erase the exchange keys from a run directory, once the run has ended and nothing resumes it.
+
+    Whoever takes the disk later cannot open what they recorded of the run, or remove masks from it.
+
+    Parameters
+    ----------
+    folder
+        The run directory.
+
+    Raises
+    ------
+    RunError
+        A journal cannot be read.
+    StorageError
+        A journal cannot be written.
+    """
+    for path in sorted((folder / "peers").glob("*.journal")):
+        store = Store(path.parent, path.stem)
+        journal = store.journal()
+        if journal is not None and journal.key:
+            store.note(replace(journal, key=b""))
+
+
 class Keeper:
     """The shell around one peer's store.
 
@@ -65,6 +89,8 @@ class Keeper:
     ----------
     journal
         What must never go back, as it is on disk.
+    nonce
+        16 bytes for this incarnation alone, which it announces: what is resumed twice from two copies differs in them.
     """
 
     def __init__(
@@ -85,9 +111,10 @@ class Keeper:
             self.journal = Journal(life, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
         else:
             self.journal = replace(old, incarnation=max(life, old.incarnation + 1))
-        if self.former.bare:  # masks under the old key are in rows that are lost
+        if self.former.bare or not self.journal.key:  # masks under the old key are in rows that are lost, or settled
             key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
             self.journal = replace(self.journal, key=key, until=(0, 0), notes={})
+        self.nonce = Announced.draw(source, peer=peer, incarnation=self.journal.incarnation).nonce
         self._saving: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
 

@@ -228,5 +228,6 @@ def spoken(
         turn=turn,
         done=done,
         version=me.version if status == "up" else "",
+        nonce=me.nonce,
     )
     return hello if identity is None else hello.signed(identity, swarm=swarm)

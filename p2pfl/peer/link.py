@@ -185,7 +185,7 @@ class Link:
         """Open the streams to and from a neighbour that lives, and tell it how far it may go."""
         hello = self.membership.up[peer]
         self.mailbox.know(peer)
-        self.books.begin(peer, life=hello.incarnation, key=hello.key)
+        self.books.begin(peer, life=hello.incarnation, key=hello.key, epoch=self.membership.epoch(peer))
         self.streams.open(hello)
         if not self.membership.begun or peer not in self.streams.senders:
             self.whereabouts.suppose(peer)

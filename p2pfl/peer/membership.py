@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p2pfl.errors import PeerError
-from p2pfl.identity import FirstUse, Roster, Trust
+from p2pfl.identity import FirstUse, Roster, Trust, epoch_of
 from p2pfl.peer.versions import differing
 from p2pfl.wire.messages import Hello
 
@@ -149,7 +149,7 @@ class Membership:
     def _returned(self, known: Hello, hello: Hello) -> bool:
         """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
         turn = hello.turn + bool(self.names)  # what the board says counts: not all who live are heard to live
-        same = (hello.incarnation, hello.key, hello.identity) == (known.incarnation, known.key, known.identity)
+        same = (hello.announced, hello.key, hello.identity) == (known.announced, known.key, known.identity)
         if not same or turn <= known.turn:
             return False
         self.up[hello.peer] = hello
@@ -217,6 +217,10 @@ class Membership:
         except PeerError as error:
             return str(error)
         return ""
+
+    def epoch(self, peer: str) -> bytes:
+        """Return the epoch of the edge to a neighbour: of its present incarnation and this one."""
+        return epoch_of(self.me.announced, self.up[peer].announced)
 
     @property
     def greeted(self) -> frozenset[str]:

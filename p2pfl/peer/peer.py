@@ -135,7 +135,7 @@ class Peer:
         rounds = [] if former is None else former.rounds
         attempt = keeper.journal.until[0] + 1 if rounds and not keeper.journal.over else 0
         said: dict[str, Any] = {"rounds": rounds, "attempt": attempt, "version": p2pfl.__version__}
-        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, **said)
+        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
             around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
@@ -210,7 +210,7 @@ class Peer:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
-            envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed)
+            envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
             self._link = Link(
                 Line(channel, swarm=self.swarm, me=self.me, identity=self.identity, envelope=envelope),
                 membership=self.membership,

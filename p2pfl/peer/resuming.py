@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from p2pfl.errors import RunError
-from p2pfl.peer.books import Page
 from p2pfl.peer.checkpoint import Checkpoint
 from p2pfl.peer.entering import common, entrance
 from p2pfl.peer.keeper import Keeper
 from p2pfl.peer.link import Link
 from p2pfl.peer.notices import PROMISED
+from p2pfl.peer.page import Page
 from p2pfl.peer.settling import compared
 from p2pfl.privacy.ledger import LEAP
 

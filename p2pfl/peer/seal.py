@@ -36,8 +36,8 @@ class Seal:
 
     @property
     def keys(self) -> dict[str, bytes]:
-        """Of all whom one knows, and one's own."""
-        return {peer: hello.key for peer, hello in self._lives().items()}
+        """By peer, what its masks follow from: its public key, and its incarnation with the nonce of that."""
+        return {peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce for peer, hello in self._lives().items()}
 
     def sign(self, slot: Slot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None) -> bytes:
         """A statement of ours; of a consent, with the keys under which we have masked."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from p2pfl.errors import DecodeError
-from p2pfl.peer.checkpoint import REACH
 from p2pfl.peer.desk import Desk
 from p2pfl.peer.edges import Edges
+from p2pfl.peer.entering import REACH
 from p2pfl.peer.mailbox import AHEAD, Mailbox
 from p2pfl.wire.messages import Ack, Chunk, Hello, Pulse
 from p2pfl.wire.rows import HEAD

@@ -25,6 +25,7 @@ from p2pfl.peer import server
 from p2pfl.peer.best import kept
 from p2pfl.peer.child import BEAT, brokers, connect, earlier, main, overhearing
 from p2pfl.peer.entering import common
+from p2pfl.peer.keeper import erase_keys
 from p2pfl.peer.notices import Alarm, Described, Done, Event, Failed
 from p2pfl.peer.owner import RUN, WITHIN, Owner, owned
 from p2pfl.report import Record, Run
@@ -223,6 +224,7 @@ def run(
             played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
         )
         result.finish(summary)
+        erase_keys(folder)
     return result
 
 

@@ -1,15 +1,21 @@
 r"""Masks that survive churn: what each end of an edge has applied, made equal without revealing anything.
 
-The masks of a release are named by its **slot** (attempt, round); each of its edges gets the mask of that slot, for
-the first and only time. What goes wrong (a partner that was away, skipped a round, died after sending, came back
-from an old checkpoint) leaves the ends of an edge with different sets of slots. Both ends state in every message
-which slots they masked freshly. The end with the smaller name **leads**: its set L is the truth. The other
-**follows**: with u the first slot it has not heard of and F its own set, it wants
+The masks of a release are named by its **slot** (attempt, round) and, for each of its edges, by the **epoch** of that
+edge: the incarnations of both ends and the nonces that both announced. Each edge gets the mask of that slot and epoch,
+for the first and only time. What goes wrong (a partner that was away, skipped a round, died after sending, came back
+from an old checkpoint) leaves the ends of an edge with different sets of masks. Both ends state in every message
+which slots they masked freshly, and in which epoch. The end with the smaller name **leads**: its set L is the truth.
+The other **follows**: with u the first slot it has not heard of and F its own set, it wants
 
 .. math:: T = \{s \in L : s < u\} \cup \{s \in F : s \ge u\},
 
 the truth as far as it is known and its own guess beyond. Whoever releases pays, next to its fresh masks, the
 difference between what it wants (a leader: L) and what its row **carries**, for all slots before the release.
+
+L, F and T are sets of masks; where they are cut at a slot, the slot of a mask counts. An end takes a slot once, so L
+and F have one epoch for each slot. The ends know each other's announcement before they mask together, so that they
+draw the same mask; where one has not heard yet that the other restarted, their masks of the slot are two, of two
+epochs, and each is paid as a mask that one end skipped.
 
 Three things differ in what a crash does to them. The **journal** (slots used, what was heard and paid) is durable
 before a message leaves. The **carried** sets belong to the row, and go back with it to a checkpoint, however old.
@@ -18,8 +24,9 @@ partner that has lost its keys is begun anew with (:meth:`MaskLedger.meet`), als
 or by one whose row goes back behind it.
 
 *Slots grow.* A release takes a slot after all slots in the journal; where a round is run again, the attempt goes up.
-So no key masks freshly twice, and two releases of one round differ by their attempt. Going back to a round or on
-with the next is the caller's choice; the partners follow the largest attempt, so that keys meet again.
+So no key masks freshly twice, and two releases of one round differ by their attempt. A journal that is resumed twice,
+from two copies, takes the same slots twice, in two epochs: no key masks freshly twice then either. Going back to a
+round or on with the next is the caller's choice; the partners follow the largest attempt, so that keys meet again.
 
 *Statements never contradict.* A statement covers the slots before the sender's next one. Fresh masks join L at
 growing slots and never leave it, so two statements agree where both speak, and may be lost, doubled, late or out of
@@ -54,79 +61,22 @@ replicated set: M. Shapiro, N. Preguiça, C. Baquero, M. Zawirski, "Conflict-fre
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from p2pfl.errors import PrivacyError
+from p2pfl.privacy.drawn import NOTHING, Drawn
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.payments import Mask, Payment
-from p2pfl.privacy.slots import END, NONE, START, Run, Slot, Slots
+from p2pfl.privacy.slots import END, START, Slot, Slots
+from p2pfl.privacy.statements import Journal, Notes, Statement
+
+__all__ = ["MOST", "Journal", "MaskLedger", "Notes", "Statement"]
 
 MOST = 2048
 """Masks of one partner that only one end has applied, at most: each is one more to draw in the next release."""
 
 LEAP = 1 << 20
 """Attempts that a statement may be ahead of all that is known: a swarm restarts less often between two of them."""
-
-
-@dataclass(frozen=True)
-class Statement:
-    """What a peer says to one partner, in every header.
-
-    Attributes
-    ----------
-    since, until
-        All fresh slots from ``since`` to before ``until`` are in ``runs``, and no other will join them.
-    runs
-        Of :class:`~p2pfl.privacy.slots.Slots`.
-    heard
-        The partner's ``until``, as far as the sender has heard.
-    paid
-        Before this slot, the sender's releases agree with all that the partner leads.
-    key
-        Of the partner: it speaks of masks under this one and of no other.
-    """
-
-    since: Slot
-    until: Slot
-    runs: tuple[Run, ...]
-    heard: Slot
-    paid: Slot
-    key: bytes = b""
-
-
-@dataclass(frozen=True)
-class Notes:
-    """Of one partner, in the journal: the fresh slots of both ends and how far which end knows and has paid."""
-
-    own: Slots = NONE
-    heard: Slots = NONE
-    until: Slot = START  # of the partner
-    paid: Slot = START  # by this end
-    known: Slot = START  # to the partner, of this end
-    confirmed: Slot = START  # as paid by the partner
-    key: bytes = b""  # of the partner, under which all these are; none before it was met
-
-
-@dataclass(frozen=True)
-class Journal:
-    """What must be durable before a message leaves: whose slots are used, what was heard and paid."""
-
-    until: Slot
-    notes: Mapping[str, Notes]
-
-    def statement(self, partner: str) -> Statement:
-        """What to tell a partner: nothing that a crash could make untrue, so it is read from the journal.
-
-        Examples
-        --------
-        >>> ledger = MaskLedger("ada", partners=["bob"])
-        >>> payment = ledger.release(0)
-        >>> ledger.journal().statement("bob").runs
-        ((0, 0, 1),)
-        """
-        note = self.notes[partner]
-        told = note.own.since(note.known).runs
-        return Statement(note.known, self.until, told, note.until, note.paid, note.key)
 
 
 class MaskLedger:
@@ -167,19 +117,21 @@ class MaskLedger:
         *,
         partners: Collection[str],
         journal: Journal | None = None,
-        carried: Mapping[str, Slots] | None = None,
+        carried: Mapping[str, Drawn] | None = None,
         under: Mapping[str, bytes] | None = None,
-        lost: Mapping[str, Slots] | None = None,
+        lost: Mapping[str, Drawn] | None = None,
     ) -> None:
         self.peer = peer
         self.until = START if journal is None else journal.until
         self._notes = {partner: Notes() for partner in sorted(partners)}
         self._notes.update({} if journal is None else journal.notes)
-        self._carried = dict.fromkeys(self._notes, NONE)
+        self._carried = dict.fromkeys(self._notes, NOTHING)
         self._carried.update(carried or {})
         self._least = 0
         self.lost = dict(lost or {})
-        """By partner, slots of masks in the row of which it has lost the keys, and its half of them with its row."""
+        """By partner, masks in the row of which it has lost the keys, and its half of them with its row."""
+        self.epochs: dict[str, bytes] = {}
+        """By partner that was met in this incarnation, the epoch in which fresh masks are drawn."""
         for partner, key in (under or {}).items():
             if partner in self._notes and _differ(key, self._notes[partner].key):
                 self._drop(partner, self._carried[partner])
@@ -203,8 +155,8 @@ class MaskLedger:
         """Under which the masks are, by partner that was met, in this life or before."""
         return {partner: note.key for partner, note in self._notes.items() if note.key}
 
-    def meet(self, partner: str, key: bytes) -> None:
-        """Know the key of a partner's present life.
+    def meet(self, partner: str, key: bytes, *, epoch: bytes = b"") -> None:
+        """Learn the key of a partner's present incarnation, and the epoch that began with it.
 
         Examples
         --------
@@ -218,6 +170,7 @@ class MaskLedger:
         if _differ(self._note(partner).key, key):
             self.renew(partner)
         self._notes[partner] = replace(self._notes[partner], key=key)
+        self.epochs[partner] = epoch
 
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
@@ -225,9 +178,9 @@ class MaskLedger:
         self._drop(partner, note.own.since(note.confirmed))
         self._notes[partner] = Notes()
 
-    def _drop(self, partner: str, slots: Slots) -> None:
-        self.lost[partner] = self.lost.get(partner, NONE) | slots
-        self._carried[partner] = NONE
+    def _drop(self, partner: str, masks: Drawn) -> None:
+        self.lost[partner] = self.lost.get(partner, NOTHING) | masks
+        self._carried[partner] = NOTHING
 
     def release(
         self,
@@ -267,7 +220,7 @@ class MaskLedger:
             slot = Slot(self.attempt + 1, round)
         self.until = slot.after
         for partner, before in own.items():
-            self._notes[partner] = replace(self._notes[partner], own=before | Slots.of([slot.run]))
+            self._notes[partner] = replace(self._notes[partner], own=before | self._fresh(partner, slot))
         return self._pay(slot, fresh, shared, payable)
 
     def finish(self) -> None:
@@ -308,7 +261,10 @@ class MaskLedger:
                 f'Expected a journal of "{self.peer}" that knows all it told "{partner}", got one that ends before '
                 f"slot {tuple(max(statement.heard, statement.since))}; restore the newest or start as a new peer."
             )
-        heard = note.heard | Slots.of(statement.runs).since(note.until).before(statement.until)
+        told = statement.told
+        if len(told.slots) < len(told):
+            raise PrivacyError(f'"{partner}" states two masks of one slot; exclude the peer that sent it')
+        heard = note.heard | told.since(note.until).before(statement.until)
         named = [statement.until.attempt if statement.until != END else 0, *(run[0] for run in heard.runs)]
         if len(heard - note.own) > MOST or max(named) > self.attempt + LEAP:
             raise PrivacyError(
@@ -335,30 +291,30 @@ class MaskLedger:
     def alone(self, partner: str) -> frozenset[Slot]:
         """Slots of ours whose mask the partner has said it does not apply: it hides our release no longer."""
         note = self._note(partner)
-        return frozenset((note.own - note.heard).before(note.until))
+        return frozenset(slot for slot, _ in (note.own - note.heard).before(note.until))
 
     def unmatched(self, slot: Slot) -> frozenset[str]:
         """Return the partners that share a mask of this release and have not said that they applied their half."""
-        return frozenset(each for each, note in self._notes.items() if slot in note.own and slot not in note.heard)
+        return frozenset(each for each, note in self._notes.items() if slot in note.own - note.heard)
 
     def uncancelled(self) -> list[Mask]:
         """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
-        left = [Mask(self._edge(partner), slot) for partner, slots in self.lost.items() for slot in slots]
+        left = [Mask(self._edge(partner), *each) for partner, masks in self.lost.items() for each in masks]
         for partner, note in self._notes.items():
             doubtful = self._wanted(partner) ^ self._carried[partner]
             if self._leads(partner):
                 doubtful |= (note.own ^ note.heard).since(note.confirmed)
             else:
                 doubtful |= note.own.since(note.until)
-            left += [Mask(self._edge(partner), slot) for slot in doubtful]
+            left += [Mask(self._edge(partner), *each) for each in doubtful]
         return sorted(left)
 
     def journal(self) -> Journal:
         """What to make durable."""
         return Journal(self.until, dict(self._notes))
 
-    def carried(self) -> dict[str, Slots]:
-        """The slots in the row, by partner: saved and restored with the row."""
+    def carried(self) -> dict[str, Drawn]:
+        """Return the masks in the row, by partner: saved and restored with the row."""
         return dict(self._carried)
 
     def _pay(
@@ -375,20 +331,23 @@ class MaskLedger:
             # Slots to come are left alone: they will be fresh here, and a key is fresh once.
             wanted = self._wanted(partner).before(limit)
             if slot is not None and partner in fresh:
-                wanted |= Slots.of(
-                    [slot.run]
-                )  # even where the leader is known to have left it out: a release needs its cover
+                wanted |= self._fresh(partner, slot)  # even where the leader left it out: a release needs its cover
             sign = 1 if self._leads(partner) else -1
             carried = self._carried[partner]
-            later = [each for each in wanted ^ carried if each != slot and not payable(each)]
-            wanted ^= Slots.of(each.run for each in later)
+            later = [each for each in wanted ^ carried if each[0] != slot and not payable(each[0])]
+            wanted ^= Drawn.of((epoch, Slots.of([each.run])) for each, epoch in later)
             for change, factor in ((wanted - carried, sign), (carried - wanted, -sign)):
-                terms |= {Mask(self._edge(partner), each): factor for each in change}
+                terms |= {Mask(self._edge(partner), *each): factor for each in change}
             self._carried[partner] = wanted
-            self._notes[partner] = replace(note, paid=max(note.paid, min([note.until, now, *later])))
+            self._notes[partner] = replace(
+                note, paid=max(note.paid, min([note.until, now, *(each for each, _ in later)]))
+            )
         return Payment(self.peer, slot, fresh, terms)
 
-    def _wanted(self, partner: str) -> Slots:
+    def _fresh(self, partner: str, slot: Slot) -> Drawn:
+        return Drawn.of([(self.epochs.get(partner, b""), Slots.of([slot.run]))])
+
+    def _wanted(self, partner: str) -> Drawn:
         note = self._notes[partner]
         if self._leads(partner):
             return note.own

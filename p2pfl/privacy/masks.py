@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from p2pfl.errors import CoverError, InputError, PrivacyError
-from p2pfl.identity import ExchangeKey, Source, edge_key, edge_secret
+from p2pfl.identity import FIRST, Announced, ExchangeKey, Source, edge_key, edge_secret, epoch_of, epoch_secret
 from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
 from p2pfl.topology import Schedule, Topology
 
@@ -27,7 +27,9 @@ Edge = tuple[str, str]
 """Two peers, the smaller name first."""
 
 
-def neighbour_secrets(own: ExchangeKey, *, peer: str, publics: Mapping[str, bytes], run: str) -> dict[Edge, bytes]:
+def neighbour_secrets(
+    own: ExchangeKey, *, peer: str, publics: Mapping[str, bytes], run: str, epochs: Mapping[str, bytes] | None = None
+) -> dict[Edge, bytes]:
     """Return the edge secrets of one peer: what a device needs.
 
     Parameters
@@ -38,19 +40,27 @@ def neighbour_secrets(own: ExchangeKey, *, peer: str, publics: Mapping[str, byte
         The authenticated public key of each neighbour.
     run
         As in :func:`p2pfl.identity.edge_secret`.
+    epochs
+        By neighbour, the epoch in which the secrets are for use; without them they are those from which the secrets of
+        all epochs follow.
     """
-    return {_edge(peer, other): edge_secret(own, public, run=run) for other, public in publics.items()}
+    secrets = {other: edge_secret(own, public, run=run) for other, public in publics.items()}
+    if epochs is not None:
+        secrets = {other: epoch_secret(secret, epochs[other]) for other, secret in secrets.items()}
+    return {_edge(peer, other): secret for other, secret in secrets.items()}
 
 
 def swarm_secrets(topology: Topology | Schedule, *, source: Source, run: str) -> dict[Edge, bytes]:
-    """Return the edge secrets of all peers, through the same key exchange: what a simulation needs.
+    """Return the edge secrets of all peers, each in its first incarnation: what a simulation needs.
+
+    They are those of live peers that draw from the same source and never restart.
 
     Parameters
     ----------
     topology
         The mask graph; of a schedule, every edge of its period.
     source
-        Draws the key pair of each peer, as that peer would draw it.
+        Draws the key pair and the nonce of each peer, as that peer would draw them.
     run
         As in :func:`p2pfl.identity.edge_secret`.
 
@@ -62,7 +72,11 @@ def swarm_secrets(topology: Topology | Schedule, *, source: Source, run: str) ->
     [('peer0', 'peer1'), ('peer0', 'peer2'), ('peer1', 'peer2')]
     """
     keys = {peer: ExchangeKey.from_source(source, peer=peer) for peer in topology.peers}
-    return {(a, b): edge_secret(keys[a], keys[b].public, run=run) for a, b in _mask_edges(topology.union)}
+    ends = {peer: Announced.draw(source, peer=peer, incarnation=FIRST) for peer in topology.peers}
+    return {
+        (a, b): epoch_secret(edge_secret(keys[a], keys[b].public, run=run), epoch_of(ends[a], ends[b]))
+        for a, b in _mask_edges(topology.union)
+    }
 
 
 @dataclass(frozen=True)

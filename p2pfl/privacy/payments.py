@@ -9,17 +9,28 @@ from typing import NamedTuple
 import numpy as np
 
 from p2pfl.errors import PrivacyError
-from p2pfl.identity import edge_key
+from p2pfl.identity import edge_key, epoch_secret
 from p2pfl.privacy.masks import Edge, Masks
 from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.stream import BLOCK, Ints, Sampler, spans, to_grid
 
 
 class Mask(NamedTuple):
-    """One noise row: of an edge, smaller name first, and a slot."""
+    """One noise row.
+
+    Attributes
+    ----------
+    edge
+        Its ends, the smaller name first.
+    slot
+        Of the release that it was drawn for.
+    epoch
+        Of the edge then, from :func:`p2pfl.identity.epoch_of`; empty where secrets are of one epoch anyway.
+    """
 
     edge: Edge
     slot: Slot
+    epoch: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,7 @@ def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
     payment
         Of :meth:`~p2pfl.privacy.ledger.MaskLedger.release` or ``settle``.
     masks
-        Their deviation, grid and secrets.
+        Their deviation, grid and secrets; where a payment names epochs, the secrets that those of epochs follow from.
     size
         P, the length of a row.
 
@@ -66,10 +77,7 @@ def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
             f"Expected a shared secret for the edge {edge[0]}-{edge[1]}, whose masks are paid, got none; "
             "exchange public keys with all mask partners before the first round."
         )
-    keys = [
-        edge_key(masks.secrets[edge], purpose="mask", a=edge[0], b=edge[1], round=slot.round, attempt=slot.attempt)
-        for edge, slot in payment.terms
-    ]
+    keys = [mask_key(mask, masks) for mask in payment.terms]
     factors = list(payment.terms.values())
     out = np.zeros(size, np.int64)  # [P]
     sampler = Sampler()
@@ -79,6 +87,20 @@ def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
             for factor, row in zip(factors[group], noise, strict=True):
                 out[columns] += factor * row
     return out
+
+
+def mask_key(mask: Mask, masks: Masks) -> bytes:
+    """Return the 32-byte key of one mask.
+
+    Parameters
+    ----------
+    mask, masks
+        Which, and the secrets as in :func:`points`.
+    """
+    (a, b), slot, epoch = mask
+    secret = masks.secrets[mask.edge]
+    present = epoch_secret(secret, epoch) if epoch else secret
+    return edge_key(present, purpose="mask", a=a, b=b, round=slot.round, attempt=slot.attempt)
 
 
 def scattered(payment: Payment, *, masks: Masks, places: Callable[[int], Ints], where: Ints) -> Ints:

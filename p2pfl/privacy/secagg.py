@@ -232,9 +232,9 @@ class Sender:
                 "learning rate or use fewer bits."
             )
         values = unsigned(points, self.sum.width)  # [P]
-        others = [other for other in self.sum.senders if other != self.peer]
-        plus = [self._own, *(self._pair(other) for other in others if self.peer < other)]
-        minus = [self._pair(other) for other in others if self.peer > other]
+        keys = self.mask_keys()
+        plus = [key for other, key in keys.items() if self.peer <= other]
+        minus = [key for other, key in keys.items() if self.peer > other]
         mask(values, plus=plus, minus=minus)
         self._sent = True
         return Share(self.sum.slot, self.peer, values)
@@ -285,6 +285,11 @@ class Sender:
         self._keys = Keys(self.sum.slot, self.peer, self._own, {other: self._pair(other) for other in gone})
         return self._keys
 
+    def mask_keys(self) -> dict[str, bytes]:
+        """Return the keys of all masks of the term, by the peer that shares each; its own by its own name."""
+        others = [other for other in self.sum.senders if other != self.peer]
+        return {self.peer: self._own} | {other: self._pair(other) for other in others}
+
     @property
     def _name(self) -> str:
         slot = self.sum.slot
@@ -301,17 +306,9 @@ class Sender:
                 f"expected a shared secret of {edge[0]} and {edge[1]}, who are both heard by "
                 f"{self.sum.slot.receiver}, got none; exchange public keys before the first round."
             )
-        slot = self.sum.slot
-        secret = self._secrets[edge]
-        return edge_key(
-            secret,
-            purpose="summask",
-            a=edge[0],
-            b=edge[1],
-            round=slot.round,
-            attempt=slot.step,
-            receiver=slot.receiver,
-        )
+        slot, purpose = self.sum.slot, "summask"
+        at = {"round": slot.round, "attempt": slot.step}
+        return edge_key(self._secrets[edge], purpose=purpose, a=edge[0], b=edge[1], receiver=slot.receiver, **at)
 
 
 class Receiver:

@@ -20,7 +20,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.errors import AuthenticityError, DecodeError, InputError, PrivacyError
-from p2pfl.identity import ExchangeKey, SenderKey, edge_key, edge_secret, unwrap, wrap
+from p2pfl.identity import (
+    Announced,
+    ExchangeKey,
+    SenderKey,
+    edge_key,
+    edge_secret,
+    epoch_of,
+    epoch_secret,
+    unwrap,
+    wrap,
+)
 from p2pfl.wire.codec import decode, encode
 from p2pfl.wire.messages import Chunk, ForOne, Hello, Key, Message
 from p2pfl.wire.tags import MOST, TAG_BYTES, Parts, authentic, parts, tagged
@@ -44,6 +54,9 @@ LAST = 2**48
 """No peer has sent as many messages: a larger sequence or number is refused."""
 
 _PREFIX = struct.Struct("<BIQ")
+PLACE_BYTES = _PREFIX.size
+"""Length of the first bytes of a sealed payload, which name its place."""
+
 _PRIVATE = struct.Struct("<BQ")
 
 
@@ -59,6 +72,8 @@ class Envelope:
         Its X25519 key pair and its sender key of this life.
     run
         As in :func:`p2pfl.identity.edge_secret`.
+    nonce
+        What this incarnation announced.
     """
 
     me: str
@@ -66,7 +81,8 @@ class Envelope:
     exchange: ExchangeKey
     sender: SenderKey
     run: str
-    _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, our edge
+    nonce: bytes = b""
+    _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, our epoch
     _tags: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by neighbour: keys of tags, ours and theirs
     _keys: dict[str, SenderKey] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)  # who has our key
@@ -83,7 +99,8 @@ class Envelope:
             The key leads to no secret.
         """
         try:
-            secret = edge_secret(self.exchange, hello.key, run=self.run)
+            epoch = epoch_of(Announced(self.me, self.incarnation, self.nonce), hello.announced)
+            secret = epoch_secret(edge_secret(self.exchange, hello.key, run=self.run), epoch)
         except (InputError, PrivacyError) as error:
             raise DecodeError(str(error)) from None
         self._secrets[hello.peer] = hello.incarnation, secret

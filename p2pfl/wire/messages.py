@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from p2pfl.errors import DecodeError
-from p2pfl.identity import Identity, verify
+from p2pfl.identity import Announced, Identity, verify
 from p2pfl.wire import bounds
 from p2pfl.wire.bounds import FACTS, MANY, Key32, Name, Signature64
 
@@ -45,6 +45,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
         Of a goodbye, whether all rounds have been played: who is still in the last of them has all that it needs.
     version
         The release of p2pfl that the peer runs; any text, so it must be escaped where it is printed.
+    nonce
+        16 bytes that this incarnation drew: keys of an edge name those of both ends, see
+        :mod:`p2pfl.identity.exchange`.
     """
 
     peer: Name
@@ -60,6 +63,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     turn: bounds.Number = 0
     done: bool = False
     version: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    nonce: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
+
+    @property
+    def announced(self) -> Announced:
+        """The end of an epoch that this incarnation is."""
+        return Announced(self.peer, self.incarnation, self.nonce)
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
         """The same under a signature."""
@@ -160,6 +169,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
 
 
 Point = tuple[bounds.Coordinate, bounds.Coordinate]
+Epoch = Annotated[bytes, msgspec.Meta(min_length=1, max_length=16)]
 Run = tuple[bounds.Coordinate, bounds.Coordinate, bounds.Coordinate]
 Place = Annotated[tuple[bounds.Coordinate, ...], msgspec.Meta(max_length=4)]
 Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MANY)]
@@ -176,7 +186,10 @@ class Moved(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Masked(msgspec.Struct, frozen=True, array_like=True):
-    """A statement of the ledger of masks, see :class:`p2pfl.privacy.ledger.Statement`."""
+    """A statement of the ledger of masks, see :class:`p2pfl.privacy.ledger.Statement`.
+
+    ``epochs`` say how many of the ``runs`` belong to which epoch, in their order.
+    """
 
     since: Point
     until: Point
@@ -184,6 +197,7 @@ class Masked(msgspec.Struct, frozen=True, array_like=True):
     heard: Point
     paid: Point
     key: bounds.Key = b""
+    epochs: Annotated[tuple[tuple[Epoch, bounds.Number], ...], msgspec.Meta(max_length=MANY)] = ()
 
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=MANY)]
@@ -343,8 +357,8 @@ def sum_statement(
 ) -> bytes:
     """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone.
 
-    A sender signs under which ``keys`` of those on the roll it has masked, too: where two mean different lives of a
-    third, masks would not cancel.
+    A sender signs under which ``keys`` of those on the roll it has masked, too, and in which incarnations: where two
+    mean different incarnations of a third, masks would not cancel.
     """
     who = by.peer, by.incarnation, receiver.peer, receiver.incarnation
     return swarm.encode() + b"/" + _encoder.encode((who, round, step, here, keys))

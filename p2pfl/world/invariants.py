@@ -17,20 +17,19 @@ import numpy as np
 
 from p2pfl.errors import RunError
 from p2pfl.peer import Peer
-from p2pfl.peer.books import Books, Page
-from p2pfl.peer.books import Rows as Beside
+from p2pfl.peer.books import Books
 from p2pfl.peer.flows import Exchange, FlowLedger, Row
 from p2pfl.peer.mailbox import AHEAD, Delivery, Mailbox, Newest, Verdict
+from p2pfl.peer.page import Page
+from p2pfl.peer.page import Rows as Beside
 from p2pfl.privacy import ledger
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.privacy.payments import Payment
-from p2pfl.privacy.slots import Slot
 from p2pfl.rows import Rows, raw
-from p2pfl.wire.envelope import Envelope
-from p2pfl.wire.messages import Message
 from p2pfl.wire.rows import Head
 from p2pfl.wire.stream import Outbox
 from p2pfl.wire.trailer import Said
+from p2pfl.world.keys import KeyWatch, WatchedEnvelope
 from p2pfl.world.remembering import Entered, WatchedFlows, WatchedMasks
 from p2pfl.world.sums import SumWatch
 
@@ -74,9 +73,9 @@ class Watch:
         """By peer and page, what was in the row when the page was written."""
         self.belated: set[str] = set()
         """Peers whose row something entered, or left, after the exchange that it belongs to."""
-        self.sums = SumWatch(self.fail)
+        self.keys = KeyWatch(self.fail)
+        self.sums = SumWatch(self.fail, self.keys)
         self._used: set[tuple[Life, str, Exchange]] = set()
-        self._covers: set[tuple[str, bytes, bytes, Slot]] = set()
         self._changed: set[str] = set()
         self._greeted: Counter[str] = Counter()
         self._came: Counter[str] = Counter()  # bytes, by peer, when it was last checked
@@ -99,7 +98,7 @@ class Watch:
         link = peer.link
         link.streams.outboxes = [WatchedOutbox(self, peer, each) for each in link.streams.outboxes]
         if link.line.envelope is not None:
-            link.line.envelope = WatchedEnvelope.of(link.line.envelope, self)
+            link.line.envelope = WatchedEnvelope.of(link.line.envelope, self.keys, genuine=self._said)
         link.books = WatchedBooks.of(link.books, self, peer)
         if link.adding is not None:
             self.sums.watched(link.adding)
@@ -116,14 +115,14 @@ class Watch:
             self.fail(f"{life[0]} sent two rows in exchange {exchange}")
         self.rows[life, exchange] = zlib.crc32(numbers)
 
-    def covered(self, peer: Peer, payment: Payment) -> None:
-        """A release has been sent under these masks, for the first and only time."""
-        for partner in payment.fresh if payment.slot is not None else ():
-            theirs = peer.membership.up[partner].key if partner in peer.membership.up else b""
-            cover = peer.name, peer.me.key, theirs, payment.slot or Slot(0, 0)
-            if cover in self._covers:
-                self.fail(f"{peer.name} released twice under the mask {tuple(cover[-1])} that it shares with {partner}")
-            self._covers.add(cover)
+    def covered(self, peer: Peer, payment: Payment, numbers: bytes | memoryview) -> None:
+        """Note a release that has been sent under these masks, for the first and only time."""
+        if peer.hiding.cover is not None:
+            self.keys.released(payment, numbers, masks=peer.hiding.cover.masks)
+
+    def _said(self, name: str, payload: bytes) -> bool:
+        """Return whether a peer has published this."""
+        return payload in self.said.get(name, ())
 
     def arrived(self, name: str, sender: Life, delivery: Delivery) -> None:
         """Compare a row that a mailbox keeps with what its sender sent in that exchange."""
@@ -187,7 +186,7 @@ class Watch:
         for other in sorted(peer.membership.proven):
             hello = peer.membership.up[other]
             true = self.lives[other].get(hello.incarnation)
-            if true is None or hello.key != true.me.key:
+            if true is None or (hello.key, hello.nonce) != (true.me.key, true.me.nonce):
                 self.fail(f"{peer.name} takes somebody else for {other}")
 
     def _balanced(self, name: str) -> None:
@@ -299,29 +298,9 @@ class WatchedOutbox(Outbox):
         self.watch.sent(lived(self.peer), self.peer.mailbox.exchange, numbers)
         masks = self.peer.link.books.masks
         if isinstance(masks, WatchedMasks) and masks.latest is not None:
-            self.watch.covered(self.peer, masks.latest)
+            self.watch.covered(self.peer, masks.latest, numbers)
             masks.latest = None
         super().put(tuple(parts))
-
-
-class WatchedEnvelope(Envelope):
-    """An envelope that tells what it takes for genuine and was never said."""
-
-    watch: Watch
-
-    @classmethod
-    def of(cls, envelope: Envelope, watch: Watch) -> WatchedEnvelope:
-        """The same, watched."""
-        watched = cls(envelope.me, envelope.incarnation, envelope.exchange, envelope.sender, envelope.run)
-        watched.watch = watch
-        return watched
-
-    def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
-        """Read what a neighbour sealed."""
-        message = super().open(peer, payload)
-        if bytes(payload) not in self.watch.said.get(peer, ()):
-            self.watch.fail(f"{self.me} took for {peer}'s what {peer} never said: {type(message).__name__}")
-        return message
 
 
 class WatchedBooks(Books):

@@ -7,7 +7,6 @@ who is there and the others of who is not; never both of one peer for one sum, i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -18,9 +17,7 @@ from p2pfl.peer.giving import Giving
 from p2pfl.privacy.secagg import Sender, Share, Slot
 from p2pfl.privacy.stream import Ints
 from p2pfl.wire.messages import Agreements, Unmasking
-
-Fail = Callable[[str], None]
-"""Told of what must not be."""
+from p2pfl.world.keys import Fail, KeyWatch
 
 
 class SumWatch:
@@ -30,10 +27,13 @@ class SumWatch:
     ----------
     fail
         Told of the first thing that went wrong.
+    keys
+        Told of every mask.
     """
 
-    def __init__(self, fail: Fail) -> None:
+    def __init__(self, fail: Fail, keys: KeyWatch) -> None:
         self.fail = fail
+        self.keys = keys
         self.terms: dict[tuple[Slot, str], list[Ints]] = defaultdict(list)
         """By sum and sender, the term of each of its lives that gave one."""
         self._own: set[tuple[Slot, str]] = set()
@@ -72,8 +72,11 @@ class WatchedGiving(Giving):
 
     def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
         """Mask a term."""
-        self.watch.terms[slot, self.peer].append(points.copy())
-        return super().mask(slot, points)
+        term = points.copy()
+        self.watch.terms[slot, self.peer].append(term)
+        part, share = super().mask(slot, points)
+        self.watch.keys.added(part, term)
+        return part, share
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Open a term."""

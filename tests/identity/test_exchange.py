@@ -5,9 +5,19 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from schedule import derived
 
 from p2pfl.errors import InputError, PrivacyError
-from p2pfl.identity import ExchangeKey, SecretSource, SeededSource, edge_key, edge_secret
+from p2pfl.identity import (
+    Announced,
+    ExchangeKey,
+    SecretSource,
+    SeededSource,
+    edge_key,
+    edge_secret,
+    epoch_of,
+    epoch_secret,
+)
 
 # RFC 7748, section 6.1
 BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
@@ -65,6 +75,27 @@ def test_the_key_schedule_is_hkdf():
         edge_secret(ada, bob.public, run="demo"), purpose="mask", a="bob", b="ada", round=3, attempt=1, receiver="eve"
     )
     assert key == whole.derive(ada.shared(bob.public))
+
+
+def test_an_epoch_is_named_by_both_incarnations_and_both_nonces_and_by_neither_end_first():
+    ada, bob = Announced("ada", 3, bytes(range(16))), Announced("bob", 4, bytes(range(16, 32)))
+    named = epoch_of(ada, bob)
+    text = f"p2pfl/v1/epoch/ada/3/{bytes(range(16)).hex()}/bob/4/{bytes(range(16, 32)).hex()}"
+    assert named == epoch_of(bob, ada) == hashlib.sha256(text.encode()).digest()[:16]
+    others = [
+        (ada._replace(incarnation=4), bob), (ada, bob._replace(incarnation=3)), (ada._replace(nonce=bytes(16)), bob),
+        (ada, bob._replace(nonce=bytes(16))), (ada._replace(nonce=bob.nonce), bob._replace(nonce=ada.nonce)),
+        (ada._replace(incarnation=4), bob._replace(incarnation=3)), (ada._replace(peer="al"), bob),
+    ]  # fmt: skip
+    assert len({named, *(epoch_of(*ends) for ends in others)}) == len(others) + 1
+
+
+def test_the_key_of_a_use_follows_from_the_secret_of_its_epoch():
+    ada, bob = (ExchangeKey.from_source(SeededSource(7), peer=peer) for peer in ("ada", "bob"))
+    ends = (Announced.draw(SeededSource(7), peer=peer, incarnation=each) for peer, each in (("ada", 2), ("bob", 5)))
+    present = epoch_secret(edge_secret(ada, bob.public, run="demo"), epoch_of(*ends))
+    use = {"purpose": "mask", "a": "ada", "b": "bob", "round": 3, "attempt": 1, "receiver": "eve"}
+    assert edge_key(present, **use) == derived(SeededSource(7), run="demo", incarnations=(2, 5), **use)
 
 
 def test_every_use_has_its_own_key():

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.algorithms import Gossip
-from p2pfl.peer.books import Books, Page, _Chain
+from p2pfl.peer.books import Books, _Chain
+from p2pfl.peer.page import Page
 from p2pfl.peer.unsettled import unsettled
 from p2pfl.privacy.payments import Mask
 from p2pfl.privacy.slots import Slot

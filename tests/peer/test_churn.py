@@ -159,7 +159,8 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     assert set(told) == {"peer0", "peer2"}
     assert all("masks shared with peer3" in sentence for sentence in told.values())
     masks = alive["peer0"].link.books.masks.uncancelled()
-    assert masks == [Mask(("peer0", "peer3"), Slot(0, 1))]
+    epoch = alive["peer0"].membership.epoch("peer3")
+    assert masks == [Mask(("peer0", "peer3"), Slot(0, 1), epoch)]
 
 
 def test_an_account_that_another_neighbour_forged_changes_nothing():

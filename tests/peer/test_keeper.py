@@ -5,13 +5,15 @@ import threading
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from p2pfl.algorithms import State
 from p2pfl.errors import StorageError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public
-from p2pfl.peer.checkpoint import Checkpoint, Store
-from p2pfl.peer.keeper import Keeper
+from p2pfl.peer.checkpoint import Checkpoint, Journal, Store
+from p2pfl.peer.keeper import Keeper, erase_keys
+from p2pfl.privacy.slots import END
 
 
 def checkpoint(round):
@@ -58,6 +60,20 @@ def test_a_checkpoint_is_begun_when_the_one_before_is_written_also_where_nothing
 
     asyncio.run(body())
     assert [each.round for each in store.checkpoints()] == [2, 1]
+
+
+def test_the_exchange_key_of_a_run_that_has_ended_is_erased_from_every_journal_and_nothing_else_is(tmp_path):
+    (tmp_path / "peers").mkdir()
+    stores = [Store(tmp_path / "peers", name) for name in ("ada", "bob")]
+    before = [Journal(7, bytes([number] * 32), released=3, until=tuple(END), ended=4) for number in (1, 2)]
+    for store, journal in zip(stores, before, strict=True):
+        store.note(journal)
+    for _ in range(2):
+        erase_keys(tmp_path)
+        assert [store.journal() for store in stores] == [replace(journal, key=b"") for journal in before]
+    assert not any(
+        bytes([number] * 32) in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() for number in (1, 2)
+    )
 
 
 def test_a_checkpoint_that_found_no_room_is_told_before_the_next_is_begun(tmp_path):

@@ -10,6 +10,7 @@ from swarms import SMALL
 
 from p2pfl.data import federate
 from p2pfl.experiment import read
+from p2pfl.peer.checkpoint import Store
 from p2pfl.peer.swarm import run
 from p2pfl.simulation import simulate
 
@@ -28,6 +29,8 @@ def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     assert spawned.summary["alone"] == pytest.approx(simulated.summary["alone"])
     assert spawned.summary.keys() == simulated.summary.keys()
     assert spawned.summary["masses"] == simulated.summary["masses"]
+    journals = [Store(tmp_path / "run" / "peers", name).journal() for name in ("peer0", "peer1", "peer2", "peer3")]
+    assert not any(journal.key for journal in journals)  # what was recorded of the run can be opened no more
 
 
 def test_what_a_run_saves_scores_on_raw_features_what_the_summary_says(tmp_path):

@@ -10,11 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from p2pfl.errors import PrivacyError
 from p2pfl.identity import SeededSource
+from p2pfl.privacy.drawn import Drawn
 from p2pfl.privacy.leakage import linear_view
 from p2pfl.privacy.ledger import MaskLedger, Statement
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.payments import Mask, noise_matrix, points, residual_variance
-from p2pfl.privacy.slots import END, START, Slot, Slots
+from p2pfl.privacy.slots import END, START, Slot
 from p2pfl.topology import ring
 
 EDGE = ("ada", "bob")
@@ -31,6 +32,10 @@ def tell(sender, receiver):
 def restarted(ledger, *, carried):
     partners = list(ledger.journal().notes)
     return MaskLedger(ledger.peer, partners=partners, journal=ledger.journal(), carried=carried)
+
+
+def announced(ledger, partner, epoch):
+    ledger.meet(partner, b"", epoch=epoch)
 
 
 def names(payment):
@@ -66,8 +71,8 @@ def test_a_statement_that_contradicts_an_earlier_one_is_not_believed():
     ada, bob = pair()
     ada.release(1)
     tell(ada, bob)
-    bob.hear("ada", Statement(START, Slot(0, 4), ((0, 0, 4),), START, START))
-    assert bob.journal().notes["ada"].heard == Slots.of([(0, 1, 4)])
+    bob.hear("ada", Statement(START, Slot(0, 4), Drawn.read([(0, 0, 4)]), START, START))
+    assert bob.journal().notes["ada"].heard == Drawn.read([(0, 1, 4)])
 
 
 def test_a_release_has_its_fresh_mask_even_where_the_leader_is_known_to_have_left_it_out():
@@ -128,7 +133,7 @@ def test_a_statement_is_small_after_many_rounds():
     ada, _ = pair()
     for round in range(1000):
         ada.release(round)
-    assert ada.journal().statement("bob").runs == ((0, 0, 1000),)
+    assert ada.journal().statement("bob").told.runs == ((0, 0, 1000),)
 
 
 def test_a_statement_starts_where_the_partner_has_heard_all():
@@ -137,7 +142,7 @@ def test_a_statement_starts_where_the_partner_has_heard_all():
     tell(ada, bob)
     tell(bob, ada)
     ada.release(1)
-    assert ada.journal().statement("bob").runs == ((0, 1, 2),)
+    assert ada.journal().statement("bob").told.runs == ((0, 1, 2),)
 
 
 def test_statements_may_come_twice_and_in_any_order():
@@ -193,6 +198,64 @@ def test_what_is_owed_to_a_partner_that_this_life_never_met_stays_owed():
     assert names(again.release(1, partners=[], shared=[])) == {}
     assert [mask.slot for mask in again.uncancelled()] == [Slot(0, 0)]
     assert names(again.release(2, shared=["bob"])) == {(0, 0): 1, (0, 2): 1}
+
+
+def test_masks_of_one_slot_in_two_epochs_are_two_masks_and_each_is_paid():
+    ada, bob = pair()
+    announced(ada, "bob", b"old")
+    announced(bob, "ada", b"new")  # bob restarted, which ada has not heard yet
+    assert ada.release(0).terms == {Mask(EDGE, Slot(0, 0), b"old"): 1}
+    assert bob.release(0).terms == {Mask(EDGE, Slot(0, 0), b"new"): -1}
+    tell(ada, bob)
+    announced(ada, "bob", b"new")
+    assert bob.release(1).terms == {
+        Mask(EDGE, Slot(0, 0), b"old"): -1,
+        Mask(EDGE, Slot(0, 0), b"new"): 1,
+        Mask(EDGE, Slot(0, 1), b"new"): -1,
+    }
+    tell(bob, ada)
+    assert ada.alone("bob") == {Slot(0, 0)}  # its release was hidden by private noise alone
+    assert ada.release(1).terms == {Mask(EDGE, Slot(0, 1), b"new"): 1}
+    tell(ada, bob)
+    assert bob.uncancelled() == []
+
+
+def test_a_journal_that_is_resumed_twice_masks_the_same_slot_in_two_epochs():
+    ada, _ = pair()
+    ada.release(0)
+    copies = [restarted(ada, carried=ada.carried()) for _ in range(2)]
+    masks = set()
+    for copy, epoch in zip(copies, (b"one", b"two"), strict=True):
+        announced(copy, "bob", epoch)
+        masks |= set(copy.release(1).terms)
+    assert masks == {Mask(EDGE, Slot(0, 1), b"one"), Mask(EDGE, Slot(0, 1), b"two")}
+
+
+def test_a_late_mask_is_drawn_in_the_epoch_of_its_release():
+    ada, bob = pair()
+    announced(ada, "bob", b"first")
+    ada.release(0)
+    tell(ada, bob)
+    announced(bob, "ada", b"second")
+    assert bob.release(1).terms == {Mask(EDGE, Slot(0, 0), b"first"): -1, Mask(EDGE, Slot(0, 1), b"second"): -1}
+
+
+def test_many_slots_of_an_epoch_are_stated_as_one_run():
+    ada, _ = pair()
+    for epoch, rounds in ((b"one", range(500)), (b"two", range(500, 1000))):
+        announced(ada, "bob", epoch)
+        for round in rounds:
+            ada.release(round)
+    told = ada.journal().statement("bob").told
+    assert told.runs == ((0, 0, 500), (0, 500, 1000))
+    assert told.epochs == ((b"one", 1), (b"two", 1))
+
+
+def test_a_statement_that_names_two_masks_of_one_slot_is_refused():
+    _, bob = pair()
+    twice = Drawn.read([(0, 0, 2), (0, 1, 3)], ((b"one", 1), (b"two", 1)))
+    with pytest.raises(PrivacyError, match="two masks of one slot"):
+        bob.hear("ada", Statement(START, Slot(0, 3), twice, START, START))
 
 
 def test_strangers_early_settling_and_late_releases_are_refused():
@@ -318,11 +381,26 @@ class Churn(RuleBasedStateMachine):
         self.up, self.dead = set(self.peers), set()
         self.network = []
         self.keys = set()
+        self.lives = dict.fromkeys(self.peers, 1)
+        for peer, other in [(a, b) for edge in self.edges for a, b in (edge, edge[::-1])]:
+            self.greet(peer, other)
         # What the docstring's proof speaks of: how far a peer agrees with an edge since its last restart.
         self.agrees = {(peer, other): START for peer in self.peers for other in self.partners(peer)}
 
     def partners(self, peer):
         return [b if peer == a else a for a, b in self.edges if peer in (a, b)]
+
+    def greet(self, peer, other):
+        """Learn a partner's announcement, and with it the epoch of the edge."""
+        epoch = "/".join(f"{end}{self.lives[end]}" for end in sorted((peer, other))).encode()
+        self.ledgers[peer].meet(other, b"", epoch=epoch)
+
+    @precondition(lambda self: self.up)
+    @rule(data=st.data())
+    def announcement(self, data):
+        """A peer hears, however late, that a partner restarted."""
+        peer = self.pick(data, self.up)
+        self.greet(peer, self.pick(data, self.partners(peer)))
 
     def pick(self, data, peers):
         return data.draw(st.sampled_from(sorted(peers)), label="peer")
@@ -363,7 +441,7 @@ class Churn(RuleBasedStateMachine):
     def turn(self, peer, partners, *, skip, lost):
         payment = self.ledgers[peer].release(self.rounds[peer] + skip, partners=partners)
         self.rounds[peer] += skip + 1
-        used = {(peer, other, payment.slot) for other in payment.fresh}
+        used = {(peer, other, payment.slot, self.ledgers[peer].epochs[other]) for other in payment.fresh}
         assert not used & self.keys  # a mask is fresh once
         self.keys |= used
         assert all(abs(factor) == 1 for factor in payment.terms.values())
@@ -407,8 +485,10 @@ class Churn(RuleBasedStateMachine):
         )
         self.rounds[peer] = max(0, self.rounds[peer] - back)
         self.up.add(peer)
+        self.lives[peer] += 1
         for other in self.partners(peer):
             self.agrees[peer, other] = START
+            self.greet(peer, other)
 
     @precondition(lambda self: len(self.dead) < len(self.peers) - 1)
     @rule(data=st.data())
@@ -418,9 +498,9 @@ class Churn(RuleBasedStateMachine):
         self.dead.add(peer)
 
     def carried(self, peer, other):
-        """Slots whose mask is in the row, once and with the sign of this end."""
+        """Masks, by slot and epoch, that are in the row once and with the sign of this end."""
         edge, sign = (min(peer, other), max(peer, other)), 1 if peer < other else -1
-        held = {mask.slot: factor for mask, factor in self.rows[peer].items() if mask.edge == edge and factor}
+        held = {mask[1:]: factor for mask, factor in self.rows[peer].items() if mask.edge == edge and factor}
         assert set(held.values()) <= {sign}
         return set(held)
 
@@ -429,7 +509,7 @@ class Churn(RuleBasedStateMachine):
         for a, b in self.edges:
             if {a, b} <= self.up:
                 bound = min(self.agrees[a, b], self.agrees[b, a])
-                assert not {slot for slot in self.carried(a, b) ^ self.carried(b, a) if slot < bound}
+                assert not {each for each in self.carried(a, b) ^ self.carried(b, a) if each[0] < bound}
 
     @invariant()
     def whoever_is_up_lists_every_difference_it_can_know(self):
@@ -437,8 +517,9 @@ class Churn(RuleBasedStateMachine):
             for peer, other in ((a, b), (b, a)):
                 if {peer, other} <= self.up and self.agrees[other, peer] != START:
                     note = self.ledgers[peer].journal().notes[other]
-                    differ = {s for s in self.carried(a, b) ^ self.carried(b, a) if s < note.until or s in note.own}
-                    assert {Mask((a, b), slot) for slot in differ} <= set(self.ledgers[peer].uncancelled())
+                    apart = self.carried(a, b) ^ self.carried(b, a)
+                    differ = {each for each in apart if each[0] < note.until or each in set(note.own)}
+                    assert {Mask((a, b), *each) for each in differ} <= set(self.ledgers[peer].uncancelled())
 
     def teardown(self):
         alive = set(getattr(self, "peers", ())) - getattr(self, "dead", set())

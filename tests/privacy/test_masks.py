@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedule import derived
 
 from p2pfl.errors import InputError, PrivacyError
-from p2pfl.identity import ExchangeKey, SeededSource, edge_key, edge_secret
+from p2pfl.identity import FIRST, Announced, ExchangeKey, SeededSource, epoch_of
 from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
 from p2pfl.privacy.stream import BLOCK, grid_normals
 from p2pfl.topology import Schedule, Topology, exponential, one_peer_exponential, ring
@@ -31,10 +32,8 @@ def masks(topology, *, deviation=10.0, bits=20):
 def brute_force(topology, peer, *, round, size, deviation=10.0):
     """The masks of one peer, written from the definition."""
     total = np.zeros(size, np.int64)
-    own = ExchangeKey.from_source(SOURCE, peer=peer)
     for other in topology.at(round).neighbours(peer):
-        secret = edge_secret(own, ExchangeKey.from_source(SOURCE, peer=other).public, run="test")
-        key = edge_key(secret, purpose="mask", a=peer, b=other, round=round)
+        key = derived(SOURCE, run="test", a=peer, b=other, purpose="mask", round=round)
         total += (1 if peer < other else -1) * grid_normals(key, size, deviation=deviation)
     return total
 
@@ -65,11 +64,12 @@ def test_a_device_with_its_neighbours_public_keys_has_the_masks_of_the_simulatio
     topology = ring(5)
     together = masks(topology).sums(topology.peers, round=4, size=100)
     keys = {peer: ExchangeKey.from_source(SOURCE, peer=peer) for peer in topology.peers}
+    ends = {peer: Announced.draw(SOURCE, peer=peer, incarnation=FIRST) for peer in topology.peers}
     for row, peer in enumerate(topology.peers):
         publics = {other: keys[other].public for other in topology.neighbours(peer)}
-        own = Masks(
-            neighbour_secrets(keys[peer], peer=peer, publics=publics, run="test"), deviation=10.0, topology=topology
-        )
+        epochs = {other: epoch_of(ends[peer], ends[other]) for other in topology.neighbours(peer)}
+        secrets = neighbour_secrets(keys[peer], peer=peer, publics=publics, run="test", epochs=epochs)
+        own = Masks(secrets, deviation=10.0, topology=topology)
         np.testing.assert_array_equal(own.sums([peer], round=4, size=100)[0], together[row])
 
 

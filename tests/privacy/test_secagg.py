@@ -8,9 +8,10 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedule import derived
 
 from p2pfl.errors import InputError, PrivacyError
-from p2pfl.identity import SecretSource, SeededSource, edge_key
+from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import mask, portion, portions, signed, unsigned, width, zeros
 from p2pfl.privacy.secagg import Consent, Keys, Receiver, Roll, Sender, Share, Slot, Sum, enough, fewest
@@ -118,8 +119,8 @@ def test_a_share_is_the_term_and_the_keystreams_of_the_definition(bits, kind, pe
     expected += keystream(SOURCE.bytes(32, purpose="selfmask rob 1", peer=peer, round=3), 50, kind)
     for other in NAMES:
         if other != peer:
-            edge = min(peer, other), max(peer, other)
-            key = edge_key(SECRETS[edge], purpose="summask", a=peer, b=other, round=3, attempt=1, receiver="rob")
+            use = {"purpose": "summask", "round": 3, "attempt": 1, "receiver": "rob"}
+            key = derived(SOURCE, run="test", a=peer, b=other, **use)
             stream = keystream(key, 50, kind)
             expected = expected + stream if peer < other else expected - stream
     np.testing.assert_array_equal(sender(which, peer).share(points).values, expected)

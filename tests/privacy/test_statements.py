@@ -5,12 +5,13 @@ import contextlib
 import pytest
 
 from p2pfl.errors import PrivacyError
+from p2pfl.privacy.drawn import Drawn
 from p2pfl.privacy.ledger import LEAP, MOST, MaskLedger, Statement
 from p2pfl.privacy.slots import END, START, Slot
 
 
 def stated(until, *runs):
-    return Statement(START, until, runs, START, START)
+    return Statement(START, until, Drawn.read(runs), START, START)
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ PULSE = Pulse(7, 0, 2, 9, 4, 1, waiting=True)
 LIFE = {"ada": 7, "bob": 8, "eve": 9}
 
 
-def envelope(name, *, seed=1, life=None, run="run"):
+def envelope(name, *, seed=1, life=None, run="run", nonce=b""):
     source, life = SeededSource(seed), life or LIFE[name]
     exchange = ExchangeKey.from_source(source, peer=name)
-    return Envelope(name, life, exchange, SenderKey.draw(source, peer=name, round=life), run)
+    return Envelope(name, life, exchange, SenderKey.draw(source, peer=name, round=life), run, nonce)
 
 
 def hello(end):
-    return Hello(end.me, end.incarnation, "up", key=end.exchange.public)
+    return Hello(end.me, end.incarnation, "up", key=end.exchange.public, nonce=end.nonce)
 
 
 def acquainted(*names, **options):
@@ -171,6 +171,20 @@ def test_what_was_sealed_for_our_own_earlier_life_is_refused_by_the_next_that_ha
         again.open_from("ada", old)
     ada.meet(hello(again))
     assert isinstance(again.open_from("ada", ada.seal_for("bob", Unmasking(1, 2, bytes(32)))), Unmasking)
+
+
+def test_two_copies_of_an_incarnation_seal_for_a_neighbour_under_two_keys():
+    bob = envelope("bob", nonce=bytes(16))
+    copies = [envelope("ada", nonce=bytes([number] * 16)) for number in (1, 2)]
+    for ada in copies:
+        ada.meet(hello(bob))
+    one, two = (ada.seal_for("bob", Unmasking(1, 2, bytes(32))) for ada in copies)
+    assert one != two
+    assert copies[0].handover("bob").wrapped != copies[1].handover("bob").wrapped
+    bob.meet(hello(copies[0]))
+    assert bob.open_from("ada", one) == Unmasking(1, 2, bytes(32))
+    with pytest.raises(DecodeError):
+        bob.open_from("ada", two)
 
 
 def test_a_key_for_another_neighbour_or_reflected_is_refused():

@@ -7,6 +7,7 @@ from p2pfl.peer.giving import Giving
 from p2pfl.privacy.secagg import Slot
 from p2pfl.wire.messages import Unmasking
 from p2pfl.world.explore import outcome
+from p2pfl.world.keys import KeyWatch
 from p2pfl.world.settings import Plans, setting
 from p2pfl.world.sums import SumWatch
 
@@ -20,7 +21,7 @@ def failures():
 
 @pytest.fixture
 def watch(failures):
-    return SumWatch(failures.append)
+    return SumWatch(failures.append, KeyWatch(failures.append))
 
 
 def test_a_sum_is_that_of_the_terms_on_its_roll(watch, failures):
