@@ -44,6 +44,7 @@ from scipy.special import ndtri
 
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
+from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.ring import portion
 from p2pfl.privacy.secagg import Sender, Slot, Sum
 from p2pfl.privacy.stream import BLOCK, Sampler, spans, to_grid
@@ -85,6 +86,13 @@ def points() -> None:
         to_grid(sampler.window([KEY], span), scale=2.0**20)
 
 
+def private_noise() -> None:
+    """Draw private noise, which has no holes."""
+    sampler = NoiseSampler(1.3 * 2.0**20)
+    for span in spans(SIZE, BLOCK):
+        sampler.window([KEY], span)
+
+
 def scipy_numbers() -> None:
     """Draw from the same words by scipy."""
     encryptor = Cipher(ChaCha20(KEY, bytes(16)), mode=None).encryptor()
@@ -116,6 +124,7 @@ def main() -> None:
         ("keystream alone", keystream),
         ("normal numbers", numbers),
         ("normal numbers on the grid", points),
+        ("private noise on the grid", private_noise),
         ("scipy.special.ndtri, same words", scipy_numbers),
     ):
         print(f"{name:35}{best(action) * 1e9 / SIZE:6.1f} ms per million")

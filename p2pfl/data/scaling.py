@@ -47,6 +47,21 @@ def squares(federation: Federation, peers: Sequence[str], *, mean: torch.Tensor)
     )  # [R, F]
 
 
+def largest_squares(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
+    r"""Return a bound of :func:`squares`, :math:`n (2 \max_i |x_i|)^2`, ``[R, F]``.
+
+    It holds for every mean that is no larger than a peer's own features.
+
+    Parameters
+    ----------
+    federation, peers
+        Whose data, R peers.
+    """
+    features = federation.dataset.features.flatten(1)  # [n, F]
+    own = [features[torch.from_numpy(federation.train[peer])].double().abs() for peer in peers]
+    return torch.stack([len(each) * (2 * each.max(0).values).square() for each in own])  # [R, F]
+
+
 def target_totals(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
     r"""Samples of each peer's test part, and :math:`\sum_i y_i` and :math:`\sum_i y_i^2` over it, ``[R, 3]``."""
     targets = federation.dataset.targets.double()

@@ -14,21 +14,16 @@ from p2pfl.algorithms.statistics import Mean
 from p2pfl.data import scaling
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.blinding import BITS, LIMBS, Blinded
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import Neighbourhood, Released, settled
-from p2pfl.privacy import Masks, Settings, private
+from p2pfl.privacy import Masks
 
 TIGHT = 1e-13
 """Share of a disagreement that is left in an exact sum: that of rounding in double precision."""
-
-BLIND = 4096.0
-"""Deviation of the masks of sums, which are far larger than updates; as much as 1e-9 of it is left."""
-
-BITS = 20
-"""Fraction bits of the grid of masked sums."""
 
 OPENING, CLOSING = 2**40, 2**40 + 1
 """Numbers of no round, which key the masks of the statistics before the first and of the scores after the last one."""
@@ -63,7 +58,8 @@ class Agreement:
     def longest(self) -> int:
         """No sum has more numbers."""
         dataset = self.plan.federation.dataset
-        return 8 + (dataset.classes or 0) + dataset.features[0].numel() + len(self.plan.experiment.learning.metrics)
+        count = 8 + (dataset.classes or 0) + dataset.features[0].numel() + len(self.plan.experiment.learning.metrics)
+        return LIMBS * count if self.plan.masked else count
 
     def exact(self) -> Accord:
         """To rounding."""
@@ -80,13 +76,11 @@ class Agreement:
         hidden = claims(experiment) or experiment.privacy.mode == "independent"
         return isinstance(self.plan.learner.bare, TorchLearner) and not hidden
 
-    def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Neighbourhood:
-        """The neighbourhood with sums hidden behind masks of their own; as it is where there are none."""
-        wide = None if masks is None else replace(masks, deviation=BLIND, bits=BITS)
-        settings = Settings() if wide is None else Settings(mask=BLIND, bits=BITS)
-        return private(net, settings=settings, masks=wide, source=self.source, round=phase)
+    def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Blinded:
+        """Return the neighbourhood with sums hidden behind masks of their own; as it is where there are none."""
+        return Blinded(net, masks, phase, len(self.plan.topology.peers))
 
-    async def open(self, net: Neighbourhood) -> tuple[Plan, Statistics]:
+    async def open(self, net: Blinded) -> tuple[Plan, Statistics]:
         """Agree on the statistics of the features; the plan with the features of the peers at hand scaled by them.
 
         Raises
@@ -97,7 +91,8 @@ class Agreement:
             Features too large to be masked.
         """
         try:
-            return await _scaled(self.plan, net.peers, mean=partial(self.exact().mean, net))
+            net.check(scaling.largest_squares(self.plan.federation, net.peers))  # before the sums leave
+            return await _scaled(self.plan, net.peers, mean=partial(net.mean, self.exact()))
         except PrivacyError as error:
             said = error.args[0].partition("; ")[0]
             raise PrivacyError(
@@ -110,11 +105,11 @@ class Agreement:
         rows = await self.near().settle(net, Released(state.public.rows))  # [R, P]
         return replace(state, rows=rows, public=Released(rows).public)
 
-    async def score(self, net: Neighbourhood, scores: dict[str, torch.Tensor]) -> dict[str, float]:
+    async def score(self, net: Blinded, scores: dict[str, torch.Tensor]) -> dict[str, float]:
         """What the one model scores on the test data of all peers, given what it scores on each one's own."""
         targets = scaling.target_totals(self.plan.federation, net.peers)
         squared = self.plan.experiment.learning.loss is None
-        found = await pooled(partial(self.exact().mean, net), scores=scores, targets=targets, squared=squared)
+        found = await pooled(partial(net.mean, self.exact()), scores=scores, targets=targets, squared=squared)
         return {name: float(values[0]) for name, values in found.items()}
 
     def _accord(self, tolerance: float) -> Accord:

@@ -13,8 +13,8 @@ guarantees, the accountant need not correct. What differs from it is the cut at 
 :func:`truncation` bounds.
 
 How it draws. Let :math:`\sigma' = 2^s \sigma` with :math:`2^{51} \le \sigma' < 2^{52}`. There are :math:`2^s` fine
-points k for each grid point. Their probability is :math:`\propto \exp(-(k + 1/2)^2 / 2 \sigma'^2)`, which is that of their unit
-interval under the normal law up to one part in :math:`2^{98}`. They are drawn by rejection:
+points k for each grid point. Their probability is :math:`\propto \exp(-(k + 1/2)^2 / 2 \sigma'^2)`, which is that of
+their unit interval under the normal law up to one part in :math:`2^{98}`. They are drawn by rejection:
 
 1. A first word of 64 bits chooses a cell of :math:`2^{44}` fine points (Walker's alias method) with the integer
    weight :math:`w \ge C e^{-m^2 / 2 \sigma'^2}`, where m is the smallest magnitude in the cell. All weights add up to
@@ -147,7 +147,8 @@ class NoiseSampler:
     def window(self, keys: Sequence[bytes], span: slice) -> Ints:
         """Return the same stretch of several streams, ``[K, span]``; the next call overwrites it.
 
-        No number depends on which other streams are asked for.
+        No number depends on which other streams are asked for. Redrawn numbers depend on where blocks begin, which
+        nobody else need know: private noise is drawn once, by one peer.
 
         Parameters
         ----------
@@ -162,7 +163,7 @@ class NoiseSampler:
         for purpose, words in ((_FIRST, first), (_SECOND, second)):
             for row, key in zip(words.reshape(shape), keys, strict=True):
                 _keystream(key, row, purpose=purpose, at=span.start)
-        drawn = _Drawn(*(part[:count] for part in self._numbers), second)
+        drawn = _Drawn(self._numbers[0][:count], self._numbers[1][:count], second)
         undecided = self._table.propose(first, drawn, work=work)
         if undecided.size:
             self._decide(undecided, drawn, keys=keys, span=span)
@@ -184,8 +185,9 @@ class NoiseSampler:
                 accepted[number] = self._table.decides(now, number, more=int(more[0, number]), digits=digits)
             drawn.points[places[accepted]] = now.points[accepted]
             places, more = places[~accepted], more[:, ~accepted]
-            now = _Drawn(*np.empty((2, places.size), np.int64), more[2])
-            undecided = self._table.propose(more[1], now, work=np.empty((2, places.size), np.uint64))
+            numbers = np.empty((2, places.size), np.int64)
+            now = _Drawn(numbers[0], numbers[1], more[2])
+            undecided = self._table.propose(more[1], now, work=list(np.empty((2, places.size), np.uint64)))
             drawn.points[places] = now.points  # those that are undecided are written again
             places, now, attempt = places[undecided], now.at(undecided), attempt + 1
 
@@ -276,7 +278,7 @@ class _Table:
             z = (int(drawn.points[number]) + Decimal("0.5")) / Decimal(self.deviation)
             chance = self.exact[drawn.cells[number]] * (-z * z / 2).exp()
             bits = (((int(drawn.words[number]) >> _LOW) << 64) + more << 256) + digits
-            return bits < chance * (1 << 64 - _LOW + 64 + 256)
+            return bool(bits < chance * (1 << 64 - _LOW + 64 + 256))
 
 
 @lru_cache(maxsize=8)
@@ -339,7 +341,7 @@ def _keystream(key: bytes, out: Words, *, purpose: int, at: int, attempt: int = 
     else:
         nonce = (at // 8).to_bytes(4, "little") + bytes([purpose]) + bytes(11)  # one count is 64 bytes
     encryptor = Cipher(ChaCha20(key, nonce), mode=None).encryptor()
-    encryptor.update_into(_ZEROS[: 8 * out.size], out.view(np.uint8))
+    encryptor.update_into(_ZEROS[: 8 * out.size], out.view(np.uint8))  # type: ignore[arg-type]
     if sys.byteorder == "big":  # pragma: no cover (words are little-endian)
         out.byteswap(inplace=True)
 

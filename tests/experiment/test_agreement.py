@@ -2,13 +2,21 @@
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from safetensors.torch import load_file
 
+from p2pfl.algorithms import Accord
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.agreement import check_agreeing, directly
+from p2pfl.experiment.agreement import OPENING, Agreement, check_agreeing, directly
 from p2pfl.experiment.algorithms import ALGORITHMS
+from p2pfl.identity import SeededSource
+from p2pfl.neighbourhood import Released, settled
+from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.simulation import simulate
+from p2pfl.simulation.stacked import StackedNeighbourhood
+from p2pfl.topology import ring
 
 TABLE = {
     "rounds": 2,
@@ -111,3 +119,46 @@ def test_consensus_is_refused_where_each_peer_has_a_model_of_its_own(algorithm):
 def test_under_secagg_nothing_is_agreed_on_by_rows_that_nobody_may_see(key):
     with pytest.raises(ExperimentError, match=rf'^{key}: expected privacy\.mode = "none" or "pairwise"'):
         plan(read(TABLE, changes=[f"{key}=true", "privacy.mode=secagg"]))
+
+
+def test_masked_sums_show_a_neighbour_nothing_of_a_peers_own(monkeypatch):
+    released, given = [], Released.__init__
+
+    def noted(self, rows, *rest, **how):
+        released.append(rows.clone())
+        given(self, rows, *rest, **how)
+
+    graph = ring(3)
+    masks = Masks(swarm_secrets(graph, source=SeededSource(1), run="x"), deviation=1.0, topology=graph)
+    values = torch.tensor([[269_629.0 * 60, -0.5], [1.0, 2.0], [3.0, 4.25]], dtype=torch.float64)
+    resolved = plan(read(TABLE, changes=["topology.peers=3", "topology.kind=complete"]))
+    agreement = Agreement(resolved, SeededSource(1))
+    net = StackedNeighbourhood(resolved.weights, round=0, seed=0)
+    monkeypatch.setattr(Released, "__init__", noted)
+    found = settled(agreement.blind(net, masks, phase=OPENING).mean(agreement.exact(), values))
+    exact = ((values * 2**20).round().sum(0) / 2**20 / 3).expand(3, 2)
+    assert torch.equal(found, exact)  # to the last bit
+    shown = released[0].reshape(3, 2, 4)
+    assert ((shown >= 0) & (shown < 2**16) & (shown == shown.round())).all()
+    # A neighbour that knows its own mask still sees the number plus a word that is uniform modulo 2^64.
+    key = masks._key(("peer0", "peer2"), round=OPENING, attempt=0)
+    word = int.from_bytes(Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8)), "little")
+    mine = masks._key(("peer0", "peer1"), round=OPENING, attempt=0)
+    known = int.from_bytes(Cipher(ChaCha20(mine, bytes(16)), mode=None).encryptor().update(bytes(8)), "little")
+    seen = (sum(int(limb) << 16 * place for place, limb in enumerate(shown[0, 0].tolist())) - known) % 2**64
+    assert seen == (int(values[0, 0] * 2**20) + word) % 2**64
+
+
+def test_features_whose_squares_cannot_be_masked_are_refused_before_their_sums_leave(monkeypatch):
+    def leaves(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(Accord, "settle", leaves)
+    changes = [f"data.name={__name__}:wide", "data.options={classes=2}", "data.scale=true", "data.test=0.5"]
+    with pytest.raises(PrivacyError, match=r"^data\.scale: expected .*; give the features in larger units$"):
+        run(*changes, "privacy.mode=pairwise")
+
+
+def wide(*, peer, peers, seed):
+    del peer, peers, seed
+    return torch.full((4, 2), 1e7), torch.tensor([0, 1, 0, 1])

@@ -30,7 +30,7 @@ def test_a_round_costs_what_lets_all_of_them_keep_epsilon_and_hardly_less(epsilo
     assert affordable(Cost(mu, probability), budget=epsilon * (1 + 1e-6), delta=1e-5, rounds=rounds) == rounds
 
 
-@pytest.mark.parametrize(("mu", "rounds"), [(20.0, 1000), (2.0, 100_000), (math.inf, 3)])
+@pytest.mark.parametrize(("mu", "rounds"), [(3.0, 1000), (2.0, 100_000), (math.inf, 3)])
 def test_what_is_hopeless_is_overstated_and_not_convolved(mu, rounds):
     whole = divergence.epsilon(mu * math.sqrt(rounds), delta=1e-5)
     assert spent({Cost(mu, 0.5): rounds}, delta=1e-5) == pytest.approx(whole)
