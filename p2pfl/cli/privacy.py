@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 import p2pfl
+from p2pfl.cli import observers
 from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
@@ -20,7 +21,6 @@ from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy import divergence
 from p2pfl.privacy.accountant import Guarantee
-from p2pfl.privacy.spending import Cost
 from p2pfl.report.budget import Budget
 from p2pfl.report.promises import promise
 
@@ -105,7 +105,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
         "exchanges": outlined.exchanges,
         "size": protection.size,
-        "observers": [_observer(protection, each) for each in against],
+        "observers": observers.lines(protection, against),
         "curve": _curve(protection, against) if protection.claimed else None,
     }
 
@@ -140,6 +140,12 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
     said = {"protected": f"{ADJACENCY[found['adjacency']]} ({found['adjacency']})"}
     if found["claimed"]:
         said["epsilon"] = f"at delta {found['delta']:g}, of the peer that is worst off"
+    if found["claimed"]:
+        said["local floor"] = (
+            f"epsilon {_number(found['observers'][-1]['local_epsilon'])}: more than that nobody learns, whoever lies"
+        )
+    said["a broker that lies"] = "drops, delays, repeats Last Wills, isolates a peer"
+    said["a neighbour"] = "alone learns no more than with a broker that only listens"
     said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
     each = ", layer by layer" if found["clipping"] == "layer" else ""
     each += " as none is given" if found["clip_chosen"] else ""
@@ -185,8 +191,9 @@ def _curves(found: Mapping[str, Any]) -> tuple[list[str], list[list[float]], int
 
     The last of these counts what was spent before, if anything was: it ends where the budget does.
     """
-    names, curves = [each["observer"] for each in found["observers"]], list(found["curve"]["epsilon"])
-    promised = 1 + next(number for number, each in enumerate(found["observers"]) if each["promised"])
+    listening = observers.listening(found["observers"])
+    names, curves = [each["observer"] for each in listening], list(found["curve"]["epsilon"])
+    promised = 1 + next(number for number, each in enumerate(listening) if each["promised"])
     if found["curve"]["in_all"] is None:
         return names, curves, promised
     names.insert(promised, "with what was spent before")
@@ -269,43 +276,6 @@ def _verdict(resolved: Plan, found: Comparison, *, peers: int | None, epsilon: f
     return f"learning together would not pay: {said}; {why}"
 
 
-def _observer(protection: Protection, given: Guarantee) -> dict[str, Any]:
-    rounds = protection.affordable or protection.rounds
-    count, wanted = len(given.colluders), protection.wanted
-    mu = given.mu * math.sqrt(rounds)
-    attack = divergence.ceilings(mu)
-    return {
-        "observer": _who(given, peers=len(protection.graph.peers)),
-        "promised": protection.claimed and _promised(protection, given),
-        "adjacency": given.adjacency,
-        "colluders": list(given.colluders) if count < len(protection.graph.peers) - 1 else "everyone else",
-        "peer": given.peer,
-        "search": given.search,
-        "rounds": rounds,
-        "mu": _finite(mu),
-        "epsilon": _finite(_epsilon(protection, given, rounds)),
-        "delta": wanted.delta,
-        "local_epsilon": _finite(protection.total({Cost(given.local, protection.settings.participation): rounds})),
-        "attack": {"auc": attack.auc, "accuracy": attack.accuracy, "tpr": attack.tpr, "fpr": attack.fpr},
-    }
-
-
-def _who(given: Guarantee, *, peers: int) -> str:
-    count = len(given.colluders)
-    if count and count == peers - 1:
-        return "everyone else"
-    return {0: "broker", 1: "broker and any one neighbour"}.get(count, f"broker and any {count} colluders")
-
-
-def _promised(protection: Protection, given: Guarantee) -> bool:
-    return len(given.colluders) == min(protection.wanted.colluders, len(protection.graph.peers) - 1)
-
-
-def _epsilon(protection: Protection, given: Guarantee, rounds: int) -> float:
-    """After so many rounds of this run."""
-    return protection.total({Cost(given.mu, protection.settings.participation): rounds})
-
-
 def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, Any]:
     """Epsilon of each observer over rounds, and of whom it is promised against with what was spent before."""
     last = protection.affordable or protection.rounds
@@ -313,7 +283,7 @@ def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, An
     rounds = sorted({round(each) for each in np.linspace(1, last, min(points, last))})
     return {
         "rounds": rounds,
-        "epsilon": [[_epsilon(protection, each, count) for count in rounds] for each in against],
+        "epsilon": [[observers.epsilon(protection, each, count) for count in rounds] for each in against],
         "in_all": [protection.spent({protection.cost: count}) for count in rounds] if protection.before else None,
     }
 

@@ -16,6 +16,7 @@ from p2pfl.privacy import Settings, divergence
 from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.calibration import calibrate
 from p2pfl.privacy.colluders import parted
+from p2pfl.privacy.isolation import isolated
 from p2pfl.privacy.mask_size import mask_deviation
 from p2pfl.privacy.spending import Cost, affordable, per_round, spent
 
@@ -138,6 +139,29 @@ class Protection:
         if count in {len(each.colluders) for each in few}:
             return few
         return [*few[:-1], self.guarantee, few[-1]]  # the worst set is not searched for again
+
+    def isolated(self, given: Guarantee, *, rounds: int) -> tuple[str, dict[Cost, int]]:
+        """Return who is worst off if the broker lies, and what the rounds then cost: what peers charge, and more.
+
+        The broker makes all mask partners of one peer mask with it alone, see :mod:`p2pfl.privacy.isolation`. Each of
+        them charges its local floor for that, so a budget ends it after the rounds that the floor allows.
+
+        Parameters
+        ----------
+        given
+            One round's guarantee against the same colluders and a broker that only listens.
+        rounds
+            Of the run.
+        """
+        peer, mu = given.peer, self.local.mu
+        if self.sums is None:
+            peer, mu = isolated(self.graph, colluders=len(given.colluders), **self._numbers)
+        most = rounds
+        if self.wanted.epsilon is not None and self.claimed:
+            budget = self.wanted.epsilon * (1 + SLACK)
+            most = affordable(self.local, budget=budget, delta=self.wanted.delta, rounds=rounds, before=self.before)
+        costs = Counter({Cost(given.mu, self.settings.participation): rounds - most})
+        return peer, dict(costs + Counter({Cost(max(mu, given.mu), self.settings.participation): most}))
 
     def _summed(self, colluders: int) -> Guarantee:
         """Of one round, against so many peers that are given sums."""

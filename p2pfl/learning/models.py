@@ -72,7 +72,7 @@ def build(
     Parameters
     ----------
     name
-        ``linear``, ``mlp``, ``cnn``, or ``package.module:Class`` for one of your own.
+        ``linear``, ``mlp``, ``cnn``, or ``package.module:Class`` for a subclass of ``torch.nn.Module`` of your own.
     shape
         Of one sample.
     classes
@@ -99,16 +99,29 @@ def build(
             torch.manual_seed(int(draw(seed, "start").integers(2**63)))
             if name in MODELS:
                 return MODELS[name](shape=tuple(shape), outputs=1 if classes is None else classes, **options)
-            model = _imported(name)(**options)
+            model = _class(name)(**options)
     except (TypeError, ValueError, RuntimeError) as error:
         said = " ".join(str(error).split())
         raise ModelError(f"expected options that model {name!r} takes, got {options} ({said}); mend [model]") from error
-    if not isinstance(model, nn.Module):
-        raise ModelError(f"expected the model {name!r} to be a torch.nn.Module, got {type(model).__name__}; return one")
     return model
 
 
-def _imported(name: str) -> Callable[..., object]:
+def _class(name: str) -> type[nn.Module]:
+    """Import the class that ``package.module:Class`` names; nothing else is ever called.
+
+    An experiment file may come from somebody else, and so may a recording of a run. What such a file names is imported,
+    which runs the code of that module, but ``subprocess:run`` is not a model and is not called with its options.
+    """
+    named = _imported(name)
+    if not (isinstance(named, type) and issubclass(named, nn.Module)):
+        kind = named.__name__ if isinstance(named, type) else f"a {type(named).__name__}"
+        raise ModelError(
+            f"model.name {name!r} names {kind}, not a subclass of torch.nn.Module, and was not called; name a class"
+        )
+    return named
+
+
+def _imported(name: str) -> object:
     """Import what ``package.module:Class`` names."""
     module, colon, attribute = name.partition(":")
     if not colon:
@@ -116,7 +129,7 @@ def _imported(name: str) -> Callable[..., object]:
             f"expected {', '.join(MODELS)} or 'package.module:Class' as model.name, got {name!r}; choose one"
         )
     try:
-        named: Callable[..., object] = getattr(importlib.import_module(module), attribute)
+        named: object = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ModelError(
             f"expected a model that can be imported, got {name!r} ({error}); check its spelling and the path"

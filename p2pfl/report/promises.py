@@ -47,8 +47,8 @@ def promise(
         return said | {"statement": said["statement"] + _bare(protection, mode)}
     if spent is None:
         spent = protection.spent({protection.cost: protection.affordable})
-    among = {0: "the broker", 1: "the broker and any colluding peer"}
-    who = among.get(wanted.colluders, f"the broker and any {wanted.colluders} colluding peers")
+    among = {0: "", 1: " and any colluding peer"}
+    who = "a broker that only listens" + among.get(wanted.colluders, f" and any {wanted.colluders} colluding peers")
     promised = {"epsilon": spent, "delta": wanted.delta, "adjacency": wanted.adjacency}
     return (
         said

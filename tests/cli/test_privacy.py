@@ -4,6 +4,7 @@ import math
 import pytest
 
 from p2pfl.cli import privacy
+from p2pfl.cli.observers import listening
 from p2pfl.cli.tables import shaded
 from p2pfl.experiment import plan, read
 from p2pfl.privacy import divergence
@@ -35,9 +36,12 @@ def test_every_observer_has_a_line_and_the_budget_is_met(p2pfl):
     said = p2pfl("privacy", "small.toml", *QUICK)
     assert said.status == 0
     for words in (
-        "broker ",
-        "broker and any one neighbour",
+        "broker that only listens",
+        "1 neighbour, broker listens",
+        "broker that lies",
+        "1 neighbour, broker lies",
         "everyone else",
+        "local floor",
         "exchanges a round",
         "zero-out",
         "budget",
@@ -50,11 +54,11 @@ def test_every_observer_has_a_line_and_the_budget_is_met(p2pfl):
 def test_guarantees_are_those_of_the_plan_over_all_rounds():
     protection = plan(read(TABLE)).protection
     expected = protection.observers()
-    found = facts()["observers"]
+    found = listening(facts()["observers"])
     assert [each["observer"] for each in found] == [
-        "broker",
-        "broker and any one neighbour",
-        "broker and any 2 colluders",
+        "broker that only listens",
+        "1 neighbour, broker listens",
+        "2 colluders, broker listens",
         "everyone else",
     ]
     for each, given in zip(found, expected, strict=True):
@@ -71,7 +75,11 @@ def test_guarantees_are_those_of_the_plan_over_all_rounds():
 def test_nobody_and_everybody_colluding_are_lines_too(colluders):
     found = facts(f"privacy.colluders={colluders}", "privacy.mode=independent")
     assert [each["promised"] for each in found["observers"]].count(True) == 1
-    assert len(found["observers"]) == 3
+    assert len(listening(found["observers"])) == 3
+    lied_to = [each for each in found["observers"] if each["broker"] == "lies"]
+    assert len(lied_to) == 2
+    for each in lied_to:  # private noise alone needs nobody
+        assert each["epsilon"] == pytest.approx(each["local_epsilon"])
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
@@ -79,7 +87,7 @@ def test_epsilon_over_rounds_rises_to_that_of_the_table(participation):
     found = facts(f"privacy.participation={participation}", "rounds=40")
     assert found["curve"]["rounds"][0] == 1
     assert found["curve"]["rounds"][-1] == 40
-    for each, curve in zip(found["observers"], found["curve"]["epsilon"], strict=True):
+    for each, curve in zip(listening(found["observers"]), found["curve"]["epsilon"], strict=True):
         assert curve == sorted(curve)
         assert curve[-1] == each["epsilon"]
 
@@ -112,7 +120,7 @@ def test_the_rows_are_of_this_run_alone_and_the_curve_of_the_budget_ends_where_i
     cost = plan(experiment).protection.cost
     budget(path, experiment).spend(["peer3"], run="earlier", round=0, cost=Cost(cost.mu * 2.5))
     found = privacy.facts(privacy.outlined(experiment))
-    rows = [each["epsilon"] for each in found["observers"]]
+    rows = [each["epsilon"] for each in listening(found["observers"])]
     assert rows == sorted(rows)
     rounds, resolved = found["affordable"], plan(experiment).protection
     assert rows[2] == pytest.approx(resolved.total({resolved.cost: rounds}))

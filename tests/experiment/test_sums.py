@@ -75,8 +75,14 @@ def test_the_command_says_what_sums_promise():
     experiment = read(TABLE, changes=["privacy.noise=0", "privacy.epsilon=8"])
     found = privacy.facts(privacy.outlined(experiment))
     names, promised = ([each[key] for each in found["observers"]] for key in ("observer", "promised"))
-    assert names == ["broker", "broker and any one neighbour", "everyone else"]
-    assert promised == [False, True, False]
+    assert names == [
+        "broker that only listens",
+        "1 neighbour, broker listens",
+        "broker that lies",
+        "1 neighbour, broker lies",
+        "everyone else",
+    ]
+    assert promised == [False, True, False, False, False]
     assert found["observers"][0]["epsilon"] == 0
     assert found["observers"][1]["epsilon"] == pytest.approx(8.0)
     assert "sums" in privacy.described(found)

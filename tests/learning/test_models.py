@@ -30,6 +30,15 @@ def test_a_class_of_ones_own_is_imported():
     assert isinstance(model, nn.Linear)
 
 
+@pytest.mark.parametrize("name", ["subprocess:run", "subprocess:Popen", "os:system", "torch.nn.init:zeros_"])
+def test_what_is_not_a_class_of_models_is_refused_before_it_is_called(name, tmp_path):
+    touched = tmp_path / "touched"
+    options = {"args": ["touch", str(touched)]} if "subprocess" in name else {"command": f"touch {touched}"}
+    with pytest.raises(ModelError, match="was not called; name a class"):
+        build(name, shape=(4,), classes=2, seed=0, options=options)
+    assert not touched.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [

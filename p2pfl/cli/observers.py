@@ -1,0 +1,92 @@
+"""The table of observers: what all rounds give away to each, whether the broker only listens or also lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from p2pfl.experiment.protection import Protection
+from p2pfl.privacy import divergence
+from p2pfl.privacy.accountant import Guarantee
+from p2pfl.privacy.spending import Cost
+
+
+def lines(protection: Protection, against: Sequence[Guarantee]) -> list[dict[str, Any]]:
+    """Return a line for each observer: those beside a broker that only listens, those beside one that lies, everyone.
+
+    Parameters
+    ----------
+    protection
+        What hides the updates.
+    against
+        One round's guarantee against each observer beside a broker that only listens, and against everyone else.
+    """
+    everyone = [given for given in against if len(given.colluders) and _everyone(protection, given)]
+    fewer = [given for given in against if given not in everyone]
+    rounds = protection.affordable or protection.rounds
+
+    def heard(given: Guarantee) -> dict[str, Any]:
+        return _line(protection, given, {Cost(given.mu, _joins(protection)): rounds}, broker="listens")
+
+    def lied_to(given: Guarantee) -> dict[str, Any]:
+        peer, costs = protection.isolated(given, rounds=rounds)
+        return _line(protection, given, costs, broker="lies") | {"peer": peer, "promised": False}
+
+    return [*map(heard, fewer), *map(lied_to, fewer), *map(heard, everyone)]
+
+
+def listening(observers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the lines whose broker only listens: those against which something can be promised."""
+    return [each for each in observers if each["broker"] == "listens"]
+
+
+def epsilon(protection: Protection, given: Guarantee, rounds: int) -> float:
+    """Return epsilon against an observer after so many rounds of this run."""
+    return protection.total({Cost(given.mu, _joins(protection)): rounds})
+
+
+def _line(protection: Protection, given: Guarantee, costs: dict[Cost, int], *, broker: str) -> dict[str, Any]:
+    rounds = sum(costs.values())
+    mu = math.sqrt(sum(count * cost.mu**2 for cost, count in costs.items()))
+    attack = divergence.ceilings(mu)
+    return {
+        "observer": _who(protection, given, broker=broker),
+        "broker": broker,
+        "promised": protection.claimed and len(given.colluders) == _promised(protection),
+        "adjacency": given.adjacency,
+        "colluders": "everyone else" if _everyone(protection, given) else list(given.colluders),
+        "peer": given.peer,
+        "search": given.search,
+        "rounds": rounds,
+        "mu": _finite(mu),
+        "epsilon": _finite(protection.total(costs)),
+        "delta": protection.wanted.delta,
+        "local_epsilon": _finite(protection.total({protection.local: rounds})),
+        "attack": {"auc": attack.auc, "accuracy": attack.accuracy, "tpr": attack.tpr, "fpr": attack.fpr},
+    }
+
+
+def _who(protection: Protection, given: Guarantee, *, broker: str) -> str:
+    count = len(given.colluders)
+    if count and _everyone(protection, given):
+        return "everyone else"
+    if not count:
+        return "broker that only listens" if broker == "listens" else "broker that lies"
+    return f"1 neighbour, broker {broker}" if count == 1 else f"{count} colluders, broker {broker}"
+
+
+def _everyone(protection: Protection, given: Guarantee) -> bool:
+    return len(given.colluders) >= len(protection.graph.peers) - 1
+
+
+def _promised(protection: Protection) -> int:
+    return min(protection.wanted.colluders, len(protection.graph.peers) - 1)
+
+
+def _joins(protection: Protection) -> float:
+    return protection.settings.participation
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
