@@ -5,13 +5,17 @@ The insider publishes under another peer's topic, or says of itself what cannot 
 
 import asyncio
 
+import msgspec
 import pytest
 from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
+from lives import Lives
 from swarms import SMALL
 
 from p2pfl.experiment import read
 from p2pfl.identity import FirstUse
 from p2pfl.peer.allowance import Allowance
+from p2pfl.peer.checkpoint import Store, common
+from p2pfl.transport import MemoryTransport
 from p2pfl.wire.codec import encode
 from p2pfl.wire.envelope import SEALED, Envelope
 from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Masked, Pulse
@@ -221,3 +225,26 @@ def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
     assert sent
     assert_no_effect(ended, undisturbed)
     assert ended["peer0"].peer.link.desk.refused["peer1: not a message"] == 1
+
+
+# ---------------------------------------------------------------------- an attempt that would end all masks
+
+
+def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not_followed_when_all_resume(tmp_path):
+    changes = [*COMPLETE, "privacy.mode=pairwise", "privacy.mask=30.0"]
+
+    async def main():
+        lives = Lives(read(SMALL, changes=changes), MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
+        await lives.kill()
+        lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
+        liar = lives.now["peer3"]
+        liar.me = liar.membership.me = msgspec.structs.replace(liar.me, attempt=2**62)
+        return await lives.end()
+
+    ended = asyncio.run(main())
+    for name in ("peer0", "peer1", "peer2"):
+        notes = ended[name].peer.link.books.masks.journal().notes
+        assert max(run[0] for note in notes.values() for run in note.own.runs) == 1
+        assert ended[name].records[-1].round == 5
