@@ -13,7 +13,8 @@ from swarms import SMALL
 from p2pfl.experiment import read
 from p2pfl.identity import SecretSource, sealing
 from p2pfl.peer import settling
-from p2pfl.peer.checkpoint import Store, common
+from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.entering import common
 from p2pfl.peer.keeper import erase_keys
 from p2pfl.privacy import secagg
 from p2pfl.privacy.payments import mask_key, points
