@@ -28,7 +28,7 @@ from p2pfl.wire.messages import Account, Masked, Moved
 
 LOSSY = ["rounds=1", "gossip.steps=6", "transport.patience=0.4", "topology.kind=ring", "topology.peers=4"]
 ROUNDING = 1e-12
-MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0"]
+MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1"]
 
 
 def deaf(alive, *, listener, sender, until):
