@@ -43,7 +43,7 @@ def isolated(
     >>> from p2pfl.topology import ring
     >>> peer, mu = isolated(ring(8), clip=1.0, noise=1.0, mask=4.0)
     >>> round(mu, 4)
-    0.5889
+    0.589
     """
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
     peer = min(graph.peers, key=lambda each: len(graph.neighbours(each)))
