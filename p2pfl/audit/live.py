@@ -18,6 +18,7 @@ from p2pfl.audit.noise import Noise
 from p2pfl.audit.statistics import Ints
 from p2pfl.audit.swarms import Settlement, interrupted, launched, overlooked
 from p2pfl.audit.tap import Release, Tap, Tapped
+from p2pfl.audit.totals import sums
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.privacy import Settings
@@ -67,9 +68,10 @@ def live(plan: Plan, *, rounds: int = ROUNDS) -> list[Claim]:
     []
     """
     settings = replace(plan.protection.settings, participation=1.0, layers=())
+    found = [] if plan.protection.sums is None else sums(plan)
     if not settings.hidden:
-        return []
-    found = released(settings, rounds=rounds)
+        return found
+    found += released(settings, rounds=rounds)
     if settings.mask:
         found += settling(settings, adjacency=plan.protection.wanted.adjacency)
     return found
