@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from p2pfl.audit.totals import sums
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.privacy import Settings
+from p2pfl.privacy.spending import Cost
+
+Result = TypeVar("Result")
 
 PART = "live peers"
 """Heading of these claims."""
@@ -131,12 +135,13 @@ def released(settings: Settings, *, rounds: int = ROUNDS) -> list[Claim]:
         _in_folder(lambda folder: launched(plan, folder))
     tap.run = 2
     brief = Tapped.of(short(settings, kind="ring", peers=RING, rounds=AGAIN + 2), tap, size=SIZE)
-    _in_folder(lambda folder: interrupted(brief, folder, round=AGAIN))
+    costs = _in_folder(lambda folder: interrupted(brief, folder, round=AGAIN))
     peers = plan.topology.peers
     before, after = (np.array(_turns(tap.table(runs), peers)) for runs in ([2], [3]))
     return [
         *_noises(np.array(_turns(tap.table([0, 1]), peers)), settings),
         *_afresh(before, after, settings),
+        *([_counted(tap.table([2, 3]), costs, brief)] if brief.protection.claimed else []),
         fresh_keys(tap),
         fresh_bytes(tap),
     ]
@@ -172,7 +177,7 @@ def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[Claim]:
     """
     tap = Tap()
     table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST + 1, "adjacency": adjacency}
-    plan = Tapped.of(short(settings, **table, algorithm=KEEPING), tap)
+    plan = Tapped.of(short(settings, **table, algorithm=KEEPING), tap, size=SIZE, moving=True)
     found = asyncio.run(overlooked(plan, round=LAST))
     claims = _settled(found, settings=settings)
     if plan.protection.claimed:
@@ -218,6 +223,17 @@ def _charged(found: Settlement, plan: Plan) -> Claim:
         1e-9 * wanted,
         PART,
     )
+
+
+def _counted(releases: Sequence[Release], costs: Mapping[str, Mapping[Cost, int]], plan: Plan) -> Claim:
+    """Every release is charged, those that a restart repeats as well."""
+    cost = plan.protection.cost.mu
+    made = Counter(each.peer for each in releases if each.run == releases[-1].run or each.round <= AGAIN)  # and sent
+    lacking = max(
+        made[name] - sum(count * each.mu**2 for each, count in spent.items()) / cost**2 for name, spent in costs.items()
+    )
+    sentence = "Every release is charged, and so is a round that is released again after a restart (releases missing)."
+    return Claim("every release is charged", sentence, lacking, 1e-9, PART)
 
 
 def _noises(points: Ints, settings: Settings) -> list[Claim]:
@@ -281,6 +297,6 @@ def _turns(releases: Sequence[Release], peers: Sequence[str]) -> list[list[Ints]
     return [[found[peer] for peer in peers] for found in turns.values() if len(found) == len(peers)]
 
 
-def _in_folder(run: Callable[[Path], Any]) -> None:
+def _in_folder(run: Callable[[Path], Coroutine[Any, Any, Result]]) -> Result:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(run(Path(folder)))
+        return asyncio.run(run(Path(folder)))

@@ -145,7 +145,7 @@ def stacked(settings: Settings, *, fresh: Fresh) -> list[Claim]:
         alone = replace(plain, noise=0.0)
         points = _points(alone, fresh=fresh)
         found += Noise("mask", "stacked peers", points, settings.mask * unit * 2**0.5, PEERS).claims()
-        found.append(unknown(alone, fresh=fresh))
+        found.append(unknown(fresh=fresh))
     if settings.hidden and settings.participation < 1:
         found.append(unforeseen(plain, fresh=fresh))
     return found
@@ -171,13 +171,11 @@ def alike(settings: Settings, *, fresh: Fresh, count: int = 100_000) -> Claim:
     return Claim("noise never comes twice", sentence, float(rounds * CROWD - len(seen)), 0.0, "stacked peers")
 
 
-def unknown(settings: Settings, *, fresh: Fresh) -> Claim:
+def unknown(*, fresh: Fresh) -> Claim:
     """Let somebody who knows all public keys, but no private one, compute a mask.
 
     Parameters
     ----------
-    settings
-        Masks alone.
     fresh
         Makes the sources of the keys of two peers and of the outsider.
     """
@@ -235,9 +233,7 @@ def _points(settings: Settings, *, fresh: Fresh) -> Ints:
     return np.concatenate([release for releases in rounds for release in releases])
 
 
-def _zeros(
-    pipeline: Pipeline, *, round: int, size: int, releases: int = 1, update: Floats | None = None
-) -> list[Ints]:
+def _zeros(pipeline: Pipeline, *, round: int, size: int, releases: int = 1, update: Floats | None = None) -> list[Ints]:
     """Return the points that all peers release of one update, of nothing by default, ``[N, P]`` each."""
     since = torch.zeros(len(pipeline.peers), size, dtype=torch.float64)  # [N, P]
     rows = since if update is None else since + torch.from_numpy(update)

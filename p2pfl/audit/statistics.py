@@ -188,7 +188,7 @@ def repeated(points: Ints) -> Found:
     rows = points / np.sqrt(np.square(points.astype(np.float64)).mean(axis=1, keepdims=True).clip(1.0))  # [M, P]
     power = np.square(np.abs(np.fft.rfft(rows, 2 * size))).sum(axis=0)
     lags = np.arange(1, size - 1)  # at the last ones there are too few pairs
-    lags = lags[(size - lags) * len(points) >= 100]  # noqa: PLR2004 (pairs for a sum to be normal)
+    lags = lags[(size - lags) * len(points) >= 100]  # for a sum to be normal
     if not len(lags):
         return Found(0.0, 0.0)
     sums = np.fft.irfft(power, 2 * size)[lags]

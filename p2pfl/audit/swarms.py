@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.algorithms import State
-from p2pfl.audit.tap import Ints, Tap, Tapped, beyond
+from p2pfl.audit.tap import Ints, Tapped, beyond
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.peer import Peer
@@ -44,8 +44,8 @@ async def launched(plan: Tapped, folder: Path) -> None:
             tasks.create_task(live(plan, name, transport=transport, **how))
 
 
-async def interrupted(plan: Tapped, folder: Path, *, round: int) -> None:
-    """Kill all peers once all have released a round, and let them resume with that round.
+async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
+    """Kill all peers once all have sent the models of a round, and let them resume with that round.
 
     Parameters
     ----------
@@ -55,6 +55,11 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> None:
         Where checkpoints and journals are.
     round
         Which round is released twice.
+
+    Returns
+    -------
+    dict
+        By peer, what it was charged in both lives.
     """
     names = plan.topology.peers
     identities = {name: Identity.generate(SecretSource(), peer=name) for name in names}
@@ -78,7 +83,7 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> None:
     async with asyncio.timeout(DEADLINE):
         first = peers(1, resume=False)
         tasks = [asyncio.create_task(_run(peer)) for peer in first]
-        while sum((each.run, each.round) == (plan.tap.run, round) for each in plan.tap.releases) < len(names):
+        while not all(peer.mailbox.exchange > (round, 0) for peer in first):  # then all rows of the round have arrived
             if failed := [task for task in tasks if task.done()]:
                 await failed[0]
             await asyncio.sleep(0)
@@ -87,9 +92,11 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         plan.tap.run += 1
+        second = peers(2, resume=True)
         async with asyncio.TaskGroup() as group:
-            for peer in peers(2, resume=True):
+            for peer in second:
                 group.create_task(_run(peer))
+    return {peer.name: peer.meter.costs for peer in second}
 
 
 @dataclass
@@ -185,8 +192,3 @@ class Overlooking(Cover):
     def decide(self, round: int, *, present: frozenset[str]) -> None:
         """Choose the masks without the other peer's."""
         super().decide(round, present=present - {self.other})
-
-
-def tapped(plan: Any, **how: Any) -> Tapped:
-    """Tap a plan with a tap of its own; see :meth:`Tapped.of`."""
-    return Tapped.of(plan, Tap(), **how)

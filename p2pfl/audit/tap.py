@@ -16,7 +16,7 @@ from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import to_grid
 from p2pfl.robust.net import Told, Work, here
-from p2pfl.rows import Layout, Rows
+from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
 from p2pfl.wire.codec import decode
 from p2pfl.wire.messages import Hello
@@ -76,7 +76,7 @@ class Tap:
             if isinstance(said, Hello):
                 self.keys.setdefault(self.run, set()).update((said.key, said.identity))
         elif message.data:
-            self.frames.setdefault(self.run, set()).add(message.data)
+            self.frames.setdefault(self.run, set()).add(bytes(message.data))
         return False
 
     def table(self, runs: Sequence[int] | None = None) -> list[Release]:
@@ -114,28 +114,28 @@ class Tapped(Plan):
     tap: Tap = field(default_factory=Tap)
 
     @classmethod
-    def of(cls, plan: Plan, tap: Tap, *, settings: Settings | None = None, size: int | None = None) -> Tapped:
+    def of(cls, plan: Plan, tap: Tap, *, size: int, settings: Settings | None = None, moving: bool = False) -> Tapped:
         """Tap a plan.
 
         Parameters
         ----------
         plan, tap
             Which plan, and what it shows its releases to.
+        size
+            P, the length of all rows.
         settings
             What hides the rows, in place of the plan's own.
-        size
-            P. Rows are as long and training leaves them as they are, so that what a release adds is noise and masks
-            alone; by default the plan's own learner trains.
+        moving
+            Whether training moves the rows. By default it leaves them as they are, so that what a release adds is
+            noise and masks alone.
         """
         given = {each.name: getattr(plan, each.name) for each in fields(Plan)}
         protection = plan.protection
         if settings is not None:
             protection = replace(protection, settings=settings, found=None)
-        if size is not None:
-            layout = Layout(("row",), ((size,),))
-            given["learner"] = Still(layout, dtype=plan.learner.dtype, seed=0)
-            protection = replace(protection, size=size)
-        return cls(**given | {"protection": protection, "tap": tap})
+        kind = Moving if moving else Still
+        learner = kind(Layout(("row",), ((size,),)), dtype=plan.learner.dtype, seed=plan.experiment.seed)
+        return cls(**given | {"learner": learner, "protection": replace(protection, size=size), "tap": tap})
 
     def contested(
         self,
@@ -155,6 +155,18 @@ class Still(Goals):
     def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Return the rows, ``[R, P]``."""
         return replace(super().fit(rows, **how), rows=rows)
+
+
+class Moving(Goals):
+    """A learner that moves every model by random numbers, in every round."""
+
+    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Return the moved rows, ``[R, P]``."""
+        steps = [
+            draw(self.seed, "audit step", peer, how["round"]).standard_normal(self.layout.size) for peer in how["peers"]
+        ]
+        moved = rows + torch.from_numpy(np.array(steps)).to(rows) / self.layout.size**0.5
+        return replace(super().fit(rows, **how), rows=moved)
 
 
 class Watched:

@@ -105,8 +105,12 @@ def sums(plan: Plan) -> list[Claim]:
     ]
     return [
         _uniform("terms are masked", "What travels is uniform in the ring, bit by bit", sent),
-        _uniform("own masks are there", "All senders of a sum together cannot take off their own masks", terms.together()),
-        _uniform("masks of pairs are there", "Without the senders' own masks a receiver reads no term", terms.without_own()),
+        _uniform(
+            "own masks are there", "All senders of a sum together cannot take off their own masks", terms.together()
+        ),
+        _uniform(
+            "masks of pairs are there", "Without the senders' own masks a receiver reads no term", terms.without_own()
+        ),
         _uniform("masks of sums are never used again", "Two terms of one sender differ by uniform numbers", apart),
     ]
 
@@ -123,8 +127,12 @@ def _uniform(name: str, sentence: str, rows: Sequence[Ring]) -> Claim:
     if not rows:
         return Claim(name, f"{sentence}{together}", float("inf"), 0.0, PART)
     width = 8 * rows[0].itemsize
-    shares = np.array([[np.count_nonzero(row >> np.uint64(bit) & np.uint64(1)) for bit in range(width)] for row in
-                       (row.astype(np.uint64) for row in rows)])  # [M, bits]
+    shares = np.array(
+        [
+            [np.count_nonzero(row >> np.uint64(bit) & np.uint64(1)) for bit in range(width)]
+            for row in (row.astype(np.uint64) for row in rows)
+        ]
+    )  # [M, bits]
     size = rows[0].size
     alone = np.abs(shares - size / 2) / (size / 4) ** 0.5
     all_ = np.abs(shares.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5

@@ -17,10 +17,12 @@ import torch
 from scipy.special import ndtr
 from scipy.stats import laplace
 
+from p2pfl.algorithms import averaging
 from p2pfl.audit import claims, live, noise, totals
 from p2pfl.audit.claims import Claim
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SecretSource, SeededSource, SenderKey
+from p2pfl.peer import paying
 from p2pfl.peer.paying import Republished
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy import PrivateNeighbourhood, Settings, masks, payments, secagg
@@ -204,8 +206,6 @@ def twice(numbers):
 
 def settled_in_the_open(patch):
     """The release that pays masks holds what the algorithm keeps to itself."""
-    from p2pfl.peer import paying
-
     real = paying.settle
 
     async def settle(algorithm, state, learner, net, **how):
@@ -270,7 +270,6 @@ def sealed_under_names(patch):
 
 def partial_keeps_private_numbers(patch):
     """Partial sharing takes what nobody sent for public."""
-    from p2pfl.algorithms import averaging
 
     async def mean(self, net, rows, *, since, masses):
         released = await net.release(rows, since=since, masses=masses)
@@ -348,9 +347,7 @@ MUTANTS = [
     Mutant(
         "one private noise for rounds 1+2, 3+4, ...", noise_of_two_rounds, "stacked", "private noise is never shared"
     ),
-    Mutant(
-        "private noise from names and round", from_names("_noise_keys"), "stacked", "private noise is never shared"
-    ),
+    Mutant("private noise from names and round", from_names("_noise_keys"), "stacked", "private noise is never shared"),
     Mutant("noise rounded to quarters", drawn_as(lambda z: np.rint(z * 4) / 4), "stacked", "private noise is fine-gra"),
     Mutant(
         "noise in float16", drawn_as(lambda z: z.astype(np.float16).astype(float)), "stacked", "private noise is fine-"
@@ -371,9 +368,7 @@ MUTANTS = [
     Mutant("normals cut at 3", cut, "stacked", "private noise is normal", STREAM),
     Mutant("secret coin from names and round", from_names("_coins"), "stacked", "sitting out is unforeseeable"),
     Mutant("masks of live peers half as large", half_masks, "masks", "mask has its deviation", MASKED),
-    Mutant(
-        "secagg without own mask", unmasked(lambda key, own: key not in own), "sums", "own masks are there", SUMS
-    ),
+    Mutant("secagg without own mask", unmasked(lambda key, own: key not in own), "sums", "own masks are there", SUMS),
     Mutant("half masks are not charged", halves_not_charged, "settling", "half a mask is charged", LATE),
     Mutant("live peers draw all secrets from the seed", seeded_peers, "live", "live peers draw new keys", LIVE),
     Mutant(
@@ -393,7 +388,13 @@ MUTANTS = [
     Mutant("noise from keys of 48 bits", narrow("_noise_keys", 6), "", ""),
     Mutant("masks from keys of 16 bits", narrow_masks, "", "", MASKED),
     Mutant("the largest number is clipped, not the norm", largest_number_clipped, "clip", "updates are clipped"),
-    Mutant("charges are forgotten at a restart", restarts_not_charged, "", "", ("tests/peer/test_resume.py", *LATE)),
+    Mutant(
+        "charges are forgotten at a restart",
+        restarts_not_charged,
+        "live",
+        "every release is charged",
+        ("tests/peer/test_resume.py", *LATE),
+    ),
     Mutant("rows are sealed under a key from the sender's name", sealed_under_names, "", "", LIVE),
     Mutant(
         "averages keep private numbers",
