@@ -18,7 +18,7 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 h1 { margin-bottom: 0 } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd }
 table { border-collapse: collapse; margin: .6rem 0 } th, td { padding: .25rem .8rem .25rem 0; text-align: left }
-th { font-weight: 600; border-bottom: 1px solid #999 } td + td.n, th.n { text-align: right }
+th { font-weight: 600; white-space: nowrap; border-bottom: 1px solid #999 } td + td.n, th.n { text-align: right }
 .wide { overflow-x: auto } .verdict { padding: .7rem 1rem; border-left: 6px solid #2a7 ; background: #f2faf6 }
 .verdict.broken { border-color: #c33; background: #fdf3f3 } .bad { color: #c33; font-weight: 600 }
 .pictures img { image-rendering: pixelated; width: 72px; min-height: 12px; margin: 2px; border: 1px solid #ccc }
