@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from p2pfl.algorithms import State
-from p2pfl.experiment import Experiment, plan
+from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.identity import FIRST, Source
 from p2pfl.peer import Notice, Peer
 from p2pfl.report import Record
@@ -45,8 +45,12 @@ async def live(
     names: list[str] | None = None,
     alive: dict[str, Peer] | None = None,
     notice: Callable[[Notice], None] | None = None,
+    resolved: Plan | None = None,
 ) -> dict[str, Ended]:
-    """Run peers, all by default, over one transport; those in ``alive`` run right now."""
+    """Run peers, all by default, over one transport; those in ``alive`` run right now.
+
+    All share the plan ``resolved``, or each has its own.
+    """
     ended: dict[str, Ended] = {}
     alive = {} if alive is None else alive
 
@@ -54,7 +58,7 @@ async def live(
         records: list[Record] = []
         peer = Peer(
             name,
-            plan(experiment, only=[name]),
+            resolved or plan(experiment, only=[name]),
             transport=transport,
             source=source,
             incarnation=FIRST,

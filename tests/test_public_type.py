@@ -22,6 +22,7 @@ MAKERS = {
     "audit/claims.py",  # what the audit releases is made up
     "audit/inversion.py",
     "audit/membership.py",
+    "audit/noise.py",
     "audit/pipeline.py",
     "experiment/sums.py",  # factors in place of parameters
     "neighbourhood.py",

@@ -45,7 +45,7 @@ BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"wire", "transport"}
 ROOMS["world"] = BELOW | {"peer", "simulation"}
-ROOMS["audit"] = (BELOW - {"wire", "transport"}) | {"simulation"}
+ROOMS["audit"] = BELOW | {"peer", "simulation", "world"}
 ROOMS["cli"] = BELOW | {"peer", "world", "simulation", "audit"}
 
 PURE = {

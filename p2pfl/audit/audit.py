@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from p2pfl.audit.canaries import COUNT, Canaries, plant
 from p2pfl.audit.claims import KEYS, Claim, claims
 from p2pfl.audit.game import TRIALS, Game, play
 from p2pfl.audit.inversion import ITERATIONS, SAMPLES, Inversions, invert
+from p2pfl.audit.live import ROUNDS as LIVE
+from p2pfl.audit.live import live
 from p2pfl.audit.membership import ROUNDS, SHADOWS, Inference, infer
+from p2pfl.audit.noise import stacked
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Fresh
 from p2pfl.data import Federation
-from p2pfl.errors import InputError, ModelError
+from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.experiment.reading import check, plain
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import TorchLearner
+from p2pfl.privacy import Settings
 from p2pfl.privacy.spending import Cost, spent
 
 
@@ -40,6 +46,8 @@ class Effort:
         Of inversion.
     keys
         Among which no two may be alike.
+    live
+        Rounds of each live swarm; none runs where it is 0.
     """
 
     trials: int = TRIALS
@@ -49,6 +57,7 @@ class Effort:
     samples: int = SAMPLES
     iterations: int = ITERATIONS
     keys: int = KEYS
+    live: int = LIVE
 
 
 @dataclass(frozen=True)
@@ -97,10 +106,10 @@ class Audit:
     mask: float
     promises: tuple[Promise, ...]
     claims: tuple[Claim, ...]
-    games: tuple[Game, ...]
-    canaries: tuple[Canaries, ...]
-    inferences: tuple[Inference, ...]
-    inversions: Inversions
+    games: tuple[Game, ...] = ()
+    canaries: tuple[Canaries, ...] = ()
+    inferences: tuple[Inference, ...] = ()
+    inversions: Inversions = Inversions(np.empty((0,)), ())  # noqa: RUF009 (it is frozen)
     smaller: str | None = None
 
     @property
@@ -171,45 +180,53 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     seed
         Of coins, directions and samples.
 
-    Raises
-    ------
-    InputError
-        Others see sums and no rows.
-
     Examples
     --------
     >>> from p2pfl.experiment import plan, read
     >>> from p2pfl.identity import SeededSource
     >>> resolved = plan(read({"topology": {"peers": 4}, "privacy": {"mode": "pairwise"}}))
-    >>> least = Effort(trials=2000, canaries=40, rounds=1, shadows=2, samples=1, iterations=10, keys=100)
+    >>> least = Effort(trials=2000, canaries=40, rounds=1, shadows=2, samples=1, iterations=10, keys=100, live=0)
     >>> audit(resolved, fresh=SeededSource, effort=least).broken
     []
     """
-    if plan.protection.sums is not None:
-        raise InputError(
-            'expected rows that others see, which is what is attacked, got privacy.mode = "secagg", under which they '
-            'see sums: "p2pfl privacy" says what those promise'
-        )
     fresh, effort = fresh or _secret, effort or Effort()
     protection = plan.protection
     settings = replace(protection.settings, participation=1.0)  # what is promised to those who take part
     guarantees = protection.observers()
     observers = [Observer.of(given, graph=protection.graph, settings=settings) for given in guarantees]
     where: dict[str, Any] = {"graph": protection.graph, "weights": plan.weights, "fresh": fresh, "seed": seed}
-    delta = protection.wanted.delta
+    held = [*claims(protection.settings, **where, keys=effort.keys), *stacked(protection.settings, fresh=fresh)]
+    if effort.live:
+        held += live(plan, rounds=effort.live)
     return Audit(
         name=plan.experiment.name,
         mode=protection.wanted.mode,
         clip=settings.clip,
         noise=settings.noise,
         mask=settings.mask,
-        promises=tuple(_promise(observer, plan, delta=delta) for observer in observers),
-        claims=tuple(claims(protection.settings, **where, keys=effort.keys)),
-        games=tuple(play(settings, observers, **where, trials=effort.trials)),
-        canaries=tuple(
-            plant(settings, observers, **where, size=plan.learner.layout.size, delta=delta, count=effort.canaries)
+        promises=tuple(_promise(observer, plan, delta=protection.wanted.delta) for observer in observers),
+        claims=tuple(held),
+        **({} if protection.sums is not None else _attacks(plan, settings, observers, where=where, effort=effort)),
+    )
+
+
+def _attacks(
+    plan: Plan, settings: Settings, observers: Sequence[Observer], *, where: Mapping[str, Any], effort: Effort
+) -> dict[str, Any]:
+    """Let observers of single rows attack."""
+    return {
+        "games": tuple(play(settings, observers, **where, trials=effort.trials)),
+        "canaries": tuple(
+            plant(
+                settings,
+                observers,
+                **where,
+                size=plan.learner.layout.size,
+                delta=plan.protection.wanted.delta,
+                count=effort.canaries,
+            )
         ),
-        inferences=tuple(
+        "inferences": tuple(
             infer(
                 settings,
                 observers,
@@ -221,7 +238,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
                 shadows=effort.shadows,
             )
         ),
-        inversions=invert(
+        "inversions": invert(
             settings,
             observers,
             **where,
@@ -230,7 +247,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
             samples=effort.samples,
             iterations=effort.iterations,
         ),
-    )
+    }
 
 
 def _promise(observer: Observer, plan: Plan, *, delta: float) -> Promise:

@@ -42,12 +42,15 @@ class Claim:
         What is claimed, shortly and for people.
     measured, allowed
         What was found, and the most that would do.
+    part
+        What was looked at: the heading under which people read it.
     """
 
     name: str
     sentence: str
     measured: float
     allowed: float
+    part: str = "the release"
 
     @property
     def broken(self) -> bool:

@@ -43,6 +43,8 @@ def verdict(audit: Audit) -> str:
         return f"{broken} claim{'s' if broken > 1 else ''} of this build {'are' if broken > 1 else 'is'} broken."
     if audit.promised:
         return "No attack saw more than the accountant allows."
+    if audit.mode == "secagg":
+        return "No differential privacy is claimed: peers are given exact sums, and no single model left unmasked."
     if audit.mask > 0:
         return (
             "No differential privacy is claimed, so none can be broken: masks hide who of the honest peers sent what, "
@@ -58,6 +60,8 @@ def verdict(audit: Audit) -> str:
 
 def lessons(audit: Audit) -> list[Lesson]:
     """First what there is to learn where nothing is hidden, then each observer."""
+    if not audit.games:
+        return [_lesson(audit, promise) for promise in audit.promises]
     first = Lesson(
         "anybody, if nothing were hidden",
         "nothing",

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from p2pfl.audit import Audit
@@ -79,6 +80,24 @@ def show(audit: Audit, folder: Path) -> None:
         console.print(Text(f"  promised: {lesson.promised}"), soft_wrap=True)
         for sentence in lesson.sentences:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
+    if audit.games:
+        console.print()
+        console.print(_games(audit))
+    console.print()
+    for part in dict.fromkeys(claim.part for claim in audit.claims):
+        found = [claim for claim in audit.claims if claim.part == part]
+        broken = sum(claim.broken for claim in found)
+        said = f"{broken} BROKEN" if broken else "all hold"
+        names = ", ".join(claim.name for claim in found)
+        console.print(Text(f"claims of {part}: {said} ({names})", style="red" if broken else ""), soft_wrap=True)
+    console.print()
+    for sentence in audit.broken:
+        console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
+    console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
+    console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)
+
+
+def _games(audit: Audit) -> Table:
     table = grid("game", "player", "releases", "mu", "surely", "accounted", "verdict")
     for game in audit.games:
         told = Text("broken", style="red") if game.broken else Text("holds", style="green")
@@ -86,12 +105,4 @@ def show(audit: Audit, folder: Path) -> None:
             told = Text("no claim", style="dim")
         measured = [number(each, infinite="all") for each in (game.measured, game.lower)]
         table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), told)
-    console.print()
-    console.print(table)
-    for claim in audit.claims:
-        console.print(Text(f"{claim.name}: {'BROKEN' if claim.broken else 'holds'}"))
-    console.print()
-    for sentence in audit.broken:
-        console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
-    console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
-    console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)
+    return table

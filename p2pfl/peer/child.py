@@ -105,6 +105,7 @@ async def live(
     former: Former | None = None,
     record: bool = False,
     clock: Callable[[], int] = time.time_ns,
+    transport: Transport | None = None,
 ) -> None:
     """Run one peer to its end and keep its checkpoints.
 
@@ -128,6 +129,8 @@ async def live(
         Whether to write down in ``recordings/`` of the run directory what it hears and draws.
     clock
         Returns the nanoseconds since 1970, by which starts are numbered.
+    transport
+        How to reach the broker, in place of ``urls``.
 
     Raises
     ------
@@ -155,7 +158,7 @@ async def live(
 
     store, source = Store(folder / "peers", name), SecretSource()
     recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
-    transport = connect(resolved.experiment, urls=urls, peer=name, tell=tell)
+    transport = transport or connect(resolved.experiment, urls=urls, peer=name, tell=tell)
     life = await _incarnation(resolved, name, transport=transport, owned=owned, former=former, clock=clock, tell=tell)
     peer = Peer(
         name,

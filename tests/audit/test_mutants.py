@@ -1,12 +1,16 @@
 """Builds that are broken on purpose, each of which the whole audit must notice; and the build as it is."""
 
+from dataclasses import replace
+
 import builds
 import pytest
+from mutants import MUTANTS, PARTS
 
 from p2pfl.audit import Effort, audit
+from p2pfl.audit.page import page
 from p2pfl.experiment import plan, read
 
-LITTLE = Effort(trials=8000, canaries=200, rounds=1, shadows=2, samples=1, iterations=5, keys=2000)
+LITTLE = Effort(trials=8000, canaries=200, rounds=1, shadows=2, samples=1, iterations=5, keys=2000, live=0)
 
 PRIVATE = {"mode": "pairwise", "clip": 1.0, "noise": 1.0, "mask": 4.0}
 HIDDEN = {"mode": "pairwise", "mask": 4.0}
@@ -59,7 +63,7 @@ def test_a_clean_own_row_that_is_mixed_is_noticed(privacy, monkeypatch):
 @pytest.mark.parametrize("privacy", [PRIVATE, NOISY, HIDDEN])
 def test_secrets_behind_seeds_of_32_bits_are_noticed(privacy, monkeypatch):
     builds.narrow_seed(monkeypatch)
-    effort = Effort(trials=2000, canaries=20, rounds=1, shadows=2, samples=1, iterations=2)
+    effort = Effort(trials=2000, canaries=20, rounds=1, shadows=2, samples=1, iterations=2, live=0)
     found = attacked(privacy, effort=effort, fresh=None)
     assert any(sentence.startswith("keys of") for sentence in found.broken)
 
@@ -94,3 +98,37 @@ def test_the_results_are_numbers_that_json_knows():
     assert found.results()["promises"][0]["mu"] is None
     assert found.results()["broken"] == []
     assert {each["observer"] for each in found.results()["inversions"]} >= {"nothing hidden", "broker"}
+
+
+def broken(part):
+    return [claim.name for claim in PARTS[part]() if claim.broken]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_build_as_it_is_breaks_no_claim_of_any_part(part):
+    assert broken(part) == []
+
+
+NOTICED = [mutant for mutant in MUTANTS if mutant.part]
+
+
+@pytest.mark.parametrize("mutant", NOTICED, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_noticed_by_its_part_of_the_audit(mutant, monkeypatch):
+    mutant.build(monkeypatch)
+    assert any(name.startswith(mutant.said) for name in broken(mutant.part))
+
+
+def test_the_whole_audit_attacks_a_live_swarm():
+    found = attacked(PRIVATE, effort=replace(LITTLE, live=4))
+    assert found.broken == []
+    assert {claim.part for claim in found.claims} == {"the release", "stacked peers", "live peers"}
+
+
+def test_an_experiment_whose_peers_are_given_sums_is_attacked_as_well():
+    table = {"topology": {"kind": "complete", "peers": 5}, "data": {"name": "wine"}, "model": {"name": "linear"}}
+    resolved = plan(read({**table, "learning": {"device": "cpu"}, "privacy": {"mode": "secagg"}}))
+    found = audit(resolved, effort=replace(LITTLE, live=3))
+    assert found.broken == []
+    assert found.games == ()
+    assert {claim.part for claim in found.claims} == {"live sums"}
+    assert "the attacks on single models are left out" in page(found)

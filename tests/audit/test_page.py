@@ -14,7 +14,7 @@ from p2pfl.audit.pictures import uri
 from p2pfl.audit.words import lessons, verdict
 from p2pfl.experiment import plan, read
 
-LITTLE = Effort(trials=2000, canaries=100, rounds=1, shadows=2, samples=2, iterations=5, keys=100)
+LITTLE = Effort(trials=2000, canaries=100, rounds=1, shadows=2, samples=2, iterations=5, keys=100, live=0)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "
 @pytest.fixture(autouse=True)
 def _little(monkeypatch):
     """Less effort than a user is given: the attacks have tests of their own."""
-    little = partial(Effort, canaries=100, rounds=1, shadows=2, samples=1, iterations=5, keys=1000)
+    little = partial(Effort, canaries=100, rounds=1, shadows=2, samples=1, iterations=5, keys=1000, live=3)
     monkeypatch.setattr(p2pfl.audit, "Effort", little)
 
 
@@ -25,7 +25,8 @@ def test_an_audit_writes_a_page_and_its_numbers_and_says_them(p2pfl, place):
     assert said.status == 0
     assert said.out == ""
     assert "No attack saw more than the accountant allows." in said.err
-    assert "masks cancel: holds" in said.err
+    assert "claims of the release: all hold (masks cancel" in said.err
+    assert "claims of live peers: all hold" in said.err
     numbers = json.loads((place / "found" / "audit.json").read_text())
     assert numbers["promised"]
     assert numbers["broken"] == []

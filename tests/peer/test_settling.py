@@ -28,7 +28,14 @@ from p2pfl.privacy.payments import points
 from p2pfl.transport import MemoryTransport
 
 GRID = 2.0**-20
-MASKED = ["rounds=2", "topology.kind=complete", "topology.peers=4", "gossip.steps=1", "privacy.mode=pairwise", "privacy.partners=1"]
+MASKED = [
+    "rounds=2",
+    "topology.kind=complete",
+    "topology.peers=4",
+    "gossip.steps=1",
+    "privacy.mode=pairwise",
+    "privacy.partners=1",
+]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""Prints what the audit and the tests make of builds that are broken on purpose, as docs/protection.md shows it.
+
+    python -m benchmarks.audit [--tests-only] [--only NUMBER ...]
+
+The audit runs all of its parts against each mutant but the games; the tests are those of the files near it.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "audit")]
+
+from mutants import MUTANTS, PARTS, REVIEW, Mutant  # noqa: E402 (they lie beside the tests)
+
+
+@contextmanager
+def broken(mutant: Mutant) -> Iterator[None]:
+    """Break the build for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.build(patch)
+        yield
+
+
+def audited(mutant: Mutant) -> str:
+    """Return which claim the audit reports as broken, that of its own part first; ``no`` for none."""
+    order = sorted(PARTS, key=lambda part: part != mutant.part)
+    for part in order:
+        with broken(mutant):
+            found = [claim.name for claim in PARTS[part]() if claim.broken]
+        if found:
+            return f"caught: {next((name for name in found if mutant.said and name.startswith(mutant.said)), found[0])}"
+    return "**no**"
+
+
+def tested(mutant: Mutant) -> str:
+    """Return the file of the first test that fails against a mutant; ``no`` for none.
+
+    The tests run in a fork of this process, which has imported torch once for all.
+    """
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_test, args=(mutant, sender))
+    child.start()
+    failed: str = receiver.recv()
+    child.join()
+    return f"caught ({failed})" if failed else "**no**"
+
+
+class _First:
+    """A pytest plugin that keeps the file of the first test that fails."""
+
+    failed = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = Path(report.location[0]).stem
+
+
+def _test(mutant: Mutant, sender: Connection) -> None:
+    files = [str(ROOT / file) for file in mutant.tests]
+    first = _First()
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), broken(mutant):
+        status = pytest.main(["-q", "-x", "--no-header", "--rootdir", str(ROOT), *files], plugins=[first])
+    if status not in {0, 1}:
+        raise SystemExit(f"pytest ended with status {status} for {mutant.name}")
+    sender.send(first.failed)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tests-only", action="store_true", help="leave out the audit")
+    parser.add_argument("--only", type=int, nargs="*", default=range(len(MUTANTS)), metavar="NUMBER")
+    print("| mutant | audit | tests |\n| --- | --- | --- |", flush=True)
+    options = parser.parse_args()
+    found = {number: tested(MUTANTS[number]) for number in options.only}  # first, while this process has no threads
+    for number, failed in found.items():
+        mutant = MUTANTS[number]
+        if number == REVIEW:
+            print("| *of our own:* | | |")
+        noticed = "" if options.tests_only else audited(mutant)
+        print(f"| {mutant.name} | {noticed} | {failed} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

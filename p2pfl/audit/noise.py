@@ -1,0 +1,242 @@
+"""What must hold of all noise and of all masks: their distribution, and that no two releases share any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from p2pfl.audit import statistics
+from p2pfl.audit.claims import Claim
+from p2pfl.audit.pipeline import Fresh, Pipeline
+from p2pfl.audit.statistics import Floats, Found, Ints
+from p2pfl.identity import ExchangeKey
+from p2pfl.neighbourhood import Public, Released, settled
+from p2pfl.privacy import Settings
+from p2pfl.privacy.masks import neighbour_secrets
+from p2pfl.rows import draw
+from p2pfl.topology import Topology, metropolis, ring
+
+PEERS = 6
+"""Peers of the stacked pipeline that is looked at."""
+
+ROUNDS = 12
+"""Rounds of each run, with two releases each."""
+
+SIZE = 4096
+"""Numbers of a release."""
+
+RUNS = 2
+"""Runs, each with keys of its own."""
+
+FIRST = 1000
+"""Number of the first of these runs: games have others."""
+
+NARROW = 4
+"""Numbers of the short releases no two of which may be alike."""
+
+CROWD = 2000
+"""Peers that make short releases at once."""
+
+COINS = 24
+"""Rounds in which each peer throws a coin."""
+
+TINY = 0.01
+"""Private noise under which a coin shows, as a share of the update."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    r"""Noise of many releases, and what it should be.
+
+    Attributes
+    ----------
+    what
+        In words, as the subject of a sentence in the singular.
+    part
+        Where it comes from, as the heading of its claims.
+    points
+        ``[M, P]`` points of the grid: of releases that were made at once by the peers of a ring, those follow each
+        other.
+    expected
+        Standard deviation of a number, in points.
+    ring
+        Length of the ring whose neighbours share masks; 1 where there are none.
+    """
+
+    what: str
+    part: str
+    points: Ints
+    expected: float
+    ring: int = 1
+
+    @property
+    def independent(self) -> Ints:
+        """Releases that share no mask: of every other peer, in turns those with even and with odd numbers."""
+        number = np.arange(len(self.points))
+        turn, place = number // self.ring, number % self.ring
+        return self.points if self.ring == 1 else self.points[place % 2 == turn % 2]
+
+    @property
+    def apart(self) -> npt.NDArray[np.bool_] | None:
+        """Pairs of releases that share no mask because they were not made at once, ``[M, M]``; ``None`` for all."""
+        turn = np.arange(len(self.points)) // self.ring
+        return None if self.ring == 1 else np.asarray(turn[:, None] != turn[None, :])
+
+    def claims(self) -> list[Claim]:
+        """Test everything that a correct build guarantees of it."""
+        chosen = self.independent
+        tests: Sequence[tuple[str, str, Callable[[], Found]]] = (
+            (
+                "has its deviation",
+                "The standard deviation is what is accounted (relative error).",
+                lambda: statistics.deviation(chosen, expected=self.expected),
+            ),
+            (
+                "is normal",
+                "A histogram, tails included, fits the normal distribution (chi-square).",
+                lambda: statistics.distribution(chosen, expected=self.expected),
+            ),
+            (
+                "is fine-grained",
+                "Each bit far below the deviation is 1 half of the time (standard deviations off).",
+                lambda: statistics.low_bits(chosen, expected=self.expected),
+            ),
+            (
+                "is everywhere",
+                "Every number of a row and every release has it in full (surprise in powers of ten).",
+                lambda: statistics.places(chosen, expected=self.expected),
+            ),
+            (
+                "is never shared",
+                "No two releases of any peers, rounds, attempts or runs have correlated noise (correlation).",
+                lambda: statistics.shared(self.points, apart=self.apart),
+            ),
+            (
+                "never repeats",
+                "The numbers of a release are independent of each other (standard deviations off).",
+                lambda: statistics.repeated(chosen),
+            ),
+        )
+        return [_claim(f"{self.what} {name}", sentence, test(), self.part) for name, sentence, test in tests]
+
+
+def stacked(settings: Settings, *, fresh: Fresh) -> list[Claim]:
+    """Check the noise and the masks of stacked peers, each alone.
+
+    Parameters
+    ----------
+    settings
+        What hides the rows.
+    fresh
+        Makes the source of each run.
+    """
+    plain = replace(settings, participation=1.0, layers=())
+    found: list[Claim] = []
+    unit = 2.0**settings.bits
+    if settings.noise:
+        points = _points(replace(plain, mask=0.0), fresh=fresh)
+        found += Noise("private noise", "stacked peers", points, settings.noise * unit).claims()
+        found.append(alike(replace(plain, mask=0.0), fresh=fresh))
+    if settings.mask:
+        alone = replace(plain, noise=0.0)
+        points = _points(alone, fresh=fresh)
+        found += Noise("mask", "stacked peers", points, settings.mask * unit * 2**0.5, PEERS).claims()
+        found.append(unknown(fresh=fresh))
+    if settings.hidden and settings.participation < 1:
+        found.append(unforeseen(plain, fresh=fresh))
+    return found
+
+
+def alike(settings: Settings, *, fresh: Fresh, count: int = 100_000) -> Claim:
+    """Look for two short releases with the same noise: of 2^32 keys about one pair is alike, of 2^16 most are.
+
+    Parameters
+    ----------
+    settings
+        Private noise alone.
+    fresh
+        Makes the source of the run.
+    count
+        How many releases.
+    """
+    graph = ring(CROWD)
+    pipeline = Pipeline.keyed(settings, graph=graph, weights=[metropolis(graph)], source=fresh(FIRST))
+    rounds = -(-count // CROWD)
+    seen = {row.tobytes() for round in range(rounds) for row in _zeros(pipeline, round=round, size=NARROW)[0]}
+    sentence = f"No two of {rounds * CROWD:,} releases have the same noise, as they would from few keys."
+    return Claim("noise never comes twice", sentence, float(rounds * CROWD - len(seen)), 0.0, "stacked peers")
+
+
+def unknown(*, fresh: Fresh) -> Claim:
+    """Let somebody who knows all public keys, but no private one, compute a mask.
+
+    Parameters
+    ----------
+    fresh
+        Makes the sources of the keys of two peers and of the outsider.
+    """
+    ada, bob, eve = (ExchangeKey.from_source(fresh(FIRST + number), peer="eve") for number in range(3))
+    genuine = neighbour_secrets(ada, peer="ada", publics={"bob": bob.public}, run="audit")
+    eve.public = ada.public  # what eve says of herself
+    guessed = neighbour_secrets(eve, peer="ada", publics={"bob": bob.public}, run="audit")
+    known = sum(guessed[edge] == secret for edge, secret in genuine.items())
+    sentence = "Whoever knows all public keys and no private one cannot compute a mask (masks computed)."
+    return Claim("masks need a private key", sentence, float(known), 0.0, "stacked peers")
+
+
+def unforeseen(settings: Settings, *, fresh: Fresh) -> Claim:
+    """Compare who sits out in two runs of the same peers, with a fair coin and hardly any noise.
+
+    Parameters
+    ----------
+    settings
+        What hides the rows.
+    fresh
+        Makes the source of each run.
+    """
+    clear = replace(settings, clip=1.0, noise=TINY, mask=0.0, participation=0.5)
+    update = draw(0, "audit coins").standard_normal((1, 64))  # [1, P]
+    update /= np.linalg.norm(update)
+    coins = []
+    for run in range(RUNS):
+        pipeline = _pipeline(clear, fresh=fresh, run=run)
+        rounds = [_zeros(pipeline, round=round, size=64, update=update)[0] for round in range(COINS)]
+        coins.append(np.array(rounds) @ update[0] * 2.0**-clear.bits > 0.5)  # [T, N], either 0 or 1
+    same = int((coins[0] == coins[1]).sum())
+    count = coins[0].size
+    return Claim(
+        "sitting out is unforeseeable",
+        f"Two runs agree on half of {count} coins, as chance does (standard deviations off).",
+        abs(same - count / 2) / (count / 4) ** 0.5,
+        statistics.normal(tests=1),
+        "stacked peers",
+    )
+
+
+def _claim(name: str, sentence: str, found: Found, part: str) -> Claim:
+    return Claim(name, sentence, found.measured, found.allowed, part)
+
+
+def _pipeline(settings: Settings, *, fresh: Fresh, run: int) -> Pipeline:
+    graph: Topology = ring(PEERS)
+    return Pipeline.keyed(settings, graph=graph, weights=[metropolis(graph)], source=fresh(FIRST + run))
+
+
+def _points(settings: Settings, *, fresh: Fresh) -> Ints:
+    """Return what all peers release of an update of nothing, run by run, round by round, twice a round, ``[M, P]``."""
+    pipelines = [_pipeline(settings, fresh=fresh, run=run) for run in range(RUNS)]
+    rounds = [_zeros(each, round=round, size=SIZE, releases=2) for each in pipelines for round in range(ROUNDS)]
+    return np.concatenate([release for releases in rounds for release in releases])
+
+
+def _zeros(pipeline: Pipeline, *, round: int, size: int, releases: int = 1, update: Floats | None = None) -> list[Ints]:
+    """Return the points that all peers release of one update, of nothing by default, ``[N, P]`` each."""
+    since = torch.zeros(len(pipeline.peers), size, dtype=torch.float64)  # [N, P]
+    rows = since if update is None else since + torch.from_numpy(update)
+    net = pipeline.round(round)
+    made: list[Released] = [settled(net.release(rows, since=Public(since))) for _ in range(releases)]
+    return [each.rows.numpy() for each in made]

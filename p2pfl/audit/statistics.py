@@ -1,0 +1,212 @@
+r"""Statistical tests of noise that was released, each with a known probability of a false alarm.
+
+Every function takes released noise as points of the grid, ``[M, P]``: M releases of P numbers each. A correct build
+draws each number from :math:`\mathcal N(0, \sigma^2)`, independently of all others. Each function returns what it found
+and the most that a correct build exceeds with probability :data:`ALARM`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+from scipy.stats import chi2
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+ALARM = 1e-5
+"""Probability that one test raises a false alarm: at most 100 tests leave an audit below 1 in 1000."""
+
+EDGES = np.array([-4.0, -3.5, -3.0, *np.linspace(-2.6, 2.6, 27), 3.0, 3.5, 4.0])
+"""Ends of the bins of the distribution test, in standard deviations: the tails have their own."""
+
+FEWEST = 5.0
+"""Fewest numbers that a bin of the distribution test must expect."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Return value of a test.
+
+    Attributes
+    ----------
+    measured, allowed
+        What was found, and the most that a correct build exceeds with probability :data:`ALARM`.
+    """
+
+    measured: float
+    allowed: float
+
+
+def deviation(points: Ints, *, expected: float) -> Found:
+    r"""Compare the standard deviation of all numbers with the expected one.
+
+    Parameters
+    ----------
+    points
+        ``[M, P]``.
+    expected
+        :math:`\sigma`, in points.
+
+    Returns
+    -------
+    Found
+        The relative error of the measured deviation.
+
+    Examples
+    --------
+    >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (50, 1000))).astype(np.int64)
+    >>> deviation(noise, expected=1000.0).measured < 0.02 < deviation(noise, expected=1031.0).measured
+    True
+    """
+    ratio = math.sqrt(float(np.square(points / expected).mean()))
+    return Found(abs(ratio - 1), normal(tests=1) / math.sqrt(2 * points.size))
+
+
+def distribution(points: Ints, *, expected: float) -> Found:
+    r"""Compare a histogram, tails included, with the normal distribution by Pearson's :math:`\chi^2`.
+
+    Parameters
+    ----------
+    points, expected
+        As in :func:`deviation`.
+    """
+    edges = EDGES[(ndtr(-np.abs(EDGES)) * points.size > FEWEST) & (np.abs(EDGES) * expected > 1)]
+    counts = np.diff(np.searchsorted(np.sort(points, axis=None), edges * expected), prepend=0, append=points.size)
+    wanted = np.diff(ndtr(edges), prepend=0.0, append=1.0) * points.size  # [bins]
+    statistic = float((np.square(counts - wanted) / wanted).sum())
+    return Found(statistic, float(chi2.isf(ALARM, max(1, len(wanted) - 1))))
+
+
+def low_bits(points: Ints, *, expected: float) -> Found:
+    r"""Count the ones in every bit of the numbers that is far below their deviation: half of them are.
+
+    Parameters
+    ----------
+    points, expected
+        As in :func:`deviation`.
+
+    Returns
+    -------
+    Found
+        The largest distance of a count from one half, in standard deviations; 0 where no bit is far enough below.
+
+    Examples
+    --------
+    >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 2.0**20, (10, 1000))).astype(np.int64)
+    >>> quarters = np.rint(noise / 2**18).astype(np.int64) * 2**18
+    >>> [found.measured <= found.allowed for found in (low_bits(each, expected=2.0**20) for each in (noise, quarters))]
+    [True, False]
+    """
+    bits = max(0, math.floor(math.log2(expected)) - 1)  # modulo these numbers are uniform, to one part in 10^9
+    if not bits:
+        return Found(0.0, 0.0)
+    ones = np.array([np.count_nonzero(points >> bit & 1) for bit in range(bits)])
+    farthest = float(np.abs(ones - points.size / 2).max()) / math.sqrt(points.size / 4)
+    return Found(farthest, normal(tests=bits))
+
+
+def places(points: Ints, *, expected: float) -> Found:
+    r"""Find the column, or the release, whose numbers differ most from the expected deviation.
+
+    Parameters
+    ----------
+    points, expected
+        As in :func:`deviation`.
+
+    Returns
+    -------
+    Found
+        How surprising the worst one is: :math:`-\log_{10} p`, corrected for how many there are.
+    """
+    squares = np.square(points / expected)  # [M, P]
+    surprise = 0.0
+    for axis, count in ((0, points.shape[0]), (1, points.shape[1])):
+        sums = squares.sum(axis)
+        smallest = float(np.minimum(chi2.cdf(sums, count), chi2.sf(sums, count)).min())
+        likely = min(1.0, 2 * smallest * (points.shape[0] + points.shape[1]))
+        surprise = max(surprise, -math.log10(max(likely, 1e-300)))
+    return Found(surprise, -math.log10(ALARM))
+
+
+def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> Found:
+    """Find the two releases whose noise is most alike.
+
+    Parameters
+    ----------
+    points
+        ``[M, P]``.
+    apart
+        Pairs that must be independent, ``[M, M]``; all by default.
+
+    Returns
+    -------
+    Found
+        The largest correlation of two rows.
+
+    Examples
+    --------
+    >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (20, 1000))).astype(np.int64)
+    >>> noise[7] = noise[8] + noise[9]
+    >>> found = shared(noise)
+    >>> found.measured > 0.6 > found.allowed
+    True
+    """
+    rows = points / np.maximum(np.sqrt(np.square(points.astype(np.float64)).sum(axis=1, keepdims=True)), 1.0)  # [M, P]
+    alike = np.abs(rows @ rows.T)  # [M, M]
+    pairs = np.triu(np.ones(alike.shape, bool), 1) & (True if apart is None else apart)
+    if not pairs.any():
+        return Found(0.0, 1.0)
+    return Found(float(alike[pairs].max()), _correlation(points.shape[1], tests=int(pairs.sum())))
+
+
+def repeated(points: Ints) -> Found:
+    """Find the distance at which the numbers of one release are most like each other.
+
+    Parameters
+    ----------
+    points
+        ``[M, P]``.
+
+    Returns
+    -------
+    Found
+        The largest autocorrelation over all releases together, in standard deviations.
+
+    Examples
+    --------
+    >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (20, 1000))).astype(np.int64)
+    >>> twice = np.hstack([noise, noise])
+    >>> [found.measured <= found.allowed for found in map(repeated, (noise, twice))]
+    [True, False]
+    """
+    size = points.shape[1]
+    rows = points / np.sqrt(np.square(points.astype(np.float64)).mean(axis=1, keepdims=True).clip(1.0))  # [M, P]
+    power = np.square(np.abs(np.fft.rfft(rows, 2 * size))).sum(axis=0)
+    lags = np.arange(1, size - 1)  # at the last ones there are too few pairs
+    lags = lags[(size - lags) * len(points) >= 100]  # for a sum to be normal
+    if not len(lags):
+        return Found(0.0, 0.0)
+    sums = np.fft.irfft(power, 2 * size)[lags]
+    return Found(float(np.abs(sums / np.sqrt((size - lags) * len(points))).max()), normal(tests=len(lags)) + 1)
+
+
+def normal(*, tests: int) -> float:
+    """Return what the largest of some standard normal numbers exceeds in magnitude with probability :data:`ALARM`.
+
+    Examples
+    --------
+    >>> round(normal(tests=1), 3)
+    4.417
+    """
+    return -float(ndtri(ALARM / (2 * tests)))
+
+
+def _correlation(size: int, *, tests: int) -> float:
+    """Return what the largest correlation of independent rows exceeds with probability :data:`ALARM`."""
+    far = normal(tests=tests)
+    return math.tanh(far / math.sqrt(max(1, size - 1))) * (1 + 1e-9)

@@ -1,0 +1,204 @@
+"""A tap on live peers: what each of them releases, and what travels."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Unpack
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from p2pfl.experiment import Plan
+from p2pfl.learning import Fitted, Fitting
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.privacy import Settings
+from p2pfl.privacy.stream import to_grid
+from p2pfl.robust.net import Told, Work, here
+from p2pfl.rows import Layout, Rows, draw
+from p2pfl.transport.channel import Message
+from p2pfl.wire.codec import decode
+from p2pfl.wire.messages import Hello
+from p2pfl.world.learner import Goals
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release of a live peer.
+
+    Attributes
+    ----------
+    run, peer, round
+        Which release it was; each attempt at a round after a restart is another run.
+    points
+        What was released less what was public before, in points of the grid, ``[P]``.
+    """
+
+    run: int
+    peer: str
+    round: int
+    points: Ints
+
+
+@dataclass
+class Tap:
+    """What has come through.
+
+    Attributes
+    ----------
+    run
+        The number of the run, or attempt, that is watched now.
+    releases
+        In the order in which they were made.
+    frames
+        By run, all payloads that were published and are not announcements.
+    keys
+        By run, the public keys of all announcements.
+    """
+
+    run: int = 0
+    releases: list[Release] = field(default_factory=list)
+    frames: dict[int, set[bytes]] = field(default_factory=dict)
+    keys: dict[int, set[bytes]] = field(default_factory=dict)
+
+    def note(self, peer: str, round: int, released: Released, since: Public) -> None:
+        """Note a release of points of the grid."""
+        self.releases.append(Release(self.run, peer, round, beyond(released, since)))
+
+    def overhear(self, client: str, message: Message) -> bool:
+        """Note a message, and let it pass: a memory transport asks which messages it should lose."""
+        del client
+        if message.data and message.topic.endswith("/state"):
+            said = decode(message.data)
+            if isinstance(said, Hello):
+                self.keys.setdefault(self.run, set()).update((said.key, said.identity))
+        elif message.data:
+            self.frames.setdefault(self.run, set()).add(bytes(message.data))
+        return False
+
+    def table(self, runs: Sequence[int] | None = None) -> list[Release]:
+        """Return the releases of some runs, by run, round and peer."""
+        chosen = [each for each in self.releases if runs is None or each.run in runs]
+        return sorted(chosen, key=lambda each: (each.run, each.round, each.peer))
+
+
+def beyond(released: Released, since: Public) -> Ints:
+    """Return what was released less what was public, ``[P]`` points of the grid.
+
+    Parameters
+    ----------
+    released
+        Points of the grid, ``[1, P]``.
+    since
+        What was public, ``[1, P]``.
+    """
+    assert released.grid is not None  # noqa: S101 (the caller hides rows)
+    start = since.rows.cpu().double() * (1.0 if released.masses is None else released.masses.cpu().double())  # [1, P]
+    found: Ints = released.rows[0].cpu().numpy() - to_grid(start[0].numpy().copy(), scale=2.0**released.grid)
+    return found
+
+
+@dataclass(frozen=True)
+class Tapped(Plan):
+    """A plan that shows a tap what its peers release.
+
+    Attributes
+    ----------
+    tap
+        Is shown it.
+    """
+
+    tap: Tap = field(default_factory=Tap)
+
+    @classmethod
+    def of(cls, plan: Plan, tap: Tap, *, size: int, settings: Settings | None = None, moving: bool = False) -> Tapped:
+        """Tap a plan.
+
+        Parameters
+        ----------
+        plan, tap
+            Which plan, and what it shows its releases to.
+        size
+            P, the length of all rows.
+        settings
+            What hides the rows, in place of the plan's own.
+        moving
+            Whether training moves the rows. By default it leaves them as they are, so that what a release adds is
+            noise and masks alone.
+        """
+        given = {each.name: getattr(plan, each.name) for each in fields(Plan)}
+        protection = plan.protection
+        if settings is not None:
+            protection = replace(protection, settings=settings, found=None)
+        kind = Moving if moving else Still
+        learner = kind(Layout(("row",), ((size,),)), dtype=plan.learner.dtype, seed=plan.experiment.seed)
+        return cls(**given | {"learner": learner, "protection": replace(protection, size=size), "tap": tap})
+
+    def contested(
+        self,
+        hidden: Neighbourhood,
+        *,
+        round: int,
+        told: Told,
+        elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+    ) -> Neighbourhood:
+        """Show the tap what leaves; see :meth:`p2pfl.experiment.Plan.contested`."""
+        return super().contested(Watched(hidden, self.tap, round), round=round, told=told, elsewhere=elsewhere)
+
+
+class Still(Goals):
+    """A learner that leaves every model as it is."""
+
+    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Return the rows, ``[R, P]``."""
+        return replace(super().fit(rows, **how), rows=rows)
+
+
+class Moving(Goals):
+    """A learner that moves every model by random numbers, in every round."""
+
+    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Return the moved rows, ``[R, P]``."""
+        steps = [
+            draw(self.seed, "audit step", peer, how["round"]).standard_normal(self.layout.size) for peer in how["peers"]
+        ]
+        moved = rows + torch.from_numpy(np.array(steps)).to(rows) / self.layout.size**0.5
+        return replace(super().fit(rows, **how), rows=moved)
+
+
+class Watched:
+    """A neighbourhood that shows a tap what is released.
+
+    Parameters
+    ----------
+    net
+        Releases and mixes.
+    tap, round
+        What is told, and of which round.
+    """
+
+    def __init__(self, net: Neighbourhood, tap: Tap, round: int) -> None:
+        self._net, self._tap, self._round = net, tap, round
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Return the one peer whose row this is."""
+        return self._net.peers
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Release as the neighbourhood does."""
+        released = await self._net.release(rows, since=since, masses=masses)
+        if released.grid is not None:
+            self._tap.note(self.peers[0], self._round, released, since)
+        return released
+
+    async def mix(self, released: Released) -> Released:
+        """Mix as the neighbourhood does."""
+        return await self._net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """Hear as the neighbourhood does."""
+        return await self._net.hear(released)
