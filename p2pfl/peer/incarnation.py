@@ -99,7 +99,7 @@ def numbered(
     )
     if ours:
         raise PeerError(sentence)
-    return Start(least, f"{sentence}, because neighbours that believe it ignore this peer")
+    return Start(least, f"{sentence}, because neighbours that have met that key refuse this peer")
 
 
 def _believed(announced: Hello, trust: Trust, *, swarm: str, peer: str) -> bool:

@@ -54,8 +54,8 @@ LAST = 2**48
 """No peer has sent as many messages: a larger sequence or number is refused."""
 
 _PREFIX = struct.Struct("<BIQ")
-PLACE_BYTES = _PREFIX.size
-"""Length of the first bytes of a sealed payload, which name its place."""
+PLACE = _PREFIX.size
+"""Bytes of a sealed payload that name its place, before the tags."""
 
 _PRIVATE = struct.Struct("<BQ")
 
@@ -203,7 +203,7 @@ class Envelope:
             raise AuthenticityError(f'expected a key of "{peer}" before what it seals, got none yet')
         if len(payload) < OVERHEAD:
             raise AuthenticityError(f"expected a sealed message, got {len(payload)} bytes")
-        found = parts(payload, prefix=_PREFIX.size)
+        found = parts(payload, prefix=PLACE)
         if not authentic(found, key=self._tags[peer][1]):
             raise AuthenticityError(f'expected a message that "{peer}" sealed for this peer, got one without its tag')
         return key, found

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from p2pfl.errors import RunError
+from p2pfl.errors import DecodeError, RunError
 from p2pfl.peer import Peer
 from p2pfl.peer.books import Books
 from p2pfl.peer.flows import Exchange, FlowLedger, Row
@@ -26,8 +26,10 @@ from p2pfl.privacy import ledger
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.privacy.payments import Payment
 from p2pfl.rows import Rows, raw
+from p2pfl.wire.envelope import PLACE
 from p2pfl.wire.rows import Head
 from p2pfl.wire.stream import Outbox
+from p2pfl.wire.tags import parts
 from p2pfl.wire.trailer import Said
 from p2pfl.world.keys import KeyWatch, WatchedEnvelope
 from p2pfl.world.remembering import Entered, WatchedFlows, WatchedMasks
@@ -121,8 +123,16 @@ class Watch:
             self.keys.released(payment, numbers, masks=peer.hiding.cover.masks)
 
     def _said(self, name: str, payload: bytes) -> bool:
-        """Return whether a peer has published this."""
-        return payload in self.said.get(name, ())
+        """Return whether a peer has sealed this; a bit may change in the tag of another neighbour, which is its own."""
+        said = self.said.get(name, set())
+        if payload in said:
+            return True
+        try:
+            prefix, _, ciphertext = parts(payload, prefix=PLACE)
+        except DecodeError:
+            return False
+        sealed = bytes(ciphertext)
+        return bool(sealed) and any(each.startswith(prefix) and each.endswith(sealed) for each in said)
 
     def arrived(self, name: str, sender: Life, delivery: Delivery) -> None:
         """Compare a row that a mailbox keeps with what its sender sent in that exchange."""

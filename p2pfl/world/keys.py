@@ -15,7 +15,7 @@ from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.payments import Mask, Payment, mask_key
 from p2pfl.privacy.secagg import Sender
 from p2pfl.privacy.stream import Ints
-from p2pfl.wire.envelope import PLACE_BYTES, PRIVATE, SEALED, Envelope
+from p2pfl.wire.envelope import PLACE, PRIVATE, SEALED, Envelope
 from p2pfl.wire.messages import ForOne, Key, Message
 from p2pfl.wire.tags import parts
 
@@ -94,7 +94,7 @@ class WatchedEnvelope(Envelope):
     def seal(self, message: Message, *, to: Collection[str] | None = None) -> bytes:
         """Seal a message to neighbours; its nonce is in the first bytes, and tags may differ where it is sent again."""
         payload = super().seal(message, to=to)
-        found = parts(payload, prefix=PLACE_BYTES)
+        found = parts(payload, prefix=PLACE)
         self.keys.used(_bytes(self.sender), f"seal {SEALED} {found.prefix[1:].hex()}", bytes(found.ciphertext))
         return payload
 
