@@ -111,17 +111,21 @@ class Keeper:
             self.journal = Journal(life, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
         else:
             self.journal = replace(old, incarnation=max(life, old.incarnation + 1))
-        if self.former.bare or not self.journal.key:  # masks under the old key are in rows that are lost, or settled
+        self._erased = not self.journal.key
+        if self.former.bare or self._erased:
             key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
-            self.journal = replace(self.journal, key=key, until=(0, 0), notes={})
+            self.journal = replace(self.journal, key=key)
+        if self.former.bare:  # masks under the old key are in rows that are lost
+            self.journal = replace(self.journal, until=(0, 0), notes={})
         self.nonce = Announced.draw(source, peer=peer, incarnation=self.journal.incarnation).nonce
         self._saving: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Note that there is this life."""
+        """Note that there is this incarnation; a key that was erased stays so, as nothing is shared under another."""
         if self.store is not None:
-            await asyncio.to_thread(self.store.note, self.journal)
+            journal = replace(self.journal, key=b"") if self._erased and self.former.past else self.journal
+            await asyncio.to_thread(self.store.note, journal)
 
     async def back(self, round: int) -> None:
         """Go on from a round: newer checkpoints are of a course that is not taken."""

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from p2pfl.algorithms import Gossip
 from p2pfl.peer.books import Books, _Chain
+from p2pfl.peer.checkpoint import Journal, opened, sealed
 from p2pfl.peer.page import Page
 from p2pfl.peer.unsettled import unsettled
 from p2pfl.privacy.payments import Mask
 from p2pfl.privacy.slots import Slot
+from p2pfl.wire.codec import decode, encode
 
 STEPS = 8
 KEY, OTHER = bytes(32), bytes([1] * 32)
@@ -170,3 +172,22 @@ def test_who_came_back_says_what_stays_open_with_partners_that_may_not_know(awar
     assert [("earlier life with bob" in each, "only one of two rows" in each) for each in sentences] == (
         [] if aware else [(True, True)]
     )
+
+
+def test_the_epoch_of_a_mask_survives_an_account_a_page_and_a_journal():
+    first, second = b"1" * 16, b"2" * 16
+    ada, bob = Books("ada", masks=["bob"]), Books("bob", masks=["ada"])
+    ada.begin("bob", life=1, key=KEY, epoch=first)
+    bob.begin("ada", life=1, key=KEY, epoch=second)
+    mask = MASK._replace(epoch=first)
+    assert ada.masks.release(0).terms == {mask: 1}
+    bob.hear("ada", decode(encode(ada.account(1))), life=1, key=KEY)
+    assert bob.masks.release(1).terms == {mask: -1, Mask(MASK.edge, Slot(0, 1), second): -1}
+    page = msgspec.json.decode(msgspec.json.encode(ada.page()[0]), type=Page)
+    journal = opened(sealed(Journal(1, KEY).after(round=0, masks=ada.masks.journal(), spent={})))
+    later = Books("ada", masks=["bob"])
+    later.begin("bob", life=1, key=KEY, epoch=second)
+    later.turn(page, {}, round=1, journal=journal.masks)
+    assert later.masks.carried() == ada.masks.carried()
+    assert later.masks.journal() == ada.masks.journal()
+    assert later.masks.release(1).terms == {Mask(MASK.edge, Slot(0, 1), second): 1}

@@ -103,17 +103,18 @@ def resumed_twice(changes, folder, *, between):
     copies = [folder / name for name in ("one", "two")]
     copies[0].mkdir()
 
-    async def main():
-        await killed(swarm(changes, copies[0]), at=3)
-        shutil.copytree(*copies)
-        for copy in copies:
-            lives = swarm(changes, copy)
-            lives.count = len(lives.names)  # the same incarnations in both: only the nonces differ
-            together = common(Store(copy, name).former().rounds for name in lives.names)
-            lives.start(resume=True, at=together)
-            between(await lives.end())
+    asyncio.run(asyncio.wait_for(killed(swarm(changes, copies[0]), at=3), 60))  # and wait for what is being written
+    shutil.copytree(*copies)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    async def resumed(copy):
+        lives = swarm(changes, copy)
+        lives.count = len(lives.names)  # the same incarnations in both: only the nonces differ
+        together = common(Store(copy, name).former().rounds for name in lives.names)
+        lives.start(resume=True, at=together)
+        return await lives.end()
+
+    for copy in copies:
+        between(asyncio.run(asyncio.wait_for(resumed(copy), 60)))
 
 
 def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_path, monkeypatch):
@@ -156,8 +157,10 @@ def test_a_peer_whose_key_was_erased_after_its_run_rests_with_the_row_that_it_ha
         lives.start()
         before = dict(await lives.end())
         erase_keys(tmp_path)
-        lives.start(resume=True)
-        await lives.end()
+        for _ in range(2):  # as often as it is tried
+            lives.start(resume=True)
+            await lives.end()
+        assert not any(Store(tmp_path / "peers", name).journal().key for name in lives.names)
         return before, lives
 
     before, lives = asyncio.run(asyncio.wait_for(main(), 60))
