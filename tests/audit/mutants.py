@@ -336,7 +336,12 @@ class Mutant:
 
 
 STREAM = ("tests/privacy/test_mask_stream.py", *PRIVATE)
-MASKED = ("tests/privacy/test_masks.py", "tests/identity/test_exchange.py", "tests/privacy/test_ledger.py")
+MASKED = (
+    "tests/privacy/test_payments.py",
+    "tests/privacy/test_masks.py",
+    "tests/identity/test_exchange.py",
+    "tests/privacy/test_ledger.py",
+)
 LIVE = ("tests/peer/test_secrets.py", "tests/peer/test_security.py", "tests/peer/test_live.py")
 LATE = ("tests/peer/test_settling.py", "tests/peer/test_churn.py")
 SUMS = ("tests/privacy/test_secagg.py", "tests/peer/test_sums.py")
