@@ -19,7 +19,7 @@ from p2pfl.transport import MemoryTransport
 
 GRID = 2.0**-20
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "gossip.steps=3"]
-MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0"]
+MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1"]
 CASES = {
     "FedAvg": [],
     "FedAvg, Chebyshev": ["gossip.acceleration=chebyshev"],
