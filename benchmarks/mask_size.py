@@ -53,7 +53,7 @@ def mixed(released: torch.Tensor, plan, here: np.ndarray) -> torch.Tensor:
     """Gossip among the peers that are here, whose missing neighbours' weight stays with them."""
     weights = plan.weights[0].matrix.toarray() * here[:, None] * here[None, :]
     np.fill_diagonal(weights, np.diag(weights) + 1 - weights.sum(axis=1))
-    for _ in range(30):  # until they agree, as far as these seeds need
+    for _ in range(plan.gossip.steps):
         released = torch.from_numpy(weights).to(released) @ released
     return released
 
@@ -69,9 +69,10 @@ def curves(plan, *, deviation: float, seed: int) -> tuple[list[float], list[torc
         updates.append(fitted - rows)
         if round == DEATH:  # the last peer has masked with its partners, and sends nothing
             here[-1] = False
-            for partner in plan.protection.graph.neighbours(peers[-1]):
-                noise = torch.randn(fitted.shape[1], generator=generator)
-                fitted[peers.index(partner)] += deviation * noise
+            for a, b in plan.protection.graph.edges:
+                noise = deviation * torch.randn(fitted.shape[1], generator=generator)
+                fitted[peers.index(a)] += noise
+                fitted[peers.index(b)] -= noise
         rows = mixed(fitted, plan, here)
         scores = learner.evaluate(rows, peers=peers)["accuracy"][torch.from_numpy(here)]
         accuracies.append(float(scores.mean()))

@@ -17,7 +17,7 @@ from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.calibration import calibrate
 from p2pfl.privacy.colluders import parted
 from p2pfl.privacy.isolation import isolated
-from p2pfl.privacy.mask_size import mask_deviation
+from p2pfl.privacy.mask_size import mask_deviation, residual
 from p2pfl.privacy.spending import Cost, affordable, per_round, spent
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 CLIP = 1.0
 """The bound of an update's norm where an epsilon is asked for and none is given."""
+
+AVERAGED = 1e-2
+"""What gossip leaves of a disagreement where enough steps are taken to average masks away."""
 
 SLACK = 1e-6
 """Part of an epsilon by which it may be exceeded: calibrated noises meet it up to rounding."""
@@ -324,13 +327,8 @@ def _mask(
     if not sizes_masks(wanted):
         return CLIP if math.isinf(wanted.clip) else wanted.clip
     assert update is not None  # noqa: S101 (a plan knows it)
-    return mask_deviation(
-        update,
-        size=size,
-        peers=len(graph.peers),
-        degree=max(len(graph.neighbours(peer)) for peer in graph.peers),
-        unmixed=0.0 if steps is None else min(1.0, graphs.contraction(weights)) ** (steps / len(weights)),
-    )
+    rounds = graphs.steps(weights, tolerance=AVERAGED) if steps is None else steps
+    return mask_deviation(update, size=size, residual=residual(graph, weights, steps=rounds), bits=wanted.bits)
 
 
 def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) -> graphs.Topology:

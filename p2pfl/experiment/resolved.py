@@ -26,6 +26,7 @@ from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.privacy import secagg
 from p2pfl.privacy.examples import Sampling, worst_off
+from p2pfl.privacy.mask_size import residual
 from p2pfl.privacy.stream import VERSION
 from p2pfl.robust import Attack, Rule, attacked, robust
 from p2pfl.robust.net import Told, Work, here
@@ -149,6 +150,12 @@ class Plan:
     def masked(self) -> bool:
         """Whether pairwise masks are on."""
         return self.protection.settings.mask > 0
+
+    @cached_property
+    def residual(self) -> float:
+        """Deviation that the masks of a peer that dies leave in a parameter of a survivor."""
+        steps = self.gossip.steps
+        return self.protection.settings.mask * residual(self.protection.graph, self.weights, steps=steps)
 
     @cached_property
     def ring(self) -> int:

@@ -456,7 +456,7 @@ class Peer:
         if self.notice is None or not self.plan.masked:
             return
         lost = self.hiding.lost(net.missed)
-        noise = self.plan.protection.scale / len(self.plan.topology.peers)
+        noise = self.plan.residual if lost else 0.0
         kept = self.best.best
         best = None if kept is None else (kept.round, self.best.place)
         said = spoiled(lost, round=round, deviation=noise, before=before, now=scores, best=best)

@@ -1,19 +1,20 @@
 r"""The default deviation of a pairwise mask, from numbers that everybody knows.
 
 A mask should be large, so that a neighbour that subtracts the one mask it knows reads little of the update under the
-others. It should also be small: when a peer dies between masking and sending, its d masks stay in the average, and
-move each of the N averaged models by
+others. It should also be small: when a peer dies between masking and sending, its masks stay in the models of the
+others, with deviation
 
-.. math:: r = m \sqrt{d}\, \Big(\frac{1}{N} + \rho\Big),
+.. math:: r = m \, \max_{v, i} \lVert (W_{-v}^S B)_i \rVert_2 ,
 
-m the deviation of a mask and :math:`\rho` what is left of a disagreement after the gossip steps of a round. The
-default equates r with u, the root mean square of a number of an update: a death then disturbs a model about as much as
-one round of a peer's training moves it. It is at least 2 u, which hides the update where few gossip steps average
-little, and at most :math:`u \sqrt{P}`, the norm of the update.
+m the deviation of a mask, S the gossip steps of a round, B the signed incidence of the masks, and :math:`W_{-v}` the
+mixing weights without the dead peer v, whose share stays with those that miss it. The default equates r with u, an
+estimate of the root mean square of a number of an update: a death then disturbs a model about as much as a round of a
+peer's training may move it. It is at least 2 u, so that masks hide something where few gossip steps average little, and
+at most :math:`u \sqrt{P}`, the norm of the update.
 
-The norm of an update is unknown, and private. Its public bound is the sum of its steps at a gradient of norm 1
+The norm of an update is private. It is estimated from public numbers: the sum of the steps at a gradient of norm 1
 (:math:`\sqrt{P}` for optimisers that scale each number of the gradient to about 1), and at most the norm of the initial
-parameters, which training does not move by more than themselves in a round.
+parameters. This is no bound: gradients can be longer and shorter.
 
 ``python -m benchmarks.mask_size`` prints what a neighbour reads and what a death costs, for multiples of u at 3, 8 and
 16 peers; docs/protection.md shows the table.
@@ -22,6 +23,13 @@ parameters, which training does not move by more than themselves in a round.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import cycle, islice
+
+import numpy as np
+import scipy.sparse
+
+from p2pfl.topology import Topology, Weights
 
 ADAPTIVE = {"adadelta", "adagrad", "adam", "adamax", "adamw", "nadam", "radam", "rmsprop", "rprop"}
 """Optimisers of torch.optim that scale each number of the gradient by its own history."""
@@ -29,11 +37,14 @@ ADAPTIVE = {"adadelta", "adagrad", "adam", "adamax", "adamw", "nadam", "radam", 
 LEAST = 2.0
 """Multiple of an update's size below which a neighbour reads too much of it: see the table."""
 
+VICTIMS = 8
+"""Deaths that are looked at, of the peers with the most masks: on large graphs the others are much like them."""
+
 
 def update_size(
     *, norm: float, size: int, rate: float, steps: int | None, optimizer: str = "sgd", momentum: float = 0.0
 ) -> float:
-    """Return the root mean square of a number of one round's update, as far as public numbers bound it.
+    """Estimate the root mean square of a number of one round's update from public numbers.
 
     Parameters
     ----------
@@ -66,7 +77,7 @@ def update_size(
     return min(bounds, default=1.0) / math.sqrt(size)
 
 
-def mask_deviation(update: float, *, size: int, peers: int, degree: int, unmixed: float = 0.0) -> float:
+def mask_deviation(update: float, *, size: int, residual: float, bits: int) -> float:
     """Return the deviation of a mask whose loss disturbs a model about as much as one update.
 
     Parameters
@@ -75,12 +86,10 @@ def mask_deviation(update: float, *, size: int, peers: int, degree: int, unmixed
         Of :func:`update_size`.
     size
         P, how many parameters there are.
-    peers
-        N, how many peers average.
-    degree
-        d, how many masks a peer shares at most.
-    unmixed
-        Share of a disagreement that the gossip steps of a round leave: 0 where they average completely.
+    residual
+        Of :func:`residual`.
+    bits
+        Fraction bits of the grid, on which a mask is at least 16 points wide.
 
     Returns
     -------
@@ -89,8 +98,56 @@ def mask_deviation(update: float, *, size: int, peers: int, degree: int, unmixed
 
     Examples
     --------
-    >>> mask_deviation(0.01, size=10_000, peers=3, degree=2), mask_deviation(0.01, size=10_000, peers=16, degree=2)
-    (0.021, 0.11)
+    >>> [mask_deviation(0.01, size=10_000, residual=left, bits=20) for left in (0.1, 1.0)]
+    [0.1, 0.02]
     """
-    multiple = 1 / (math.sqrt(max(degree, 1)) * (1 / peers + unmixed))
-    return float(f"{update * min(max(multiple, LEAST), math.sqrt(size)):.2g}")
+    multiple = min(max(1 / residual, LEAST), math.sqrt(size))
+    return float(f"{max(update * multiple, 16 * 2.0**-bits):.2g}")
+
+
+def residual(graph: Topology, weights: Sequence[Weights], *, steps: int) -> float:
+    """Return the deviation that the masks of a dead peer leave in a parameter of a survivor, for masks of deviation 1.
+
+    Parameters
+    ----------
+    graph
+        Who shares masks with whom.
+    weights
+        Of the gossip steps, in turn.
+    steps
+        How many there are in a round.
+
+    Returns
+    -------
+    float
+        Of the worst survivor and, among the ``VICTIMS`` peers with the most masks, the worst death.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> round(residual(ring(3), [metropolis(ring(3))], steps=1), 3)
+    0.816
+    """
+    peers = graph.peers
+    place = {peer: index for index, peer in enumerate(peers)}
+    edges = sorted({(min(a, b), max(a, b)) for a, b in graph.edges})
+    ends = np.array([[place[a], place[b]] for a, b in edges])  # [E, 2]
+    masks = np.zeros((len(peers), len(edges)))  # [N, E]: B
+    masks[ends[:, 0], np.arange(len(edges))], masks[ends[:, 1], np.arange(len(edges))] = 1.0, -1.0
+    most = np.argsort(-np.abs(masks).sum(1), kind="stable")[:VICTIMS]
+    return max(_left(masks, weights, dead=int(victim), steps=steps) for victim in most)
+
+
+def _left(masks: np.ndarray, weights: Sequence[Weights], *, dead: int, steps: int) -> float:
+    """Return the largest norm of a survivor's row of the masks, mixed without the dead peer."""
+    here = np.ones(len(masks))  # [N]
+    here[dead] = 0.0
+    alive = scipy.sparse.diags_array(here)
+    without = []
+    for each in weights:
+        kept = (alive @ each.matrix @ alive).tocsr()  # [N, N]
+        without.append(kept + scipy.sparse.diags_array(here * (1 - kept.sum(axis=1))))
+    rows = masks * here[:, None]  # [N, E]
+    for matrix in islice(cycle(without), steps):
+        rows = matrix @ rows
+    return float(np.sqrt((rows**2).sum(axis=1)).max())

@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 
 import p2pfl
-from p2pfl.privacy.mask_size import mask_deviation, update_size
+from p2pfl import topology as graphs
+from p2pfl.experiment.protection import AVERAGED
+from p2pfl.privacy.mask_size import LEAST, mask_deviation, residual, update_size
 
 
 def deviation(**sections) -> float:
     table = {"topology": {"kind": "ring", "peers": 4}, "privacy": {"mode": "pairwise"}} | sections
     return p2pfl.plan(p2pfl.read(table)).protection.settings.mask
+
+
+def swarm(kind, peers):
+    table = {"topology": {"kind": kind, "peers": peers}, "privacy": {"mode": "pairwise"}}
+    return p2pfl.plan(p2pfl.read(table))
 
 
 def test_an_update_is_at_most_its_steps_at_a_gradient_of_norm_one_and_at_most_the_initial_parameters():
@@ -28,23 +35,45 @@ def test_parameters_that_start_at_zero_and_a_rate_of_zero_still_give_a_mask():
     assert update_size(norm=0.0, size=4, rate=0.1, steps=None) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(("peers", "degree"), [(3, 2), (8, 4), (16, 2)])
-def test_the_masks_of_a_dead_peer_move_an_average_of_all_by_one_update(peers, degree):
+@pytest.mark.parametrize(("kind", "peers"), [("ring", 3), ("complete", 4), ("small_world", 8)])
+def test_what_a_death_leaves_is_measured_by_mixing_masked_rows_without_the_dead_peer(kind, peers):
+    plan, size = swarm(kind, peers), 10_000
+    mask, draw, worst = plan.protection.settings.mask, np.random.default_rng(7), 0.0
+    weights = plan.weights[0].matrix.toarray()
+    for dead in range(peers):
+        rows = np.zeros((peers, size))
+        for a, b in plan.protection.graph.edges:
+            noise = mask * draw.standard_normal(size)
+            rows[plan.topology.peers.index(a)] += noise
+            rows[plan.topology.peers.index(b)] -= noise
+        for _ in range(plan.gossip.steps):
+            mixed = np.zeros_like(rows)
+            for i in [each for each in range(peers) if each != dead]:
+                for j in range(peers):
+                    mixed[i] += weights[i, j] * rows[i if j == dead else j]  # its share stays with who misses it
+            rows = mixed
+        worst = max(worst, float(np.delete(rows, dead, axis=0).std(axis=1).max()))
+    assert plan.residual == pytest.approx(worst, rel=0.05)
+
+
+def test_the_default_leaves_one_update_of_a_death_where_many_average_and_hides_where_few_do():
     update, size = 0.02, 50_000
-    mask = mask_deviation(update, size=size, peers=peers, degree=degree)
-    noise = mask * np.random.default_rng(7).standard_normal((degree, size))
-    assert float(np.std(noise.sum(axis=0) / peers)) == pytest.approx(update, rel=0.06)  # rounded to two digits
+    assert mask_deviation(update, size=size, residual=0.05, bits=20) == pytest.approx(0.4)
+    assert mask_deviation(update, size=size, residual=0.8, bits=20) == pytest.approx(0.04)
+    assert mask_deviation(update, size=100, residual=0.001, bits=20) == pytest.approx(0.2)  # as long as the update
 
 
-def test_a_mask_hides_where_gossip_averages_little_and_is_no_longer_than_the_update():
-    assert mask_deviation(0.01, size=10_000, peers=16, degree=2, unmixed=1.0) == pytest.approx(0.02)
-    assert mask_deviation(0.01, size=10_000, peers=100_000, degree=2) == pytest.approx(1.0)
+def test_a_mask_is_wider_than_the_grid_however_small_the_rate_is():
+    assert mask_deviation(1e-12, size=100, residual=0.5, bits=10) == pytest.approx(16 / 1024, rel=0.05)
+    assert deviation(learning={"rate": 1e-9}) >= 16 * 2.0**-20 * 0.95
 
 
 def test_the_default_follows_from_public_numbers_and_a_given_one_stays():
     norm = math.sqrt(p2pfl.plan(p2pfl.read({})).learner.start(("peer0",)).double().pow(2).sum())
     wide = deviation(learning={"rate": 1.0, "epochs": 10})
-    assert wide == pytest.approx(norm / math.sqrt(4810) * 4 / math.sqrt(2), rel=0.05)
+    plan = swarm("ring", 4)
+    left = residual(plan.protection.graph, plan.weights, steps=graphs.steps(plan.weights, tolerance=AVERAGED))
+    assert wide == pytest.approx(norm / math.sqrt(4810) * max(LEAST, 1 / left), rel=0.05)
     assert deviation(learning={"rate": 0.01}) < wide
     assert deviation(privacy={"mode": "pairwise", "mask": 0.25}) == 0.25
     assert deviation(privacy={"mode": "pairwise", "noise": 2.0, "clip": 3.0}) == 3.0

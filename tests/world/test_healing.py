@@ -149,7 +149,9 @@ def test_whose_power_goes_is_skipped_once_the_broker_has_noticed():
 
 
 def test_masks_heal_not_but_their_ledger_settles_what_the_dead_owe():
-    made, outcome = world("ring", "privacy.mode=pairwise", "privacy.partners=1", deaths=killed(2, 6), rounds=3, steps=16)
+    made, outcome = world(
+        "ring", "privacy.mode=pairwise", "privacy.partners=1", deaths=killed(2, 6), rounds=3, steps=16
+    )
     assert not outcome.failure
     apart, left = spread(made)
     assert left == 6
