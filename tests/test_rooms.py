@@ -39,7 +39,17 @@ ROOMS = {
         "algorithms",
         "privacy",
     },
-    "report": {"errors", "files", "rows", "learning", "neighbourhood", "privacy", "experiment", "algorithms"},
+    "report": {
+        "errors",
+        "files",
+        "process",
+        "rows",
+        "learning",
+        "neighbourhood",
+        "privacy",
+        "experiment",
+        "algorithms",
+    },
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW

@@ -7,6 +7,7 @@ signal, so that a shell sees 143 and service managers such as systemd count it a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -98,7 +99,8 @@ def terminate() -> int:
     Any thread may call it.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
+            stream.flush()
     ctypes.CDLL(None).signal(int(signal.SIGTERM), None)  # SIG_DFL; `signal.signal` works in the main thread alone
     os.kill(os.getpid(), signal.SIGTERM)
     return TERMINATED

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -330,7 +330,8 @@ class Store:
         self.folder = folder
         self.peer = peer
         self.disk = disk
-        self.about: Mapping[str, str] = {}  # metadata of the model's file: what it takes to use it on raw values
+        self.about: Callable[[], Mapping[str, str]] = dict
+        """Returns the metadata of a model's file, which say how to use it on raw values; asked when one is written."""
         self.doubts: list[str] = []  # sentences on files that are there and cannot be used
         # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
         self._newest = folder / f"{peer}.state"
@@ -401,7 +402,7 @@ class Store:
 
     def _write(self, path: Path, model: Mapping[str, torch.Tensor], about: Mapping[str, str]) -> None:
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
-        replace(path, save(plain, {"peer": self.peer, **about, **self.about}), mode=0o600, disk=self.disk)
+        replace(path, save(plain, {"peer": self.peer, **about, **self.about()}), mode=0o600, disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""

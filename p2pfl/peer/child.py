@@ -140,6 +140,8 @@ async def live(
     one_heap()
     last = former.kept[0].round - 1 if former is not None and former.kept else -1
 
+    introduced = False
+
     def observe(done: Record, state: State) -> None:
         nonlocal last
         del state
@@ -151,10 +153,10 @@ async def live(
 
     def describe() -> None:
         """Tell once what the saved model takes; the features are scaled when the first round is over."""
-        if not store.about:
-            about = described(peer.plan)
-            store.about = metadata(about)
-            tell(Described(name, about))
+        nonlocal introduced
+        if not introduced:
+            introduced = True
+            tell(Described(name, described(peer.plan)))
 
     store, source = Store(folder / "peers", name), SecretSource()
     recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
@@ -174,6 +176,7 @@ async def live(
         former=former,
         remember=owned.keep,
     )
+    store.about = lambda: metadata(described(peer.plan))
     if recording is not None:
         recording.about(peer, trust=owned.trust)
         tell(Notice(name, f"{recording.path} holds all that it hears and its secrets: keep it as you keep its key"))
@@ -196,14 +199,14 @@ async def live(
             name,
             found,
             private_memory(),
-            peer.common,
-            stopped,
-            peer.given,
-            sorted(peer.vanished),
-            peer.best.best,
-            peer.unsettled or None,
-            spent,
-            peer.meter.samples.told(name),
+            common=peer.common,
+            stopped=stopped,
+            given=peer.given,
+            vanished=sorted(peer.vanished),
+            best=peer.best.best,
+            unsettled=peer.unsettled or None,
+            spent=spent,
+            samplings=peer.meter.samples.told(name),
         )
     )
 

@@ -58,7 +58,7 @@ def advice(
     attack, rule
         What some peers do to harm, and what the others take in place of averages.
     masked
-        Whether pairwise masks are on: then distances measure the masks, and say nothing about the models.
+        Whether pairwise masks are on: then how far the last gossip step moved a model says nothing about training.
 
     Examples
     --------
@@ -76,8 +76,7 @@ def advice(
     if len(turns) < FEWEST:
         return late
     # Each of these can cause the next, so only the first is told.
-    apart = [] if masked else _apart(turns, steps=steps)
-    found = apart or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
+    found = _apart(turns, steps=steps, masked=masked) or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
     if found and attack != "none":  # whatever is seen, this may be why
         cure = "take a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
         found = [f"some peers attack by {attack}, and the others do not learn as they would: {cure}, or better edges"]
@@ -93,7 +92,7 @@ def _late(records: Sequence[Record]) -> list[str]:
     return [f"{seen}: raise transport.patience, or look which peers vanish or are slow"]
 
 
-def _apart(turns: list[list[Record]], *, steps: int) -> list[str]:
+def _apart(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:
     """Models that gossip does not hold together."""
     half = turns[len(turns) // 2 :]
     moved = _overall(half, lambda record: record.update or None)
@@ -103,7 +102,7 @@ def _apart(turns: list[list[Record]], *, steps: int) -> list[str]:
     apart = _overall(half, lambda record: record.disagreement)
     if apart is not None:
         seen = "the peers' models lie {:.1f} times as far from their mean as a round of training moves them"
-    else:
+    elif not masked:  # else it measures the masks
         apart = _overall(half, lambda record: record.distance)
         seen = "the last exchange of a round still moves the peers' models {:.1f} times as far as training does"
     if apart is None or apart <= APART * moved:

@@ -26,7 +26,7 @@ def spoiled(
     Parameters
     ----------
     lost
-        Mask partners that disappeared in the round: they shared masks with this peer and did not send their half.
+        Mask partners of which nothing came in the round: they shared masks with this peer and did not send their half.
     round
         Counted from 0.
     deviation
@@ -46,9 +46,9 @@ def spoiled(
     >>> before, now = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
     >>> how = {"round": 605, "deviation": 0.33, "before": before, "now": now}
     >>> alarm = spoiled(["peer1"], best=(600, "peers/peer0.best.safetensors"), **how)
-    >>> "peer1 disappeared in round 606" in alarm, "accuracy 0.970 before, 0.290 now" in alarm
+    >>> "nothing came from peer1 in round 606" in alarm, "accuracy 0.970 before, 0.290 now" in alarm
     (True, True)
-    >>> "Start peer1 again with --resume" in alarm, "round 601, in peers/peer0.best.safetensors" in alarm
+    >>> "start it with --resume while the others run" in alarm, "round 601, in peers/peer0.best.safetensors" in alarm
     (True, True)
     >>> spoiled([], best=None, round=3, deviation=0.33, before=before, now=before) is None
     True
@@ -57,22 +57,23 @@ def spoiled(
         return None
     names = ", ".join(sorted(lost))
     if lost:
-        who = "its masks" if len(lost) == 1 else "their masks"
-        what = f"{names} disappeared in round {round + 1} and {who} did not cancel: they leave noise of deviation "
-        what += f"up to {deviation * math.sqrt(len(lost)):.2g} in each parameter of the average"
-        cure = f"Start {names} again with --resume to cancel them"
+        who = "it" if len(lost) == 1 else "they"
+        noise = f"noise of deviation {deviation * math.sqrt(len(lost)):.2g}"
+        what = f"nothing came from {names} in round {round + 1}, so the masks that {who} shared did not cancel: "
+        what += f"they leave {noise} in the models"
+        cure = f"They cancel when {names} is heard again; if it has ended, start it with --resume while the others run"
     else:
-        what = f"the loss rose steeply in round {round + 1}: the masks of a peer that disappeared may be in the average"
-        cure = "Look for a peer that is gone, and start it again with --resume"
+        what = f"the loss rose steeply in round {round + 1}; masks of a peer that disappeared may be in the models"
+        cure = "Look for a peer that is gone, and start it with --resume while the others run"
     scores = f" ({_changes(before, now)})" if before else ""
     kept = "" if best is None else f"; the best model so far is that of round {best[0] + 1}, in {best[1]}"
-    return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage."
+    return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less."
 
 
 def _tripled(before: Mapping[str, float] | None, now: Mapping[str, float]) -> bool:
     if before is None or "loss" not in before or "loss" not in now:
         return False
-    return not now["loss"] <= TRIPLED * before["loss"]  # NaN counts
+    return not math.isnan(before["loss"]) and not now["loss"] <= TRIPLED * before["loss"]  # the first NaN counts
 
 
 def _changes(before: Mapping[str, float], now: Mapping[str, float]) -> str:

@@ -40,10 +40,12 @@ def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, A
 
 def versions() -> dict[str, Any]:
     """Return the versions of p2pfl and of what it computes with, the platform, and its number of logical CPUs."""
+    import torch  # noqa: PLC0415 (its version is known to itself where it was built without metadata)
+
     return {
         "p2pfl": p2pfl.__version__,
         "python": platform.python_version(),
-        "torch": version("torch"),
+        "torch": torch.__version__,
         "numpy": version("numpy"),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),

@@ -15,6 +15,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy.examples import Sampling
+from p2pfl.process import one_thread
 from p2pfl.report.advice import advice
 from p2pfl.report.masses import Given, account
 from p2pfl.report.promises import promise
@@ -102,7 +103,10 @@ def summarise(
     rounds = 1 + max((record.round for record in records), default=-1)
     score = {peer: together[peer].get(metric) for peer in peers}
     honest = [peer for peer in peers if peer in plan.honest]
-    single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric) if baselines and scored else (None, None)
+    single, pooled = None, None
+    if baselines and scored:
+        with one_thread():
+            single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric)
     last = {record.peer: record for record in records}
     training = seconds.training
     return {

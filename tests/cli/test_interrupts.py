@@ -177,7 +177,7 @@ def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, pl
     twin = start("peer", "small.toml", "--name", "peer1", "--broker", url)
     said = twin.end()
     assert said.status == 2
-    assert said.err.splitlines()[-1].endswith("stop that one, or choose another --name")
+    assert said.err.splitlines()[-1].endswith("stop the other peer or choose another --name")
     assert len([*(place / "runs").iterdir()]) == 1  # the twin has left nothing
     family = [*broker.family(), *peer.family()]
     peer.ctrl_c()

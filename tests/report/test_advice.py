@@ -126,8 +126,8 @@ REAL = {
         "raise gossip.steps",
     ),
     "one exchange, under masks": (
-        ["topology.kind=ring", "topology.peers=32", "gossip.steps=1", "privacy.mode=pairwise"],
-        "raise rounds",  # distances measure the masks
+        ["topology.kind=ring", "topology.peers=32", "gossip.steps=1", "rounds=24", "privacy.mode=pairwise"],
+        "raise gossip.steps",
     ),
     "too few rounds": ([], "raise rounds"),
 }
