@@ -193,8 +193,9 @@ def test_a_forecast_over_a_network_writes_what_a_simulation_writes(tmp_path):
 OWN = """
 from torch import nn
 
-def model(*, limit, since):
-    return nn.Sequential(nn.Flatten(), nn.Linear(13, 3))
+class Model(nn.Sequential):
+    def __init__(self, *, limit, since):
+        super().__init__(nn.Flatten(), nn.Linear(13, 3))
 """
 
 
@@ -202,8 +203,8 @@ def test_options_that_json_does_not_know_are_kept_as_text(tmp_path, monkeypatch)
     (tmp_path / "ownmodel.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     options = {"limit": math.inf, "since": dt.date(2026, 1, 2)}
-    _, saved = simulated(experiment("wine", model={"name": "ownmodel:model", "options": options}), tmp_path / "run")
-    assert saved.about["model"] == {"name": "ownmodel:model", "options": {"limit": "Infinity", "since": "2026-01-02"}}
+    _, saved = simulated(experiment("wine", model={"name": "ownmodel:Model", "options": options}), tmp_path / "run")
+    assert saved.about["model"] == {"name": "ownmodel:Model", "options": {"limit": "Infinity", "since": "2026-01-02"}}
 
 
 def test_the_file_names_its_version_the_model_its_options_and_the_loss(tmp_path):
