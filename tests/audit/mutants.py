@@ -342,6 +342,7 @@ MASKED = (
     "tests/identity/test_exchange.py",
     "tests/privacy/test_ledger.py",
 )
+SEALED = ("tests/identity/test_sealing.py", "tests/peer/test_secrets.py")
 LIVE = ("tests/peer/test_secrets.py", "tests/peer/test_security.py", "tests/peer/test_live.py")
 LATE = ("tests/peer/test_settling.py", "tests/peer/test_churn.py")
 SUMS = ("tests/privacy/test_secagg.py", "tests/peer/test_sums.py")
@@ -398,9 +399,9 @@ MUTANTS = [
         restarts_not_charged,
         "live",
         "every release is charged",
-        ("tests/peer/test_resume.py", *LATE),
+        ("tests/report/test_budget.py", "tests/peer/test_resume.py"),
     ),
-    Mutant("rows are sealed under a key from the sender's name", sealed_under_names, "", "", LIVE),
+    Mutant("rows are sealed under a key from the sender's name", sealed_under_names, "", "", SEALED),
     Mutant(
         "averages keep private numbers",
         partial_keeps_private_numbers,

@@ -161,3 +161,11 @@ def test_keys_of_the_wrong_length_are_refused():
         wrap(KEY, bytes(33))
     with pytest.raises(InputError, match="expected an edge key of 32 bytes, got 0"):
         unwrap(bytes(48), b"")
+
+
+def test_a_sender_key_follows_from_the_source_alone_and_not_from_names():
+    def sealed():
+        key = SenderKey.draw(SecretSource(), peer="ada", round=3)
+        return key.seal(b"a row", stream=1, sequence=2, header=b"")
+
+    assert sealed() != sealed()
