@@ -25,6 +25,7 @@ from p2pfl.peer.mailbox import Delivery, Mailbox
 from p2pfl.peer.membership import Membership
 from p2pfl.peer.seal import Seal
 from p2pfl.peer.settling import Cover
+from p2pfl.peer.unsettled import Unsettled
 from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.rows import raw
 from p2pfl.simulation import simulate
@@ -194,14 +195,14 @@ MUTANTS = {
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [168]),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Line, "come_back", nothing, [168]),
-    "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_: None, [2902]),
+    "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [1957]),
     "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "who was cut off while it said hello does not know": (Link, "_beat", unaware, [1189]),
     "the row of the next life is taken for that of the one before": (Mailbox, "forget", heedless, [5292]),
     "a row is said again before it has gone": (Link, "send", early, [363]),
-    "nobody says what an earlier life may have left open": (peer, "left", lambda *_, **__: [], [1160]),
+    "nobody says what an earlier life may have left open": (peer, "unsettled", lambda *_, **__: Unsettled(), [1160]),
     "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
     "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
     "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
