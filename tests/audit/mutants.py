@@ -22,12 +22,14 @@ from p2pfl.audit import claims, live, noise, totals
 from p2pfl.audit.claims import Claim
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SecretSource, SeededSource, SenderKey
+from p2pfl.neighbourhood import Public as Known
+from p2pfl.neighbourhood import derived
 from p2pfl.peer import paying
 from p2pfl.peer.paying import Republished
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy import PrivateNeighbourhood, Settings, masks, payments, secagg, stream
+from p2pfl.privacy import PrivateNeighbourhood, Settings, masks, payments, secagg
 from p2pfl.privacy import release as release_
-from p2pfl.report.budget import Meter
+from p2pfl.report.meter import Meter
 from p2pfl.topology import metropolis, ring
 
 BOTH = Settings(clip=1.0, noise=1.0, mask=4.0, participation=0.5)
@@ -40,11 +42,16 @@ def drawn_as(change):
     """Change the normal numbers of private noise: ``change(numbers)``, ``[K, P]``."""
 
     def build(patch):
-        class Changed(release_.Sampler):
-            def window(self, keys, span):
-                return change(super().window(keys, span).copy())
+        class Changed(release_.NoiseSampler):
+            def __init__(self, deviation):
+                super().__init__(deviation)
+                self.deviation = deviation
 
-        patch.setattr(release_, "Sampler", Changed)
+            def window(self, keys, span):
+                points = super().window(keys, span)
+                return np.rint(change(points / self.deviation) * self.deviation).astype(points.dtype)
+
+        patch.setattr(release_, "NoiseSampler", Changed)
 
     return build
 
@@ -123,12 +130,11 @@ def masks_from_public_keys(patch):
 
 
 def masks_again_after_going_back(patch):
-    real = payments.edge_key
+    def key(mask, masks):
+        a, b = mask.edge
+        return payments.edge_key(masks.secrets[mask.edge], purpose="mask", a=a, b=b, round=mask.slot.round)
 
-    def key(secret, *, purpose, a, b, round, **_):
-        return real(secret, purpose=purpose, a=a, b=b, round=round)
-
-    patch.setattr(payments, "edge_key", key)
+    patch.setattr(payments, "mask_key", key)
 
 
 def masks_once_a_round(patch):
@@ -142,13 +148,7 @@ def masks_once_a_round(patch):
 
 def cut(patch):
     """Cut all normal numbers at three deviations."""
-    real = stream._quantiles
-
-    def quantiles(words, *, out, work):
-        real(words, out=out, work=work)
-        np.clip(out, -3.0, 3.0, out=out)
-
-    patch.setattr(stream, "_quantiles", quantiles)
+    drawn_as(lambda numbers: np.clip(numbers, -3.0, 3.0))(patch)
 
 
 def half_masks(patch):
@@ -181,6 +181,7 @@ def halves_not_charged(patch):
     real = Meter.charge
     patch.setattr(Cover, "uncovered", lambda _self, _halves: [])
     patch.setattr(Meter, "charge", lambda self, round, *, whole: real(self, round, whole=whole or True))
+    patch.setattr(Meter, "correct", lambda *_: None)
 
 
 def seeded_peers(patch):
@@ -210,7 +211,7 @@ def settled_in_the_open(patch):
 
     async def settle(algorithm, state, learner, net, **how):
         shift = state.extra.get("shift")
-        leaking = state if shift is None else replace(state, public=state.public + shift)
+        leaking = state if shift is None else replace(state, public=derived(lambda rows: rows + shift, state.public))
         return await real(algorithm, leaking, learner, net, **how)
 
     patch.setattr(paying, "settle", settle)
@@ -273,7 +274,7 @@ def partial_keeps_private_numbers(patch):
 
     async def mean(self, net, rows, *, since, masses):
         released = await net.release(rows, since=since, masses=masses)
-        return (await self.gossip(net, released)).average(own=rows)
+        return (await self.gossip(net, released)).average(own=Known(rows))
 
     patch.setattr(averaging.Averaging, "__call__", mean)
 
