@@ -73,4 +73,9 @@ def test_the_map_of_rooms_is_the_one_that_holds():
 def test_every_link_leads_somewhere():
     headings = {"#" + heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)}
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", TEXT):
-        assert target in headings if target.startswith("#") else (ROOT / target).is_file(), target
+        place, _, anchor = target.partition("#")
+        assert target in headings if not place else (ROOT / place).is_file(), target
+        if place and anchor:
+            page = (ROOT / place).read_text("utf-8")
+            titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+            assert anchor in {title.lower().replace(" ", "-").replace("`", "") for title in titles}, target

@@ -19,15 +19,18 @@ SMALL = {
 }
 """Rows of 5 KB, in one chunk or a few. Both ends' half-open connections, one after another, end before gather."""
 
+MASKED = ("privacy.mode=pairwise", "privacy.partners=1")
+"""Worlds draw graphs in which a peer has one mask partner, and in which partners die: as few are enough here."""
+
 ALGORITHMS = (
     ("learning.algorithm=fedavg",),
-    ("learning.algorithm=fedavg", "privacy.mode=pairwise"),
-    ("learning.algorithm=fedavg", "privacy.mode=pairwise", "gossip.steps=3"),
+    ("learning.algorithm=fedavg", *MASKED),
+    ("learning.algorithm=fedavg", *MASKED, "gossip.steps=3"),
     ("learning.algorithm=fedavg", "learning.weighted=true"),
-    ("learning.algorithm=fedavg", "learning.weighted=true", "privacy.mode=pairwise"),
+    ("learning.algorithm=fedavg", "learning.weighted=true", *MASKED),
     ("learning.algorithm=fedavg", "gossip.steps=6", "gossip.acceleration=chebyshev"),
     ("learning.algorithm=dpsgd",),
-    ("learning.algorithm=dpsgd", "privacy.mode=pairwise"),
+    ("learning.algorithm=dpsgd", *MASKED),
     ("learning.algorithm=robust_sgp",),
     ("learning.algorithm=fedavg", "privacy.mode=secagg", "gossip.steps=1"),
 )
