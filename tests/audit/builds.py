@@ -113,7 +113,8 @@ def shared_noise(patch):
     """All peers have the same private noise."""
 
     def keys(self, attempt):
-        return [self._source.bytes(32, purpose=f"noise {attempt}", peer="", round=self._round)] * len(self.peers)
+        shared = self._source.bytes(32, purpose=f"noise {attempt}", peer="", round=self._round)
+        return [shared] * len(self.peers) if self._settings.noise else []
 
     patch.setattr(PrivateNeighbourhood, "_noise_keys", keys)
 
@@ -123,7 +124,8 @@ def noise_again(patch):
 
     def keys(self, attempt):
         del attempt
-        return [self._source.bytes(32, purpose="noise", peer=peer, round=0) for peer in self.peers]
+        drawn = [self._source.bytes(32, purpose="noise", peer=peer, round=0) for peer in self.peers]
+        return drawn if self._settings.noise else []
 
     patch.setattr(PrivateNeighbourhood, "_noise_keys", keys)
 
