@@ -189,6 +189,6 @@ class Overlooking(Cover):
         super().__init__(cover.masks, cover.ledger, places=cover.places)
         self.other = other
 
-    def decide(self, round: int, *, present: frozenset[str]) -> None:
-        """Choose the masks without the other peer's."""
-        super().decide(round, present=present - {self.other})
+    def partners(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
+        """Return the partners without the other peer."""
+        return super().partners(round, present=present - {self.other})
