@@ -52,7 +52,7 @@ def test_a_run_that_starts_in_the_second_of_another_is_kept_beside_it(p2pfl, pla
 
 
 def test_a_command_that_fails_before_it_starts_leaves_no_directory(p2pfl, place):
-    said = p2pfl("run", "small.toml", "--broker", "mqtt://127.0.0.1:1")
+    said = p2pfl("run", "small.toml", "--broker", "mqtt://127.0.0.1:1", "--set", "transport.outage=0")
     assert said.status == 2
     assert [*(place / "runs").iterdir()] == []
 

@@ -169,9 +169,10 @@ WRONG = {
     "a module that has a mistake": ("undefined", ["clinic:patients", "NameError", "line"]),
     "a module that is no Python": ("def :", ["clinic:patients", "SyntaxError"]),
     "a model that raises when it is made": (
-        "class Net:\n    def __init__(self): {}['width']", ["clinic:Net", "KeyError: 'width'", "in Net.__init__, line"]
+        "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self): {}['width']",
+        ["clinic:Net", "KeyError: 'width'", "in Net.__init__, line"],
     ),
-    "a model that is none": ("def Net(): return 3", ["clinic:Net", "int"]),
+    "a model that is none": ("def Net(): return 3", ["clinic:Net", "a function, not a subclass of torch.nn.Module"]),
     "a forward that raises": (f"{NET} return self.lair(x)", ["AttributeError", "'lair'", "in Net.forward, line"]),
     "a forward that gives no tensor": (f"{NET} return [self.layer(x)]", ["one tensor", "list"]),
     "a forward that averages": (f"{NET} return self.layer(x).mean(0)", ["(2,) for 3 samples"]),
