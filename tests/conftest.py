@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests/swarms.py
 os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is slow, and no test is timed
+settings.load_profile("untimed")
 
 collect_ignore = ["fuzz.py"]  # scripts/fuzz runs it, with atheris
 
