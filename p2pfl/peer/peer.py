@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -50,6 +50,7 @@ from p2pfl.report.alarms import spoiled
 from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
+from p2pfl.rows import Rows
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.codec import encode
 from p2pfl.wire.envelope import Envelope
@@ -444,11 +445,9 @@ class Peer:
             self.name, round, state, page, rows, line.bytes_out, line.bytes_in, statistics=self.statistics
         )
 
-    def _assess(self, state: State, round: int) -> dict[str, float]:
-        """Return a round's scores, and keep its model if it is the best so far."""
-        scores = {name: float(each[0]) for name, each in assess(self.plan, state.rows, (self.name,)).items()}
-        self.best.consider(self.plan, state.rows, round=round, validation=scores.get("validation_loss"))
-        return scores
+    def _assess(self, state: State) -> dict[str, float]:
+        """Return a round's scores."""
+        return {name: float(each[0]) for name, each in assess(self.plan, state.rows, (self.name,)).items()}
 
     def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
         """Say at once when masks that did not cancel are in the models."""
@@ -466,7 +465,7 @@ class Peer:
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed
         self._introduce()  # those who came late, or by new edges
-        scores = await asyncio.to_thread(self._assess, state, round)
+        scores = await asyncio.to_thread(self._assess, state)
         self._alarm(round, scores, net)
         report = state.report
         record = Record(
@@ -486,4 +485,9 @@ class Peer:
         )
         if self.observe is not None:
             self.observe(record, state)
-        await self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)
+
+        def model(row: Rows) -> Mapping[str, Rows]:  # in the thread that writes, after the record
+            self.best.consider(self.plan, row.unsqueeze(0), round=round, validation=scores.get("validation_loss"))
+            return self.plan.learner.state_dict(row)
+
+        await self.keeper.save(self.checkpoint(state, round=round + 1), model)
