@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -50,7 +50,6 @@ from p2pfl.report.alarms import spoiled
 from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
-from p2pfl.rows import Rows
 from p2pfl.transport import Transport, Will
 from p2pfl.wire.codec import encode
 from p2pfl.wire.envelope import Envelope
@@ -485,9 +484,7 @@ class Peer:
         )
         if self.observe is not None:
             self.observe(record, state)
-
-        def model(row: Rows) -> Mapping[str, Rows]:  # in the thread that writes, after the record
-            self.best.consider(self.plan, row.unsqueeze(0), round=round, validation=scores.get("validation_loss"))
-            return self.plan.learner.state_dict(row)
-
-        await self.keeper.save(self.checkpoint(state, round=round + 1), model)
+        if self.keeper.store is not None:  # awaited: it evaluates the model that the next round trains
+            loss = scores.get("validation_loss")
+            await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
+        await self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)
