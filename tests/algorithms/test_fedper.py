@@ -7,7 +7,7 @@ from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, FedPer, FedRep, Gossip
 from p2pfl.errors import ExperimentError
 from p2pfl.learning import TorchLearner, build
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.rows import Layout
 
 COMPLETE = topology.complete(5)
@@ -82,7 +82,7 @@ def test_only_a_shorter_row_travels(kind):
     assert learner.layout == MLP
     net, algorithm = stack(RING), kind(average(RING), MLP)
     rows = learner.start(RING.peers)
-    settled(algorithm.exchange(net, rows, public=rows, masses=None))
+    settled(algorithm.exchange(net, rows, public=Public(rows), masses=None))
     assert (net.bytes_out == 8 * (13 * 4 + 4)).all()  # not the 15 numbers of the head
 
 
