@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from p2pfl.errors import InputError
-from p2pfl.privacy.noise import check_resolution
+from p2pfl.privacy.resolution import check_resolution
 
 
 @dataclass(frozen=True)

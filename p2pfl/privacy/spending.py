@@ -3,7 +3,7 @@ r"""What rounds cost, added up: over a run, over its resumption, over all runs o
 A round of cost :math:`(\mu, q)` is a Gaussian mechanism :math:`\mu` that a peer joins in secret with
 probability q. Where q = 1 costs add as :math:`\mu^2 = \sum_t \mu_t^2`; else privacy loss
 distributions are convolved (see :mod:`p2pfl.privacy.divergence`). Each round takes a share of delta for the
-cut of the private noise (:func:`p2pfl.privacy.noise.truncation`); epsilon holds at what is left.
+cut of the private noise (:func:`p2pfl.privacy.resolution.truncation`); epsilon holds at what is left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from p2pfl.errors import InputError
 from p2pfl.privacy import divergence
-from p2pfl.privacy.noise import truncation
+from p2pfl.privacy.resolution import truncation
 
 
 @dataclass(frozen=True, order=True)

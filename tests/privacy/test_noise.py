@@ -15,8 +15,9 @@ from scipy.special import ndtr
 from p2pfl.errors import InputError
 from p2pfl.identity import SeededSource
 from p2pfl.privacy import noise
-from p2pfl.privacy.noise import NoiseSampler, truncation
+from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.release import private
+from p2pfl.privacy.resolution import truncation
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.spending import Cost, spent
 from p2pfl.privacy.stream import BLOCK, _quantiles, spans
