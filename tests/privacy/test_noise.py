@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 from p2pfl.errors import InputError
 from p2pfl.identity import SeededSource
+from p2pfl.neighbourhood import Public
 from p2pfl.privacy import noise
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.release import private
@@ -65,7 +66,7 @@ def test_no_released_number_proves_which_of_two_updates_it_hides():
         source=SeededSource(7),
         round=0,
     )
-    released = asyncio.run(net.release(update, since=torch.zeros_like(update))).rows[0].numpy()
+    released = asyncio.run(net.release(update, since=Public(torch.zeros_like(update)))).rows[0].numpy()
     true = reached(released, update=update[0].numpy(), deviation=deviation, bits=bits)
     other = reached(released, update=np.zeros(size), deviation=deviation, bits=bits)
     assert (~true & ~other).any()  # points that the attacker takes to be impossible are released
