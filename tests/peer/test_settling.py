@@ -17,7 +17,7 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment import read
 from p2pfl.experiment.algorithms import ALGORITHMS
 from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Public, Released
+from p2pfl.neighbourhood import Public, Released, derived
 from p2pfl.neighbourhood import settled as run
 from p2pfl.peer import Peer
 from p2pfl.peer.live import LiveNeighbourhood
@@ -56,10 +56,10 @@ class Half:
     async def round(self, state, learner, net, round):
         half = state.rows.shape[-1] // 2
         fitted = await learner.fit(state.rows, peers=net.peers, round=round)
-        released = await net.release(fitted.rows[:, :half], since=state.public[:, :half])
-        mean = (await net.mix(released)).values
-        rest = state.public[:, half:]
-        return State(torch.cat([mean, fitted.rows[:, half:]], -1), torch.cat([mean, rest], -1), report=fitted.report)
+        since = derived(lambda rows: rows[:, :half], state.public)
+        mean = (await net.mix(await net.release(fitted.rows[:, :half], since=since))).public
+        public = derived(lambda part, rows: torch.cat([part, rows[:, half:]], -1), mean, state.public)
+        return State(torch.cat([mean.rows, fitted.rows[:, half:]], -1), public, report=fitted.report)
 
 
 @dataclass(frozen=True)

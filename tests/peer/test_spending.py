@@ -35,10 +35,13 @@ def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monke
     monkeypatch.setattr(Meter, "charge", refuse)
     ended, _ = played(["rounds=2"])
     own = {partner: note.own for partner, note in ended["peer0"].peer.link.books.masks.journal().notes.items()}
-    assert {partner: [slot.round for slot in slots] for partner, slots in own.items()} == {"peer1": [0], "peer7": [0]}
+    assert {partner: [slot.round for slot, _ in drawn] for partner, drawn in own.items()} == {
+        "peer1": [0],
+        "peer7": [0],
+    }
     for partner in ("peer1", "peer7"):
         heard = ended[partner].peer.link.books.masks.journal().notes["peer0"].heard
-        assert [slot.round for slot in heard] == [0]
+        assert [slot.round for slot, _ in heard] == [0]
 
 
 def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(monkeypatch):
