@@ -113,11 +113,12 @@ class RobustSGP:
 
         Examples
         --------
+        >>> from p2pfl.neighbourhood import Public
         >>> from p2pfl.topology import path
         >>> rows = torch.zeros(1, 2)
         >>> sums = {"total": torch.tensor([[6.0, 4.0, 2.0]]), "seen": torch.tensor([[[1.0, 1.0, 0.5]]])}
         >>> pair = RobustSGP(path(2), Layout(("row",), ((2,),)))
-        >>> pair.given(State(rows, rows, extra=sums), peers=("peer0",), to="peer1").tolist()
+        >>> pair.given(State(rows, Public(rows), extra=sums), peers=("peer0",), to="peer1").tolist()
         [[5.0, 3.0, 1.5]]
         """
         graph, extra = self.topology.at(0), state.extra

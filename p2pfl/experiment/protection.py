@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
-from p2pfl.privacy import Settings, divergence
+from p2pfl.privacy import Settings
 from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.calibration import calibrate
 from p2pfl.privacy.colluders import parted
@@ -402,7 +402,7 @@ def _calibrated(
     found = calibrate(
         graph,
         weights[0] if steps is not None and len(weights) == 1 else None,
-        epsilon=divergence.epsilon(mu * math.sqrt(rounds), delta=wanted.delta),
+        epsilon=spent({Cost(mu): rounds}, delta=wanted.delta),
         delta=wanted.delta,
         clip=clip,
         rounds=rounds,

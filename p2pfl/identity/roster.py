@@ -76,7 +76,7 @@ class Roster:
     >>> roster.check("ada", ada.public)
     >>> roster.check("ada", eve.public)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    p2pfl.errors.PeerError: expected "ada" with the key 8b34 17d2 06e0 e8a9, got 98bc 906f 3045 5466: ...
+    p2pfl.errors.PeerError: expected "ada" with the key 8b34 17d2 06e0 e8a9 81e0 faca 585c 9bb2, got ...
     """
 
     peers: Mapping[str, bytes]
@@ -272,7 +272,7 @@ class FirstUse:
     >>> trust.check("ada", ada.public)
     >>> trust.remember("ada", ada.public)
     >>> trust.news("ada")  # doctest: +ELLIPSIS
-    'TRUSTED ON FIRST USE: "ada" has the key 8b34 17d2 06e0 e8a9; compare it with what ada shows, ...
+    'TRUSTED ON FIRST USE: "ada" has the key 8b34 17d2 06e0 e8a9 81e0 faca 585c 9bb2; ...
     >>> trust.news("ada")
     ''
     """

@@ -74,7 +74,7 @@ class Identity:
     >>> verify(ada.public, b"hello", ada.sign(b"hello", domain="header"), domain="header")
     True
     >>> ada.fingerprint
-    '8b34 17d2 06e0 e8a9'
+    '8b34 17d2 06e0 e8a9 81e0 faca 585c 9bb2'
     """
 
     def __init__(self, private: bytes) -> None:

@@ -86,8 +86,9 @@ def packed(checkpoint: Checkpoint) -> bytes:
 
     Examples
     --------
+    >>> from p2pfl.neighbourhood import Public
     >>> row = torch.ones(1, 3)
-    >>> unpacked(packed(Checkpoint("ada", 7, State(row, row)))).round
+    >>> unpacked(packed(Checkpoint("ada", 7, State(row, Public(row))))).round
     7
     """
     c = checkpoint

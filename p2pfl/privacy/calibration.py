@@ -31,10 +31,10 @@ import scipy.optimize
 from scipy.sparse import csgraph
 
 from p2pfl.errors import InputError
-from p2pfl.privacy import divergence
 from p2pfl.privacy.accountant import Adjacency, Guarantee, account, sensitivity
 from p2pfl.privacy.colluders import Rows, worst_rows
 from p2pfl.privacy.leakage import Cover, Floats, Ints
+from p2pfl.privacy.spending import per_round
 from p2pfl.topology import Topology, Weights, check_connected, metropolis
 
 _SLACK = 1e-9
@@ -134,7 +134,7 @@ def calibrate(
     """
     weights, horizon = weights or metropolis(graph.union), rounds if horizon is None else horizon
     _check(graph, weights, clip=clip, rounds=rounds, steps=steps, overhead=overhead, horizon=horizon)
-    total = divergence.mu(epsilon, delta=delta)
+    total = per_round(epsilon=epsilon, delta=delta, rounds=rounds) * math.sqrt(rounds)
     if math.isinf(total):
         raise InputError("Expected a finite epsilon, got infinity; leave the noise out instead.")
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)

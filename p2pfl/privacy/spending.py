@@ -114,7 +114,7 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
     """
     whole = divergence.mu(epsilon, delta=delta) / math.sqrt(rounds)
     if probability == 1:
-        return whole
+        return _with_cut(whole, epsilon=epsilon, delta=delta, rounds=rounds)
     least, most = whole, 2 * whole  # sitting out in secret can only help
     while spent({Cost(most, probability): rounds}, delta=delta) < epsilon:
         least, most = most, 2 * most
@@ -144,6 +144,26 @@ def _hopeless(costs: Mapping[Cost, int]) -> bool:
     joined = math.fsum(count * cost.probability * cost.mu**2 for cost, count in costs.items())
     return joined > _HOPELESS**2 or max(cost.mu for cost in costs) > _LARGE
 
+
+def _with_cut(whole: float, *, epsilon: float, delta: float, rounds: int) -> float:
+    """Return the largest mu of a round that keeps epsilon beside the cut of the noise, at most ``whole``."""
+    if math.isinf(whole) or rounds * truncation(whole) < _NEGLIGIBLE * delta:
+        return whole
+    least, most = 0.0, whole
+    for _ in range(_EXACT):
+        middle = (least + most) / 2
+        if spent({Cost(middle): rounds}, delta=delta) <= epsilon:
+            least = middle
+        else:
+            most = middle
+    return least
+
+
+_NEGLIGIBLE = 1e-12
+"""Share of delta below which the cut of the noise changes no digit of epsilon that is shown."""
+
+_EXACT = 60
+"""Bisections of mu: to the last digit, from below."""
 
 _HALVINGS = 14
 """Bisections of mu: to 1 part in 10,000, from below."""

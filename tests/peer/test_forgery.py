@@ -14,7 +14,8 @@ from swarms import SMALL
 from p2pfl.experiment import read
 from p2pfl.identity import FirstUse
 from p2pfl.peer.allowance import Allowance
-from p2pfl.peer.checkpoint import Store, common
+from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.entering import common
 from p2pfl.transport import MemoryTransport
 from p2pfl.wire.codec import encode
 from p2pfl.wire.envelope import SEALED, Envelope

@@ -34,3 +34,10 @@ def test_a_round_costs_what_lets_all_of_them_keep_epsilon_and_hardly_less(epsilo
 def test_what_is_hopeless_is_overstated_and_not_convolved(mu, rounds):
     whole = divergence.epsilon(mu * math.sqrt(rounds), delta=1e-5)
     assert spent({Cost(mu, 0.5): rounds}, delta=1e-5) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_a_round_that_is_calibrated_keeps_its_epsilon_beside_the_cut_of_the_noise(rounds):
+    mu = per_round(epsilon=60.0, delta=1e-6, rounds=rounds)
+    assert spent({Cost(mu): rounds}, delta=1e-6) == pytest.approx(60.0, rel=1e-7)
+    assert spent({Cost(mu): rounds}, delta=1e-6) <= 60.0 * (1 + 1e-12)

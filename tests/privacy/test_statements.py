@@ -60,5 +60,5 @@ def test_a_partner_may_end_and_be_some_attempts_ahead():
     bob = MaskLedger("bob", partners=["ada"])
     bob.hear("ada", stated(Slot(LEAP, 3), (0, 0, 2), (LEAP, 2, 3)))
     assert bob.attempt == LEAP
-    bob.hear("ada", Statement(START, END, ((0, 0, 2), (LEAP, 2, 3)), START, START))
+    bob.hear("ada", stated(END, (0, 0, 2), (LEAP, 2, 3)))
     assert bob.finished == {"ada"}
