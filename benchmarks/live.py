@@ -198,7 +198,7 @@ def typical(ends: list[float]) -> float:
 def measure(body, load: Load) -> tuple[float, float]:
     """Seconds a round, and the largest growth of a process in bytes."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["p2pfl.peer.preload"])
+    context.set_forkserver_preload(["p2pfl.peer.launch.preload"])
     with embedded() as broker:
         pipes, processes = [], []
         for name in ring(load.peers).peers:

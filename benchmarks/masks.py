@@ -45,9 +45,9 @@ from scipy.special import ndtri
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.ring import portion
-from p2pfl.privacy.secagg import Sender, Slot, Sum
 from p2pfl.privacy.stream import BLOCK, Sampler, spans, to_grid
+from p2pfl.secagg.protocol import Sender, Slot, Sum
+from p2pfl.secagg.ring import portion
 from p2pfl.topology import complete, random_regular
 
 SIZE = 1 << 20

@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from benchmarks.timing import pair
 from p2pfl.identity import ExchangeKey, Identity, SecretSource, SenderKey, verify
-from p2pfl.wire.codec import encode
-from p2pfl.wire.envelope import Envelope
-from p2pfl.wire.messages import Hello, Pulse
-from p2pfl.wire.tags import authentic, parts, tagged
+from p2pfl.protocol.wire.codec import encode
+from p2pfl.protocol.wire.envelope import Envelope
+from p2pfl.protocol.wire.messages import Hello, Pulse
+from p2pfl.protocol.wire.tags import authentic, parts, tagged
 
 SIZES = (4_000_000, 50_000_000)
 CHUNK = 256 * 1024 - 512

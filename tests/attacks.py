@@ -6,15 +6,15 @@ What must have no effect leaves every final row as it is in an undisturbed run, 
 import asyncio
 
 import torch
-from swarms import Ended
 
 from p2pfl.experiment import plan
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Peer
-from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.protocol.wire.codec import decode
+from p2pfl.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.codec import decode
-from p2pfl.wire.envelope import CONTROL, SEALED
+from swarms import Ended
 
 NAMES = ("peer0", "peer1", "peer2", "peer3")
 IDENTITIES = {name: Identity.generate(SeededSource(7), peer=name) for name in NAMES}

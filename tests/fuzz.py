@@ -30,14 +30,13 @@ with atheris.instrument_imports(include=["p2pfl"]):
         sealed_for_bob,
         taken,
     )
-
     from p2pfl.errors import AuthenticityError, DecodeError, InputError, PeerError
     from p2pfl.identity import Roster
-    from p2pfl.wire.codec import PREFIX, VERSION, decode, encode
-    from p2pfl.wire.envelope import SEALED
-    from p2pfl.wire.messages import Chunk, ForOne, Key, Plain
-    from p2pfl.wire.rows import encode_row, pieces, read_row
-    from p2pfl.wire.trailer import CHECKSUM
+    from p2pfl.protocol.wire.codec import PREFIX, VERSION, decode, encode
+    from p2pfl.protocol.wire.envelope import SEALED
+    from p2pfl.protocol.wire.messages import Chunk, ForOne, Key, Plain
+    from p2pfl.protocol.wire.rows import encode_row, pieces, read_row
+    from p2pfl.protocol.wire.trailer import CHECKSUM
 
 FILE = Path(tempfile.mkdtemp()) / "roster.toml"
 EDGES = [0, 1, 2, 255, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**63)]

@@ -14,22 +14,35 @@ import torch
 
 from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
 from p2pfl.peer.adding import Adding, known
-from p2pfl.peer.books import Books
-from p2pfl.peer.getting import Getting
-from p2pfl.peer.giving import Giving
-from p2pfl.peer.mailbox import Mailbox
-from p2pfl.peer.membership import Membership
-from p2pfl.peer.seal import Seal
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.secagg import Slot
+from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.mailbox import Mailbox
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
+from p2pfl.protocol.wire.messages import (
+    Account,
+    Ack,
+    Chunk,
+    Claim,
+    ForOne,
+    Hello,
+    Key,
+    Masked,
+    Moved,
+    Plain,
+    Pulse,
+    RollCall,
+)
+from p2pfl.protocol.wire.rows import encode_row, read_row, said_head
+from p2pfl.protocol.wire.stream import Inbox, Outbox
+from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
+from p2pfl.protocol.wire.trailer import Signature
+from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.receiver import Getting
+from p2pfl.secagg.sender import Giving
+from p2pfl.secagg.signing import Seal
 from p2pfl.topology import complete, metropolis
-from p2pfl.wire.codec import decode, encode
-from p2pfl.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Masked, Moved, Plain, Pulse, RollCall
-from p2pfl.wire.rows import encode_row, read_row, said_head
-from p2pfl.wire.stream import Inbox, Outbox
-from p2pfl.wire.tags import TAG_BYTES, parts, tagged
-from p2pfl.wire.trailer import Signature
 
 SWARM = "run"
 SOURCE = SeededSource(7)

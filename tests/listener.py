@@ -8,15 +8,15 @@ import sys
 
 import torch
 
-from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
-from p2pfl.peer.mailbox import Mailbox
-from p2pfl.peer.membership import Membership
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.mailbox import Mailbox
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.topology import Topology
 from p2pfl.transport.mqtt import MqttTransport
-from p2pfl.wire.messages import Hello
-from p2pfl.wire.rows import row_bytes
 
 GRAPH = Topology(("ada", "bob"), (("ada", "bob"),), directed=True)
 LENGTH = 1000

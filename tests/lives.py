@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from swarms import Ended
-
 from p2pfl.experiment import Experiment, plan
 from p2pfl.identity import Identity, SeededSource, Source
 from p2pfl.peer import Notice, Peer
-from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.report import Record
 from p2pfl.transport import Transport
+from swarms import Ended
 
 
 class Lives:

@@ -15,7 +15,7 @@ from benchmarks.faults.wires import Wires, possible
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
 from p2pfl.transport.broker import embedded
-from p2pfl.world.network import Conditions
+from p2pfl.virtual.network import Conditions
 
 PAGE = f"before\n{MARKS[0]}\n{MARKS[1]}\nafter\n"
 

@@ -4,11 +4,11 @@ from typing import get_args
 
 import msgspec
 import pytest
-from honest import BOB, HONEST, genuine, pretended, sealed, sealed_for_bob, taken
 
+from honest import BOB, HONEST, genuine, pretended, sealed, sealed_for_bob, taken
 from p2pfl.errors import AuthenticityError, DecodeError
-from p2pfl.wire.codec import decode, encode
-from p2pfl.wire.messages import ForOne, Message, Plain
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.messages import ForOne, Message, Plain
 
 
 def opened(message):

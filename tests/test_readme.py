@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import fields
-from test_rooms import ROOMS
 
 from p2pfl.cli.arguments import parser
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
+from test_rooms import ROOMS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")

@@ -24,8 +24,9 @@ ROOMS = {
     "robust": {"errors", "rows", "neighbourhood"},
     "algorithms": {"errors", "rows", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "draws", "rows", "topology", "identity", "neighbourhood"},
-    "wire": {"errors", "rows", "compression", "identity"},
     "transport": {"errors"},
+    "protocol": {"errors", "rows", "compression", "topology", "identity", "neighbourhood", "privacy"},
+    "secagg": {"errors", "topology", "identity", "neighbourhood", "privacy", "protocol"},
     "experiment": {
         "errors",
         "rows",
@@ -38,6 +39,7 @@ ROOMS = {
         "robust",
         "algorithms",
         "privacy",
+        "secagg",
     },
     "report": {
         "errors",
@@ -53,10 +55,10 @@ ROOMS = {
 }
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
-ROOMS["simulation"] = BELOW - {"wire", "transport"}
-ROOMS["world"] = BELOW | {"peer", "simulation"}
-ROOMS["audit"] = BELOW | {"peer", "simulation", "world"}
-ROOMS["cli"] = BELOW | {"peer", "world", "simulation", "audit"}
+ROOMS["simulation"] = BELOW - {"protocol", "transport"}
+ROOMS["virtual"] = BELOW | {"peer", "simulation"}
+ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit"}
 
 PURE = {
     "draws",
@@ -65,7 +67,8 @@ PURE = {
     "data",
     "learning",
     "privacy",
-    "wire",
+    "protocol",
+    "secagg",
     "neighbourhood",
     "algorithms",
     "compression",
@@ -74,11 +77,11 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("wire/", "experiment/", "report/", "peer/", "algorithms/", "world/"),
+    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/"),
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
-    "dp_accounting": "privacy/divergence.py",
-    "opacus": ("privacy/examples.py", "learning/example_private.py"),
+    "dp_accounting": "privacy/accounting/divergence.py",
+    "opacus": ("privacy/accounting/examples.py", "learning/example_private.py"),
 }
 
 

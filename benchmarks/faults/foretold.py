@@ -13,7 +13,7 @@ from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.outline import affine
 from p2pfl.report import Record
 from p2pfl.topology import ring
-from p2pfl.world.forecast import forecast, network
+from p2pfl.virtual.forecast import forecast, network
 
 
 def experiment(options: argparse.Namespace, url: str) -> Experiment:

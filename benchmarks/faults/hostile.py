@@ -13,11 +13,11 @@ from benchmarks.faults.page import Shown
 ROOT = Path(__file__).parent.parent.parent
 
 TESTS = (
-    "tests/wire",
+    "tests/protocol/wire",
     "tests/peer/test_security.py",
     "tests/peer/test_liars.py",
     "tests/peer/test_insider.py",
-    "tests/peer/test_allowance.py",
+    "tests/protocol/test_rate_limit.py",
 )
 
 

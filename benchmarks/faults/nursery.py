@@ -17,7 +17,8 @@ from benchmarks.faults.worker import Life, main
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, plain, plan
 from p2pfl.identity import Identity, SecretSource
-from p2pfl.peer import Notice, Progress, server
+from p2pfl.peer import Notice, Progress
+from p2pfl.peer.launch import fork_server as server
 from p2pfl.peer.notices import Done, Event, Failed
 from p2pfl.report import Record
 

@@ -27,7 +27,7 @@ from p2pfl.experiment.reading import check, plain
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy import Settings
-from p2pfl.privacy.spending import Cost, spent
+from p2pfl.privacy.accounting.spending import Cost, spent
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
 from p2pfl.audit.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.neighbourhood import settled
-from p2pfl.privacy import Settings, divergence
+from p2pfl.privacy import Settings
+from p2pfl.privacy.accounting import divergence
 from p2pfl.rows import draw
 from p2pfl.topology import Topology, Weights
 

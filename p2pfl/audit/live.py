@@ -23,7 +23,7 @@ from p2pfl.audit.totals import sums
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.privacy import Settings
-from p2pfl.privacy.spending import Cost
+from p2pfl.privacy.accounting.spending import Cost
 
 Result = TypeVar("Result")
 

@@ -35,7 +35,8 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.neighbourhood import Public, settled
-from p2pfl.privacy import Settings, divergence
+from p2pfl.privacy import Settings
+from p2pfl.privacy.accounting import divergence
 from p2pfl.process import one_thread
 from p2pfl.rows import Rows, draw
 from p2pfl.topology import Topology, Weights

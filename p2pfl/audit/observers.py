@@ -13,8 +13,8 @@ import scipy.sparse
 from p2pfl.audit.pipeline import Floats, Pipeline, numbers
 from p2pfl.neighbourhood import Released
 from p2pfl.privacy import Settings
-from p2pfl.privacy.accountant import Adjacency, Guarantee, account
-from p2pfl.privacy.leakage import Cover
+from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account
+from p2pfl.privacy.accounting.leakage import Cover
 from p2pfl.topology import Topology
 
 Ints = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ class Observer:
 
     Examples
     --------
-    >>> from p2pfl.privacy.accountant import account
+    >>> from p2pfl.privacy.accounting.accountant import account
     >>> from p2pfl.topology import ring
     >>> settings = Settings(mask=4.0)
     >>> given = account(ring(8), clip=math.inf, noise=0.0, mask=4.0)

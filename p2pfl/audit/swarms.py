@@ -13,12 +13,12 @@ from p2pfl.audit.tap import Ints, Tapped, beyond
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.peer import Peer
-from p2pfl.peer.checkpoint import Store
-from p2pfl.peer.child import live
-from p2pfl.peer.credentials import credentials
+from p2pfl.peer.launch.worker import live
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy.spending import Cost
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.peer.storage.credentials import credentials
+from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.transport import MemoryTransport
 
 DEADLINE = 120.0

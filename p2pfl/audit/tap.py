@@ -15,12 +15,12 @@ from p2pfl.learning import Fitted, Fitting
 from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import to_grid
+from p2pfl.protocol.wire.codec import decode
+from p2pfl.protocol.wire.messages import Hello
 from p2pfl.robust.net import Told, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
-from p2pfl.wire.codec import decode
-from p2pfl.wire.messages import Hello
-from p2pfl.world.learner import Goals
+from p2pfl.virtual.learner import Goals
 
 Ints = npt.NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from p2pfl.cli.arguments import parser
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
 from p2pfl.errors import P2PFLError
-from p2pfl.peer import server
+from p2pfl.peer.launch import fork_server as server
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

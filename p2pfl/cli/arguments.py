@@ -163,7 +163,7 @@ def _audit(commands: Any) -> None:
 
 
 def _recording(command: argparse.ArgumentParser) -> None:
-    about = "write down what peers hear and draw, secrets included, to play it again with python -m p2pfl.world"
+    about = "write down what peers hear and draw, secrets included, to play it again with scripts/worlds"
     command.add_argument("--record", action="store_true", help=about)
 
 

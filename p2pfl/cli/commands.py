@@ -20,7 +20,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.experiment import read as read_experiment
 
 if TYPE_CHECKING:  # they import torch
-    from p2pfl.peer.checkpoint import Former
+    from p2pfl.peer.storage.checkpoint import Former
     from p2pfl.report import Run
 
 
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
     from p2pfl.cli import view  # noqa: PLC0415 (each command imports what it needs)
     from p2pfl.experiment.sums import check_live  # noqa: PLC0415
-    from p2pfl.peer import swarm  # noqa: PLC0415
+    from p2pfl.peer.launch import swarm  # noqa: PLC0415
 
     _check_recording(options)
     folder = None if options.resume is None else _resumed(options)
@@ -76,7 +76,7 @@ def simulate(options: argparse.Namespace) -> int:
 def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     """``p2pfl simulate --network``."""
     from p2pfl.cli import view  # noqa: PLC0415
-    from p2pfl.world.forecast import forecast, network  # noqa: PLC0415
+    from p2pfl.virtual.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
     given = accounts.check(options, p2pfl.plan(experiment))
@@ -90,11 +90,11 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
-    from p2pfl.peer.best import kept  # noqa: PLC0415
-    from p2pfl.peer.child import brokers, live, overhearing  # noqa: PLC0415
-    from p2pfl.peer.credentials import credentials  # noqa: PLC0415
-    from p2pfl.peer.keeper import erase_keys  # noqa: PLC0415
+    from p2pfl.peer.launch.worker import brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.notices import Alarm, Described, Done  # noqa: PLC0415
+    from p2pfl.peer.storage.best import kept  # noqa: PLC0415
+    from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
+    from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
     from p2pfl.report.summary import describe  # noqa: PLC0415
 
@@ -148,8 +148,8 @@ def _own(
     options: argparse.Namespace, experiment: Experiment, stack: ExitStack, *, last: Path | None
 ) -> tuple[Path, Run, Former | None]:
     """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
-    from p2pfl.peer.child import earlier  # noqa: PLC0415
-    from p2pfl.peer.owner import PEER, WITHIN, owned  # noqa: PLC0415
+    from p2pfl.peer.launch.worker import earlier  # noqa: PLC0415
+    from p2pfl.peer.storage.lock import PEER, WITHIN, owned  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
 
     if options.resume and last is None:
@@ -384,7 +384,7 @@ def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
 
 def _over(folder: Path, options: argparse.Namespace) -> int:
     """Report a run that has ended to whoever wants to resume it; that is no failure, as a service does so at boot."""
-    from p2pfl.peer.keeper import erase_keys  # noqa: PLC0415
+    from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
 
     erase_keys(folder)  # it may have been killed between its summary and this

@@ -11,7 +11,7 @@ from pathlib import Path
 from p2pfl.errors import InputError, PeerError, StorageError
 from p2pfl.experiment import schema
 from p2pfl.identity import Identity, Roster, SecretSource, fingerprint, rotation
-from p2pfl.peer.credentials import credentials
+from p2pfl.peer.storage.credentials import credentials
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from p2pfl.experiment.protection import Protection
-from p2pfl.privacy import divergence
-from p2pfl.privacy.accountant import Guarantee
-from p2pfl.privacy.spending import Cost
+from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.accounting.accountant import Guarantee
+from p2pfl.privacy.accounting.spending import Cost
 
 
 def lines(protection: Protection, against: Sequence[Guarantee]) -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
-from p2pfl.privacy import divergence
-from p2pfl.privacy.accountant import Guarantee
+from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.report.budget import Budget
 from p2pfl.report.promises import promise
 

@@ -18,7 +18,7 @@ from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Si
 
 if TYPE_CHECKING:
     from p2pfl.experiment.resolved import Plan
-    from p2pfl.privacy.sums import Sums
+    from p2pfl.privacy.accounting.sums import Sums
 
 SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "digits": ((1, 8, 8), 10),

@@ -13,15 +13,15 @@ from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.privacy import Settings
-from p2pfl.privacy.accountant import Guarantee, account, sensitivity, table
-from p2pfl.privacy.calibration import calibrate
-from p2pfl.privacy.colluders import parted
-from p2pfl.privacy.isolation import isolated
+from p2pfl.privacy.accounting.accountant import Guarantee, account, sensitivity, table
+from p2pfl.privacy.accounting.calibration import calibrate
+from p2pfl.privacy.accounting.colluders import parted
+from p2pfl.privacy.accounting.isolation import isolated
+from p2pfl.privacy.accounting.spending import Cost, affordable, per_round, spent
 from p2pfl.privacy.mask_size import mask_deviation, residual
-from p2pfl.privacy.spending import Cost, affordable, per_round, spent
 
 if TYPE_CHECKING:
-    from p2pfl.privacy.sums import Sums  # it needs torch, and most experiments have none
+    from p2pfl.privacy.accounting.sums import Sums  # it needs torch, and most experiments have none
 
 CLIP = 1.0
 """The bound of an update's norm where an epsilon is asked for and none is given."""
@@ -146,8 +146,9 @@ class Protection:
     def isolated(self, given: Guarantee, *, rounds: int) -> tuple[str, dict[Cost, int]]:
         """Return who is worst off if the broker lies, and what the rounds then cost: what peers charge, and more.
 
-        The broker makes all mask partners of one peer mask with it alone, see :mod:`p2pfl.privacy.isolation`. Each of
-        them charges its local floor for that, so a budget ends it after the rounds that the floor allows.
+        The broker makes all mask partners of one peer mask with it alone, see
+        :mod:`p2pfl.privacy.accounting.isolation`. Each of them charges its local floor for that, so a budget ends it
+        after the rounds that the floor allows.
 
         Parameters
         ----------

@@ -24,13 +24,13 @@ from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.privacy import secagg
-from p2pfl.privacy.examples import Sampling, worst_off
+from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.mask_size import residual
 from p2pfl.privacy.stream import VERSION
 from p2pfl.robust import Attack, Rule, attacked, robust
 from p2pfl.robust.net import Told, Work, here
 from p2pfl.rows import Rows
+from p2pfl.secagg import protocol as secagg
 
 SAME = (
     "learning.device",

@@ -20,12 +20,12 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.neighbourhood import Public
-from p2pfl.privacy.ring import width
-from p2pfl.privacy.secagg import enough, fewest
-from p2pfl.privacy.secagg_net import senders
+from p2pfl.privacy.accounting.sums import Sums, Watched, watch
 from p2pfl.privacy.stream import REACH, Ints
-from p2pfl.privacy.sums import Sums, Watched, watch
 from p2pfl.rows import Layout
+from p2pfl.secagg.in_process import senders
+from p2pfl.secagg.protocol import enough, fewest
+from p2pfl.secagg.ring import width
 from p2pfl.topology import Weights
 
 ROOT = "takes steps that are no linear function of sums"

@@ -6,10 +6,10 @@ listen, and hands the key to each neighbour over their own edge:
     wrapped = AES-256-GCM(edge key, nonce 0, sender key)                         48 bytes
     sealed  = AES-256-GCM(sender key, nonce stream || sequence, header, data)    data and 16 bytes
 
-The broker and outsiders see headers, sizes and times. All neighbours hold the same key, so sealing
-alone does not tell one of them from the sender. Beside the ciphertext, each neighbour finds a tag under a key
-of its own edge, see :mod:`p2pfl.wire.tags`. The sender could still show different rows to different neighbours; against
-that, rows are signed.
+The broker and outsiders see headers, sizes and times. All neighbours hold the same key, so sealing alone does not tell
+one of them from the sender. Beside the ciphertext, each neighbour finds a tag under a key of its own edge, see
+:mod:`p2pfl.protocol.wire.tags`. The sender could still show different rows to different neighbours; against that, rows
+are signed.
 
 References
 ----------

@@ -44,7 +44,7 @@ class ExamplePrivateLearner(TorchLearner):
     .. math:: g = \frac{1}{q n} \Big(\sum_{i \in S} g_i \min(1, C / \lVert g_i \rVert_2) + z C\, N(0, I_P)\Big)
 
     One sample, or a blank in its place, moves the sum by at most C, so a step is a Poisson-subsampled
-    Gaussian mechanism of noise multiplier z; :mod:`p2pfl.privacy.examples` adds steps up. An empty
+    Gaussian mechanism of noise multiplier z; :mod:`p2pfl.privacy.accounting.examples` adds steps up. An empty
     batch is a step of noise alone. Optimiser, correction, release and mixing only see g: what a peer releases is
     (epsilon, delta)-DP for each of its samples, against everybody else together, whether or not
     ``[privacy]`` protects the peer as a whole besides. n is public. A sample whose gradient is not

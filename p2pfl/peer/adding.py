@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.peer.books import heaviest
-from p2pfl.peer.getting import Getting
-from p2pfl.peer.giving import Giving
-from p2pfl.peer.seal import Seal, Sums
 from p2pfl.peer.threads import SLOW
-from p2pfl.privacy.secagg import Slot, Sum
+from p2pfl.protocol.ledgers.books import heaviest
+from p2pfl.protocol.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
 from p2pfl.report.meter import Meter
+from p2pfl.secagg.protocol import Slot, Sum
+from p2pfl.secagg.receiver import Getting
+from p2pfl.secagg.sender import Giving
+from p2pfl.secagg.signing import Seal, Sums
 from p2pfl.topology import Weights
-from p2pfl.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
 
 
 def known(weights: Sequence[Weights], *, size: int, width: int, colluders: int) -> Sums:
@@ -28,7 +28,7 @@ def known(weights: Sequence[Weights], *, size: int, width: int, colluders: int) 
     weights
         One matrix for each exchange of the schedule's period.
     size, width, colluders
-        As in :class:`p2pfl.privacy.secagg.Sum`.
+        As in :class:`p2pfl.secagg.protocol.Sum`.
     """
 
     def find(slot: Slot) -> Sum | None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Heard, Released, unmixed
 from p2pfl.peer.live import LiveNeighbourhood, values
-from p2pfl.peer.mailbox import Newest
+from p2pfl.protocol.mailbox import Newest
 
 
 class AsynchronousNeighbourhood(LiveNeighbourhood):
-    """One cycle of one peer, whose mailbox is :class:`~p2pfl.peer.mailbox.Newest`."""
+    """One cycle of one peer, whose mailbox is :class:`~p2pfl.protocol.mailbox.Newest`."""
 
     async def mix(self, released: Released) -> Released:
         """Refuse: what has come is merged by its age."""

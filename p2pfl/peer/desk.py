@@ -7,10 +7,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Collection
 
-from p2pfl.peer.allowance import Allowance
 from p2pfl.peer.line import Line
-from p2pfl.peer.membership import Membership
-from p2pfl.wire.messages import Message
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.rate_limit import Allowance
+from p2pfl.protocol.wire.messages import Message
 
 TICK = 0.01
 """Seconds between two looks at a clock that stands still."""

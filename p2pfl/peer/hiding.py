@@ -9,19 +9,19 @@ from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.peer.checkpoint import Journal as Kept
 from p2pfl.peer.covering import covered
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
+from p2pfl.peer.storage.checkpoint import Journal as Kept
 from p2pfl.peer.threads import Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets, private
-from p2pfl.privacy.examples import Sampling
-from p2pfl.privacy.ledger import Journal
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.slots import Slot
-from p2pfl.privacy.spending import Cost
 from p2pfl.privacy.stream import Ints
+from p2pfl.protocol.ledgers.masks import Journal
+from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.meter import Meter
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from p2pfl.errors import PeerError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
 from p2pfl.peer.line import Line
+from p2pfl.protocol.wire.messages import Claim, Hello
 from p2pfl.transport import Transport
-from p2pfl.wire.messages import Claim, Hello
 
 SECOND = 10**9
 """Nanoseconds, in which starts are numbered."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2pfl.peer.membership import Membership
 from p2pfl.peer.notices import strangers
-from p2pfl.peer.versions import differing
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.versions import differing
 
 
 class Introductions:

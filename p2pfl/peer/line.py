@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity
+from p2pfl.protocol.wire.codec import HEAD, decode, encode
+from p2pfl.protocol.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
+from p2pfl.protocol.wire.messages import Account, Claim, ForOne, Hello, Message, Plain, Status
+from p2pfl.protocol.wire.trailer import CHECKSUM, Signature, Trailer
 from p2pfl.transport import Channel
-from p2pfl.wire.codec import HEAD, decode, encode
-from p2pfl.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
-from p2pfl.wire.messages import Account, Claim, ForOne, Hello, Message, Plain, Status
-from p2pfl.wire.trailer import CHECKSUM, Signature, Trailer
 
 
 def rights(swarm: str) -> dict[str, tuple[str, ...]]:

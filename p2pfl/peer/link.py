@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 from p2pfl.errors import AuthenticityError, DecodeError
-from p2pfl.peer import possible
 from p2pfl.peer.adding import Adding
-from p2pfl.peer.books import Books
 from p2pfl.peer.desk import Desk
-from p2pfl.peer.doubts import Doubts
-from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
-from p2pfl.peer.mailbox import Delivery, Mailbox
-from p2pfl.peer.membership import Membership, missing
 from p2pfl.peer.presence import BOARD, Presence
 from p2pfl.peer.streams import Streams
 from p2pfl.peer.threads import SLOW
-from p2pfl.peer.whereabouts import Whereabouts
-from p2pfl.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
-from p2pfl.wire.rows import HEAD, read_row
+from p2pfl.protocol import plausible as possible
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.mailbox import Delivery, Mailbox
+from p2pfl.protocol.membership import Membership, missing
+from p2pfl.protocol.progress import Whereabouts
+from p2pfl.protocol.timeouts import Doubts
+from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
+from p2pfl.protocol.wire.rows import HEAD, read_row
 
 PULSE = 1.0
 """Seconds between heartbeats."""

@@ -11,11 +11,11 @@ import torch
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Heard, Public, Released, bare, checked, moved
-from p2pfl.peer.books import Books, heaviest, vector
 from p2pfl.peer.link import Link
-from p2pfl.peer.mailbox import Delivery
+from p2pfl.protocol.ledgers.books import Books, heaviest, vector
+from p2pfl.protocol.mailbox import Delivery
+from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.rows import Rows, scaled
-from p2pfl.wire.rows import encode_row
 
 
 class LiveNeighbourhood:

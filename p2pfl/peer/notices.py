@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from p2pfl.identity import FirstUse, fingerprint
-from p2pfl.peer.best import Best
-from p2pfl.peer.membership import Membership
-from p2pfl.peer.proof import Proof
-from p2pfl.peer.unsettled import Unsettled
-from p2pfl.privacy.examples import Sampling
+from p2pfl.peer.storage.best import Best
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.ledgers.unsettled import Unsettled
+from p2pfl.protocol.membership import Membership
 from p2pfl.report import Record
 
 PROMISED = "promised to release nothing more"

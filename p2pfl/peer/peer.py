@@ -23,38 +23,38 @@ from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
-from p2pfl.peer.best import BestModel
-from p2pfl.peer.checkpoint import Checkpoint, Former, Store
-from p2pfl.peer.edges import Edges
 from p2pfl.peer.hiding import Hiding
 from p2pfl.peer.introductions import Introductions
-from p2pfl.peer.keeper import Keeper
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.mailbox import Mailbox, Newest
-from p2pfl.peer.membership import Membership
 from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting
-from p2pfl.peer.pace import Pace
 from p2pfl.peer.paying import paid
-from p2pfl.peer.possible import AFTER
 from p2pfl.peer.resuming import rest, resumed
-from p2pfl.peer.seal import Seal
 from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, shifted
+from p2pfl.peer.storage.best import BestModel
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
+from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.threads import Threaded
-from p2pfl.peer.unsettled import Unsettled, unsettled
-from p2pfl.privacy.secagg_net import partners
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.ledgers.unsettled import Unsettled, unsettled
+from p2pfl.protocol.mailbox import Mailbox, Newest
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.pace import Pace
+from p2pfl.protocol.plausible import AFTER
+from p2pfl.protocol.wire.codec import encode
+from p2pfl.protocol.wire.envelope import Envelope
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.report import Record
 from p2pfl.report.alarms import spoiled
 from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
+from p2pfl.secagg.in_process import partners
+from p2pfl.secagg.signing import Seal
 from p2pfl.transport import Transport, Will
-from p2pfl.wire.codec import encode
-from p2pfl.wire.envelope import Envelope
-from p2pfl.wire.messages import Hello
-from p2pfl.wire.rows import row_bytes
 
 
 class Peer:

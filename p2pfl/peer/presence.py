@@ -9,7 +9,7 @@ from typing import Protocol
 
 from p2pfl.errors import PeerError, TransportError
 from p2pfl.peer.desk import Desk
-from p2pfl.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.messages import Claim, Hello, Key
 
 ECHO = 30.0
 """Seconds within which the broker must return our own message: more than the keepalive, by which a connection ends."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from p2pfl.errors import RunError
-from p2pfl.peer.checkpoint import Checkpoint
-from p2pfl.peer.entering import common, entrance
-from p2pfl.peer.keeper import Keeper
 from p2pfl.peer.link import Link
 from p2pfl.peer.notices import PROMISED
-from p2pfl.peer.page import Page
 from p2pfl.peer.settling import compared
-from p2pfl.privacy.ledger import LEAP
+from p2pfl.peer.storage.checkpoint import Checkpoint
+from p2pfl.peer.storage.writer import Keeper
+from p2pfl.protocol.entering import common, entrance
+from p2pfl.protocol.ledgers.masks import LEAP
+from p2pfl.protocol.ledgers.page import Page
 
 
 async def resumed(link: Link, keeper: Keeper) -> tuple[Checkpoint | None, int]:

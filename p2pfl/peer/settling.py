@@ -12,15 +12,15 @@ from p2pfl.algorithms import State
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.neighbourhood import derived
-from p2pfl.peer.books import Books, heaviest
-from p2pfl.peer.flows import FlowLedger, Row
 from p2pfl.peer.link import PULSE, Link
 from p2pfl.privacy import Masks
-from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.privacy.masks import check_partners
-from p2pfl.privacy.payments import Payment, points, scattered
-from p2pfl.privacy.slots import Slot
 from p2pfl.privacy.stream import Ints
+from p2pfl.protocol.ledgers.books import Books, heaviest
+from p2pfl.protocol.ledgers.flows import FlowLedger, Row
+from p2pfl.protocol.ledgers.masks import MaskLedger
+from p2pfl.protocol.ledgers.payments import Payment, points, scattered
+from p2pfl.protocol.ledgers.slots import Slot
 
 
 def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:

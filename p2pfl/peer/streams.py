@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from p2pfl.errors import DecodeError
 from p2pfl.peer.desk import Desk
-from p2pfl.peer.edges import Edges
-from p2pfl.peer.entering import REACH
-from p2pfl.peer.mailbox import AHEAD, Mailbox
-from p2pfl.wire.messages import Ack, Chunk, Hello, Pulse
-from p2pfl.wire.rows import HEAD
-from p2pfl.wire.stream import Inbox, Outbox, largest_window
-from p2pfl.wire.trailer import Trailer
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.entering import REACH
+from p2pfl.protocol.mailbox import AHEAD, Mailbox
+from p2pfl.protocol.wire.messages import Ack, Chunk, Hello, Pulse
+from p2pfl.protocol.wire.rows import HEAD
+from p2pfl.protocol.wire.stream import Inbox, Outbox, largest_window
+from p2pfl.protocol.wire.trailer import Trailer
 
 
 class Streams:

@@ -14,11 +14,11 @@ from p2pfl.neighbourhood import Heard, Released
 from p2pfl.peer.adding import Adding
 from p2pfl.peer.link import PULSE, Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.privacy.ring import portion
-from p2pfl.privacy.secagg import Slot
-from p2pfl.privacy.secagg_net import grid_points, refuse_rows
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
-from p2pfl.wire.messages import ForOne
+from p2pfl.protocol.wire.messages import ForOne
+from p2pfl.secagg.in_process import grid_points, refuse_rows
+from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.ring import portion
 
 
 class SummedLiveNeighbourhood(LiveNeighbourhood):

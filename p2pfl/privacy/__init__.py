@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from p2pfl.lazily import lazily
 
 if TYPE_CHECKING:
-    from p2pfl.privacy.accountant import Guarantee, account, table
-    from p2pfl.privacy.calibration import Calibration, calibrate
-    from p2pfl.privacy.colluders import worst_colluders
-    from p2pfl.privacy.leakage import linear_view
+    from p2pfl.privacy.accounting.accountant import Guarantee, account, table
+    from p2pfl.privacy.accounting.calibration import Calibration, calibrate
+    from p2pfl.privacy.accounting.colluders import worst_colluders
+    from p2pfl.privacy.accounting.leakage import linear_view
+    from p2pfl.privacy.accounting.spending import Cost, spent
     from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
     from p2pfl.privacy.release import PrivateNeighbourhood, private
     from p2pfl.privacy.settings import Settings
-    from p2pfl.privacy.spending import Cost, spent
 
 __all__ = [
     "Calibration",

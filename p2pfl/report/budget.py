@@ -16,8 +16,8 @@ import msgspec
 from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.schema import Privacy
-from p2pfl.privacy.examples import Sampling, composed
-from p2pfl.privacy.spending import Cost, spent
+from p2pfl.privacy.accounting.examples import Sampling, composed
+from p2pfl.privacy.accounting.spending import Cost, spent
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     run, peer, round
         Which release it was.
     mu, probability
-        What it cost, see :class:`p2pfl.privacy.spending.Cost`.
+        What it cost, see :class:`p2pfl.privacy.accounting.spending.Cost`.
     adjacency, colluders
         Against what: costs under others do not add up with it.
     swarm
@@ -60,7 +60,7 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
     run, peer, round, swarm
         As in :class:`Entry`.
     noise, rate, steps
-        What it cost each sample, see :class:`p2pfl.privacy.examples.Sampling`.
+        What it cost each sample, see :class:`p2pfl.privacy.accounting.examples.Sampling`.
     """
 
     run: str

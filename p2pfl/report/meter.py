@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from p2pfl.errors import BudgetError, InputError
-from p2pfl.privacy.examples import Sampling
-from p2pfl.privacy.spending import Cost
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.budget import Budget
 from p2pfl.report.sampling import SamplingMeter
 

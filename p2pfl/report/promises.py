@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from p2pfl.experiment.protection import Protection
-from p2pfl.privacy.colluders import parted
+from p2pfl.privacy.accounting.colluders import parted
 from p2pfl.privacy.settings import Settings
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.privacy.examples import Sampling
+from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.report.budget import Budget
 
 if TYPE_CHECKING:

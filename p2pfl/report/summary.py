@@ -14,7 +14,7 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
 from p2pfl.experiment.learners import learner
 from p2pfl.learning import TorchLearner
-from p2pfl.privacy.examples import Sampling
+from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
 from p2pfl.report.advice import advice
 from p2pfl.report.masses import Given, account

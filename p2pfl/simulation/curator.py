@@ -5,7 +5,7 @@ any one of them. Per round, with S the sensitivity and :math:`\mu` of a round,
 
 .. math:: \frac1n \sum_i u_i + N\Bigl(0, \bigl(\tfrac{S}{n \mu}\bigr)^2\Bigr)
 
-No masks do better (see :mod:`p2pfl.privacy.leakage`: :math:`\mu^2 \ge S^2 / (n s^2)`), so where even
+No masks do better (see :mod:`p2pfl.privacy.accounting.leakage`: :math:`\mu^2 \ge S^2 / (n s^2)`), so where even
 that is not better than learning alone, the experiment need not be run.
 """
 
@@ -23,8 +23,8 @@ from p2pfl.algorithms.baselines import alone
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import SeededSource
-from p2pfl.privacy.accountant import sensitivity
-from p2pfl.privacy.spending import Cost
+from p2pfl.privacy.accounting.accountant import sensitivity
+from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.rows import distances
 from p2pfl.simulation.engine import play

@@ -15,10 +15,10 @@ from p2pfl.experiment.sums import least
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import Heard, Released
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.ring import portion, portions
-from p2pfl.privacy.secagg import Slot, Sum
-from p2pfl.privacy.secagg_net import exchanged, grid_points, refuse_rows, senders
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
+from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
+from p2pfl.secagg.protocol import Slot, Sum
+from p2pfl.secagg.ring import portion, portions
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Weights
 
@@ -57,7 +57,7 @@ class Masking:
     Attributes
     ----------
     secrets
-        Of every two peers that somebody hears both (:func:`p2pfl.privacy.secagg_net.partners`).
+        Of every two peers that somebody hears both (:func:`p2pfl.secagg.in_process.partners`).
     source
         Of the keys that each peer has for itself.
     """
@@ -69,7 +69,7 @@ class Masking:
 class SummedNeighbourhood(StackedNeighbourhood):
     r"""One round of all peers, who learn sums: :math:`\sum_j \mathrm{rint}(W_{rj} x_j 2^f)`, own share included.
 
-    The integers are those that :mod:`p2pfl.privacy.secagg` gives, where masks cancel; so none are drawn
+    The integers are those that :mod:`p2pfl.secagg.protocol` gives, where masks cancel; so none are drawn
     unless that is asked for. A receiver that too few reach keeps its row.
 
     Parameters

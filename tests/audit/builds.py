@@ -11,7 +11,7 @@ from p2pfl.identity import SecretSource, SeededSource, edge_key
 from p2pfl.neighbourhood import Released
 from p2pfl.privacy import PrivateNeighbourhood, masks
 from p2pfl.privacy import release as release_
-from p2pfl.privacy.accountant import table
+from p2pfl.privacy.accounting.accountant import table
 from p2pfl.privacy.stream import grid_normals
 from p2pfl.topology import metropolis
 

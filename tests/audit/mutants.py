@@ -27,9 +27,11 @@ from p2pfl.neighbourhood import derived
 from p2pfl.peer import paying
 from p2pfl.peer.paying import Republished
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy import PrivateNeighbourhood, Settings, masks, payments, secagg
+from p2pfl.privacy import PrivateNeighbourhood, Settings, masks
 from p2pfl.privacy import release as release_
+from p2pfl.protocol.ledgers import payments
 from p2pfl.report.meter import Meter
+from p2pfl.secagg import protocol as secagg
 from p2pfl.topology import metropolis, ring
 
 BOTH = Settings(clip=1.0, noise=1.0, mask=4.0, participation=0.5)
@@ -155,7 +157,7 @@ def cut(patch):
 
 def half_masks(patch):
     real = payments.points
-    for module in ("p2pfl.privacy.payments", "p2pfl.peer.settling"):
+    for module in ("p2pfl.protocol.ledgers.payments", "p2pfl.peer.settling"):
         patch.setattr(f"{module}.points", lambda payment, **how: real(payment, **how) // 2)
 
 
@@ -340,15 +342,15 @@ class Mutant:
 
 STREAM = ("tests/privacy/test_mask_stream.py", *PRIVATE)
 MASKED = (
-    "tests/privacy/test_payments.py",
+    "tests/protocol/test_payments.py",
     "tests/privacy/test_masks.py",
     "tests/identity/test_exchange.py",
-    "tests/privacy/test_ledger.py",
+    "tests/protocol/test_mask_ledger.py",
 )
 SEALED = ("tests/identity/test_sealing.py", "tests/peer/test_secrets.py")
 LIVE = ("tests/peer/test_secrets.py", "tests/peer/test_security.py", "tests/peer/test_live.py")
 LATE = ("tests/peer/test_settling.py", "tests/peer/test_churn.py")
-SUMS = ("tests/privacy/test_secagg.py", "tests/peer/test_sums.py")
+SUMS = ("tests/secagg/test_protocol.py", "tests/secagg/test_live.py")
 
 MUTANTS = [
     Mutant("noise x 0.8", drawn_as(lambda z: z * 0.8), "stacked", "private noise has its deviation"),

@@ -9,7 +9,7 @@ from p2pfl.audit.game import play
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Pipeline, release
 from p2pfl.privacy import Settings
-from p2pfl.privacy.accountant import account
+from p2pfl.privacy.accounting.accountant import account
 from p2pfl.topology import complete, exponential, ring, small_world
 
 PRIVATE = Settings(clip=1.0, noise=1.0, mask=4.0)

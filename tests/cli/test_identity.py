@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.experiment import schema
 from p2pfl.identity import FirstUse, Identity, Roster
-from p2pfl.peer.credentials import credentials
+from p2pfl.peer.storage.credentials import credentials
 
 KEYS = ("--keys", "keys")
 ROSTER = ("--roster", "roster.toml")

@@ -9,10 +9,10 @@ import time
 from importlib.metadata import version
 
 import pytest
-from raw import Saved
 
 from p2pfl.cli.interrupts import terminate
 from p2pfl.report import Run
+from raw import Saved
 
 DEADLINE = 60.0
 """Seconds in which a process must have ended."""

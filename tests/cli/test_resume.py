@@ -5,15 +5,15 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from raw import Saved
 from safetensors.torch import load_file
 
 from p2pfl.experiment import read, write
-from p2pfl.peer import swarm
-from p2pfl.peer.owner import owned
+from p2pfl.peer.launch import swarm
+from p2pfl.peer.storage.lock import owned
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.transport.broker import embedded
+from raw import Saved
 
 LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.epochs=5"]
 GRID = 2.0**-20 + 1e-12  # one point, and rounding
@@ -101,7 +101,7 @@ def ending(place, monkeypatch):
             yield owner
 
     monkeypatch.setattr(swarm, "owned", ends_meanwhile)
-    monkeypatch.setattr("p2pfl.peer.owner.owned", ends_meanwhile)
+    monkeypatch.setattr("p2pfl.peer.storage.lock.owned", ends_meanwhile)
     return run
 
 

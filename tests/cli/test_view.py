@@ -7,7 +7,8 @@ from rich.console import Console
 
 from p2pfl.cli import tables, view
 from p2pfl.experiment import plan, read
-from p2pfl.peer import Progress, swarm
+from p2pfl.peer import Progress
+from p2pfl.peer.launch import swarm
 from p2pfl.peer.notices import Alive, Done, Failed
 from p2pfl.report import Record
 

@@ -7,7 +7,7 @@ from p2pfl.cli import privacy
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import plan, read, sums
 from p2pfl.experiment.sums import least, ring_width
-from p2pfl.privacy import divergence
+from p2pfl.privacy.accounting import divergence
 from p2pfl.topology import metropolis, random_regular
 
 TABLE = {

@@ -5,7 +5,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from schedule import derived
 
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import (
@@ -18,6 +17,7 @@ from p2pfl.identity import (
     epoch_of,
     epoch_secret,
 )
+from schedule import derived
 
 # RFC 7748, section 6.1
 BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")

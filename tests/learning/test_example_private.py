@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
-from opaque import Branching, Opaque
-from swarms import DEADLINE, SMALL
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
+from opaque import Branching, Opaque
 from p2pfl.data import Dataset, Federation
 from p2pfl.errors import ExperimentError, InputError, LearningError, ModelError
 from p2pfl.experiment import plan, read
@@ -24,11 +23,12 @@ from p2pfl.identity import SeededSource
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.peer import Peer
-from p2pfl.privacy import divergence
-from p2pfl.privacy.examples import epsilon, worst
+from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.accounting.examples import epsilon, worst
 from p2pfl.privacy.stream import normals
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
+from swarms import DEADLINE, SMALL
 
 PEERS = ("ada", "bob", "cyd")
 OPTIONS = {"seed": 7, "batch": 8, "dtype": torch.float64, "device": "cpu"}

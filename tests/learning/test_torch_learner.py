@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opaque import Branching, Opaque
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
+from opaque import Branching, Opaque
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.learning import TorchLearner

@@ -1,10 +1,10 @@
 """What the tests of attacks on live peers start from; the attacks are in tests/attacks.py."""
 
 import pytest
-from attacks import RING, run
-from swarms import SMALL
 
+from attacks import RING, run
 from p2pfl.experiment import read
+from swarms import SMALL
 
 
 @pytest.fixture(scope="module")

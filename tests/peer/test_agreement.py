@@ -13,16 +13,16 @@ from collections import Counter
 
 import pytest
 import torch
-from swarms import SMALL, live
 
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.peer import live as module
-from p2pfl.peer.child import connect
+from p2pfl.peer.launch.worker import connect
+from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
-from p2pfl.wire.rows import encode_row
+from swarms import SMALL, live
 
 TOLERANCE = 1e-10
 GRID = 2.0**-20

@@ -6,17 +6,17 @@ from functools import cache
 
 import pytest
 import torch
-from swarms import DEADLINE, SMALL, live
 
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
-from p2pfl.peer.child import connect
-from p2pfl.peer.mailbox import Newest
+from p2pfl.peer.launch.worker import connect
+from p2pfl.protocol.mailbox import Newest
+from p2pfl.protocol.wire.envelope import CONTROL, SEALED
+from p2pfl.protocol.wire.rows import Head, encode_row, pieces, read_row
+from p2pfl.protocol.wire.trailer import CHECKSUM
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
-from p2pfl.wire.envelope import CONTROL, SEALED
-from p2pfl.wire.rows import Head, encode_row, pieces, read_row
-from p2pfl.wire.trailer import CHECKSUM
+from swarms import DEADLINE, SMALL, live
 
 UNHURRIED = {key: value for key, value in SMALL.items() if key != "gossip"}
 GOSSIP = ["learning.algorithm=gossip_learning", "rounds=8"]

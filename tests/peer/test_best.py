@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from safetensors import safe_open
-from swarms import SMALL
 
 import p2pfl
-from p2pfl.peer.best import MOST, Best, BestModel, thinned
-from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.storage.best import MOST, Best, BestModel, thinned
+from p2pfl.peer.storage.checkpoint import Store
+from swarms import SMALL
 
 PLAN = {"data": {"name": "wine", "validation": 0.25}, "model": {"name": "linear"}, "topology": {"peers": 4}}
 

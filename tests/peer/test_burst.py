@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from listener import LENGTH, link
 
+from listener import LENGTH, link
 from p2pfl.errors import BrokerError
+from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.transport.mqtt import MqttTransport
-from p2pfl.wire.rows import encode_row
 
 COUNT = 4000
 """Messages of 4 KB, of which a default mosquitto queues 1,000."""

@@ -8,21 +8,21 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from swarms import SMALL
 
 from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.algorithms import ALGORITHMS
 from p2pfl.neighbourhood import Public, settled
-from p2pfl.peer.books import Books
-from p2pfl.peer.checkpoint import Checkpoint, Former, Journal, Store, opened, packed, sealed, unpacked
-from p2pfl.peer.entering import common, entrance
-from p2pfl.privacy.ledger import MaskLedger
-from p2pfl.privacy.slots import END
-from p2pfl.privacy.spending import Cost
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Journal, Store, opened, packed, sealed, unpacked
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.protocol.entering import common, entrance
+from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.ledgers.masks import MaskLedger
+from p2pfl.protocol.ledgers.slots import END
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
+from swarms import SMALL
 
 ROW = torch.arange(3.0).unsqueeze(0)
 CHECKPOINT = Checkpoint(

@@ -11,20 +11,21 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from swarms import SMALL, live
 
 from p2pfl.errors import DecodeError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.peer import Peer, flows
-from p2pfl.peer.books import Books
+from p2pfl.peer import Peer
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy.payments import Mask
-from p2pfl.privacy.slots import Slot
+from p2pfl.protocol.ledgers import flows
+from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.ledgers.payments import Mask
+from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.protocol.wire.envelope import SEALED
+from p2pfl.protocol.wire.messages import Account, Masked, Moved
 from p2pfl.report.meter import Meter
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.envelope import SEALED
-from p2pfl.wire.messages import Account, Masked, Moved
+from swarms import SMALL, live
 
 LOSSY = ["rounds=1", "gossip.steps=6", "transport.patience=0.4", "topology.kind=ring", "topology.peers=4"]
 ROUNDING = 1e-12

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 import torch
-from swarms import SMALL, live
 
 from p2pfl.compression import Coded
 from p2pfl.experiment import read
 from p2pfl.peer import live as module
+from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.rows import encode_row
+from swarms import SMALL, live
 
 BASE = ["topology.kind=complete", "topology.peers=3", "rounds=2", "learning.weighted=false"]
 

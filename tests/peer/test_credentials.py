@@ -1,15 +1,15 @@
 import asyncio
 
 import pytest
-from swarms import SMALL
 
 from p2pfl.errors import InputError, PeerError, StorageError
 from p2pfl.experiment import plan, read, schema
 from p2pfl.identity import FirstUse, Identity, Roster, SecretSource
 from p2pfl.peer import Peer
-from p2pfl.peer.credentials import credentials
+from p2pfl.peer.storage.credentials import credentials
 from p2pfl.peer.streams import Streams
 from p2pfl.transport import MemoryTransport
+from swarms import SMALL
 
 
 def test_without_settings_an_identity_lasts_for_one_run_and_trust_is_on_first_use():

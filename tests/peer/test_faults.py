@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from swarms import SMALL, live
 
 from p2pfl.errors import TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
+from p2pfl.protocol.wire.codec import encode
+from p2pfl.protocol.wire.envelope import CONTROL, SEALED
+from p2pfl.protocol.wire.messages import Hello
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.codec import encode
-from p2pfl.wire.envelope import CONTROL, SEALED
-from p2pfl.wire.messages import Hello
+from swarms import SMALL, live
 
 
 async def killed(peer, *, when):

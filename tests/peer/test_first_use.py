@@ -4,9 +4,9 @@ import pytest
 
 from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Identity, SeededSource
-from p2pfl.peer.membership import Membership, differences
 from p2pfl.peer.notices import strangers
-from p2pfl.wire.messages import Hello
+from p2pfl.protocol.membership import Membership, differences
+from p2pfl.protocol.wire.messages import Hello
 
 FACTS = {"seed": "1"}
 MALLORY = Identity.generate(SeededSource(9), peer="mallory")

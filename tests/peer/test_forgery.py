@@ -7,21 +7,21 @@ import asyncio
 
 import msgspec
 import pytest
+
 from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
 from lives import Lives
-from swarms import SMALL
-
 from p2pfl.experiment import read
 from p2pfl.identity import FirstUse
-from p2pfl.peer.allowance import Allowance
-from p2pfl.peer.checkpoint import Store
-from p2pfl.peer.entering import common
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.protocol.entering import common
+from p2pfl.protocol.rate_limit import Allowance
+from p2pfl.protocol.wire.codec import encode
+from p2pfl.protocol.wire.envelope import SEALED, Envelope
+from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Hello, Masked, Pulse
+from p2pfl.protocol.wire.rows import encode_row, pieces
+from p2pfl.protocol.wire.trailer import Signature
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.codec import encode
-from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Account, Ack, Chunk, Hello, Masked, Pulse
-from p2pfl.wire.rows import encode_row, pieces
-from p2pfl.wire.trailer import Signature
+from swarms import SMALL
 
 COMPLETE = ["topology.kind=complete", "topology.peers=4", "rounds=6"]
 FAR = 2**47

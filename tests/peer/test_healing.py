@@ -3,11 +3,10 @@
 import asyncio
 
 from lives import Lives
-from swarms import SMALL
-
 from p2pfl.experiment import read
 from p2pfl.transport import MemoryTransport
-from p2pfl.world.clock import VirtualLoop
+from p2pfl.virtual.clock import VirtualLoop
+from swarms import SMALL
 
 RING = ["topology.kind=ring", "topology.heal=true", "rounds=40", "gossip.steps=2"]
 

@@ -5,19 +5,20 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lives import Held, Lives
-from swarms import SMALL
 
+from lives import Held, Lives
 from p2pfl.errors import PeerError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, Roster, SeededSource
-from p2pfl.peer import Notice, child, incarnation
-from p2pfl.peer.credentials import Credentials
+from p2pfl.peer import Notice, incarnation
 from p2pfl.peer.incarnation import AHEAD, SECOND, announced, numbered, started
+from p2pfl.peer.launch import worker as child
+from p2pfl.peer.storage.credentials import Credentials
+from p2pfl.protocol.wire.codec import encode
+from p2pfl.protocol.wire.messages import Hello
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
-from p2pfl.wire.codec import encode
-from p2pfl.wire.messages import Hello
+from swarms import SMALL
 
 ADA, OTHER = (Identity.generate(SeededSource(seed), peer="ada") for seed in (7, 8))
 BOB = Identity.generate(SeededSource(9), peer="bob")

@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pfl.errors import DecodeError
-from p2pfl.peer.allowance import Allowance
-from p2pfl.peer.books import Books, heaviest
-from p2pfl.peer.edges import Edges
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
-from p2pfl.peer.mailbox import Mailbox
-from p2pfl.peer.membership import Membership
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.ledgers.books import Books, heaviest
+from p2pfl.protocol.mailbox import Mailbox
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.rate_limit import Allowance
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Masked, Moved, Pulse
+from p2pfl.protocol.wire.rows import encode_row, pieces, row_bytes
 from p2pfl.topology import complete
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.codec import decode, encode
-from p2pfl.wire.messages import Account, Ack, Chunk, Claim, Hello, Masked, Moved, Pulse
-from p2pfl.wire.rows import encode_row, pieces, row_bytes
 
 GRAPH = complete(3).named(("ada", "bob", "eve"))
 LENGTH = 64

@@ -11,9 +11,9 @@ from p2pfl.algorithms import State
 from p2pfl.errors import StorageError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public
-from p2pfl.peer.checkpoint import Checkpoint, Journal, Store
-from p2pfl.peer.keeper import Keeper, erase_keys
-from p2pfl.privacy.slots import END
+from p2pfl.peer.storage.checkpoint import Checkpoint, Journal, Store
+from p2pfl.peer.storage.writer import Keeper, erase_keys
+from p2pfl.protocol.ledgers.slots import END
 
 
 def checkpoint(round):

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from lives import Lives
-from swarms import SMALL
 
+from lives import Lives
 from p2pfl.experiment import read
 from p2pfl.identity import SecretSource, sealing
 from p2pfl.peer import settling
-from p2pfl.peer.checkpoint import Store
-from p2pfl.peer.entering import common
-from p2pfl.peer.keeper import erase_keys
-from p2pfl.privacy import secagg
-from p2pfl.privacy.payments import mask_key, points
-from p2pfl.privacy.ring import mask
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.peer.storage.writer import erase_keys
+from p2pfl.protocol.entering import common
+from p2pfl.protocol.ledgers.payments import mask_key, points
+from p2pfl.secagg import protocol as secagg
+from p2pfl.secagg.ring import mask
 from p2pfl.transport import MemoryTransport
+from swarms import SMALL
 
 COMPLETE = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "learning.algorithm=dpsgd"]
 SUMS = [*COMPLETE, "rounds=4", "privacy.mode=secagg"]

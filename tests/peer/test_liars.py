@@ -6,21 +6,21 @@ from collections import Counter
 
 import pytest
 import torch
-from attacks import IDENTITIES, MALLORY, NAMES, PUBLIC, RING, ROOT, Middle, assert_no_effect, run, together
-from swarms import SMALL
 
+from attacks import IDENTITIES, MALLORY, NAMES, PUBLIC, RING, ROOT, Middle, assert_no_effect, run, together
 from p2pfl.experiment import read
 from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
-from p2pfl.peer.child import connect
-from p2pfl.peer.mailbox import WINDOW, Mailbox
-from p2pfl.peer.proof import Proof
+from p2pfl.peer.launch.worker import connect
+from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.mailbox import WINDOW, Mailbox
+from p2pfl.protocol.wire.codec import encode
+from p2pfl.protocol.wire.envelope import SEALED, Envelope
+from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Key, Pulse
+from p2pfl.protocol.wire.rows import encode_row, pieces, read_row
+from p2pfl.protocol.wire.trailer import Said, Signature
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
-from p2pfl.wire.codec import encode
-from p2pfl.wire.envelope import SEALED, Envelope
-from p2pfl.wire.messages import Ack, Chunk, Claim, Hello, Key, Pulse
-from p2pfl.wire.rows import encode_row, pieces, read_row
-from p2pfl.wire.trailer import Said, Signature
+from swarms import SMALL
 
 # ---------------------------------------------------------------------- strangers
 

@@ -3,9 +3,9 @@
 import asyncio
 
 from p2pfl.peer.line import Line
+from p2pfl.protocol.wire.codec import decode
+from p2pfl.protocol.wire.messages import Hello
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.codec import decode
-from p2pfl.wire.messages import Hello
 
 
 class Slow:

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 import torch
-from swarms import SMALL, live
 
 from p2pfl.errors import LearningError, PeerError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
+from p2pfl.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.envelope import CONTROL, SEALED
+from swarms import SMALL, live
 
 QUICK = ["transport.patience=0.3", "transport.gather=0.3"]
 

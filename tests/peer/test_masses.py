@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 import torch
-from lives import Held, Lives
-from swarms import SMALL
 
+from lives import Held, Lives
 from p2pfl.experiment import read
-from p2pfl.peer.checkpoint import Store
+from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.report.masses import account
 from p2pfl.transport import MemoryTransport
+from swarms import SMALL
 
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "learning.algorithm=robust_sgp"]
 

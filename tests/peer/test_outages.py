@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 import torch
-from swarms import SMALL, live
 
 from p2pfl.errors import TransportError
 from p2pfl.experiment import read
@@ -15,6 +14,7 @@ from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting
+from swarms import SMALL, live
 
 SOON = Backoff(first=0.01, largest=0.05, outage=60.0)
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6"]

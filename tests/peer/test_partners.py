@@ -4,7 +4,6 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from swarms import SMALL, live
 
 from p2pfl.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
@@ -12,11 +11,12 @@ from p2pfl.experiment.agreement import CLOSING, OPENING
 from p2pfl.identity import SeededSource
 from p2pfl.peer.covering import covered
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy.ledger import MaskLedger
 from p2pfl.privacy.masks import Masks, swarm_secrets
+from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.report.promises import promise
 from p2pfl.topology import complete, ring
 from p2pfl.transport import MemoryTransport
+from swarms import SMALL, live
 
 MASKED = ["privacy.mode=pairwise", "privacy.mask=30.0", "transport.patience=0.5", "rounds=4", "gossip.steps=1"]
 FOUR = ["topology.kind=complete", "topology.peers=4"]

@@ -3,19 +3,19 @@
 import asyncio
 
 import pytest
-from swarms import SMALL, live
 
 from benchmarks.faults import Mortal
 from p2pfl.errors import AccessError, TransportError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.peer import presence
+from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.simulation import simulate
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.broker import mosquitto
 from p2pfl.transport.lasting import Lasting
 from p2pfl.transport.mqtt import MqttTransport
-from p2pfl.wire.rows import HEAD
+from swarms import SMALL, live
 
 pytestmark = pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
 

@@ -5,17 +5,17 @@ import asyncio
 import msgspec
 import pytest
 import torch
-from lives import Held, Lives
-from swarms import SMALL
 
+from lives import Held, Lives
 from p2pfl.errors import RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
-from p2pfl.peer.checkpoint import Store
-from p2pfl.peer.entering import common
-from p2pfl.privacy.slots import END
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.protocol.entering import common
+from p2pfl.protocol.ledgers.slots import END
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
+from swarms import SMALL
 
 GRID = 2.0**-20
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "gossip.steps=3"]

@@ -3,16 +3,16 @@
 import json
 
 import pytest
-from raw import Saved
 from safetensors.torch import load_file
 from sklearn.datasets import load_wine
-from swarms import SMALL
 
 from p2pfl.data import federate
 from p2pfl.experiment import read
-from p2pfl.peer.checkpoint import Store
-from p2pfl.peer.swarm import run
+from p2pfl.peer.launch.swarm import run
+from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.simulation import simulate
+from raw import Saved
+from swarms import SMALL
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd", "robust_sgp"])

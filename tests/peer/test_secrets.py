@@ -4,13 +4,13 @@ import asyncio
 
 import numpy as np
 import pytest
-from swarms import live
 
 from p2pfl.audit.live import short
 from p2pfl.audit.swarms import launched
 from p2pfl.audit.tap import Tap, Tapped
 from p2pfl.privacy import Settings
 from p2pfl.transport import MemoryTransport
+from swarms import live
 
 SETTINGS = Settings(clip=1.0, noise=1.0, mask=4.0)
 ROUNDS = 2

@@ -9,6 +9,7 @@ from collections import Counter
 
 import msgspec
 import pytest
+
 from attacks import (
     IDENTITIES,
     MALLORY,
@@ -25,17 +26,16 @@ from attacks import (
     run,
     together,
 )
-from swarms import SMALL
-
 from p2pfl.errors import PeerError
 from p2pfl.experiment import read
 from p2pfl.identity import FirstUse, Identity, SeededSource
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.envelope import SEALED
+from p2pfl.protocol.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.rows import encode_row
+from p2pfl.protocol.wire.tags import parts
 from p2pfl.transport import MemoryTransport
-from p2pfl.wire.codec import decode, encode
-from p2pfl.wire.envelope import SEALED
-from p2pfl.wire.messages import Claim, Hello, Key
-from p2pfl.wire.rows import encode_row
-from p2pfl.wire.tags import parts
+from swarms import SMALL
 
 # ---------------------------------------------------------------------- a broker in the middle
 

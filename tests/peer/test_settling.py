@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from swarms import SMALL, live
 
 from p2pfl.algorithms import State
 from p2pfl.compression.sparse import chosen
@@ -23,9 +22,10 @@ from p2pfl.peer import Peer
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.paying import Owed, Republished
 from p2pfl.peer.settling import Cover
-from p2pfl.privacy.ledger import MaskLedger
-from p2pfl.privacy.payments import points
+from p2pfl.protocol.ledgers.masks import MaskLedger
+from p2pfl.protocol.ledgers.payments import points
 from p2pfl.transport import MemoryTransport
+from swarms import SMALL, live
 
 GRID = 2.0**-20
 MASKED = [

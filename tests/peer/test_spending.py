@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
-from lives import Held, Lives
-from swarms import SMALL, live
 
+from lives import Held, Lives
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.peer.checkpoint import Store
 from p2pfl.peer.settling import Cover
+from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.report.meter import Meter
 from p2pfl.transport import MemoryTransport
+from swarms import SMALL, live
 
 NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mode=pairwise", "privacy.epsilon=4"]
 

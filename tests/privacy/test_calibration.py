@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError, TopologyError
-from p2pfl.privacy import calibration, divergence
-from p2pfl.privacy.accountant import account
-from p2pfl.privacy.calibration import calibrate
+from p2pfl.privacy.accounting import calibration, divergence
+from p2pfl.privacy.accounting.accountant import account
+from p2pfl.privacy.accounting.calibration import calibrate
 from p2pfl.topology import Schedule, Topology
 from p2pfl.topology import given as weights_of
 

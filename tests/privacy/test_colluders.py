@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError
-from p2pfl.privacy import colluders
-from p2pfl.privacy.colluders import parted, worst_colluders, worst_rows
-from p2pfl.privacy.leakage import Cover, leakage
+from p2pfl.privacy.accounting import colluders
+from p2pfl.privacy.accounting.colluders import parted, worst_colluders, worst_rows
+from p2pfl.privacy.accounting.leakage import Cover, leakage
 from p2pfl.topology import Topology
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError
-from p2pfl.privacy import divergence
+from p2pfl.privacy.accounting import divergence
 
 EPSILONS = {
     1e-5: {

@@ -4,11 +4,11 @@ import pytest
 
 from p2pfl import topology as graphs
 from p2pfl.experiment import plan, read
-from p2pfl.privacy import divergence
-from p2pfl.privacy.accountant import account
-from p2pfl.privacy.isolation import isolated
-from p2pfl.privacy.leakage import Cover
-from p2pfl.privacy.spending import Cost
+from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.accounting.accountant import account
+from p2pfl.privacy.accounting.isolation import isolated
+from p2pfl.privacy.accounting.leakage import Cover
+from p2pfl.privacy.accounting.spending import Cost
 
 NOISES = {"clip": 1.0, "noise": 0.4, "mask": 3.0}
 

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule import derived
 
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import FIRST, Announced, ExchangeKey, SeededSource, epoch_of
 from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
 from p2pfl.privacy.stream import BLOCK, grid_normals
 from p2pfl.topology import Schedule, Topology, exponential, one_peer_exponential, ring
+from schedule import derived
 
 SOURCE = SeededSource(7)
 names = st.text(st.sampled_from("abzABZ019_-"), min_size=1, max_size=22)

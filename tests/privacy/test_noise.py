@@ -16,11 +16,11 @@ from p2pfl.errors import InputError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public
 from p2pfl.privacy import noise
+from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.release import private
 from p2pfl.privacy.resolution import truncation
 from p2pfl.privacy.settings import Settings
-from p2pfl.privacy.spending import Cost, spent
 from p2pfl.privacy.stream import BLOCK, _quantiles, spans
 from p2pfl.topology import ring
 from tests.privacy.test_release import Room

@@ -5,8 +5,8 @@ import math
 import pytest
 from opacus.accountants.utils import get_noise_multiplier
 
-from p2pfl.privacy import divergence
-from p2pfl.privacy.spending import Cost, affordable, per_round, spent
+from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.accounting.spending import Cost, affordable, per_round, spent
 
 MANY = {"delta": 1e-5, "rounds": 1000, "probability": 0.01}
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError
-from p2pfl.privacy import sums as module
-from p2pfl.privacy.leakage import linear_view
-from p2pfl.privacy.sums import Sums
+from p2pfl.privacy.accounting import sums as module
+from p2pfl.privacy.accounting.leakage import linear_view
+from p2pfl.privacy.accounting.sums import Sums
 from p2pfl.topology import complete, metropolis, random_regular
 
 

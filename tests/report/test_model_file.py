@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw import Saved
 from sklearn import datasets
 
 from p2pfl.data import federate
@@ -18,7 +17,8 @@ from p2pfl.data.pictures import read_idx
 from p2pfl.data.sharing import SOURCES
 from p2pfl.experiment import read
 from p2pfl.simulation import simulate
-from p2pfl.world.forecast import forecast, network
+from p2pfl.virtual.forecast import forecast, network
+from raw import Saved
 
 EXACT = 1e-6
 """Single precision; accuracies are compared exactly."""

@@ -7,7 +7,7 @@ import torch
 from p2pfl.algorithms import DPSGD
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.experiment import plan, read
-from p2pfl.privacy.accountant import account
+from p2pfl.privacy.accounting.accountant import account
 from p2pfl.report.budget import Budget
 from p2pfl.simulation import curator as module
 from p2pfl.simulation import engine, simulate

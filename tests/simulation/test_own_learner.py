@@ -5,13 +5,13 @@ import dataclasses
 
 import pytest
 import torch
-from swarms import live
 
 from p2pfl.errors import ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExternalLearner
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
+from swarms import live
 
 TARGETS = {"peer0": 1.0, "peer1": 2.0, "peer2": 3.0, "peer3": 6.0}
 TABLE = {"rounds": 5, "topology": {"peers": 4}, "data": {"name": "wine"}, "learning": {"weighted": False}}

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from swarms import SMALL, live
-
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.simulation import simulate
+from swarms import SMALL, live
 
 
 def test_peers_learn_the_same_over_every_transport(transport, request):

@@ -1,0 +1,1 @@
+"""Processes: many peers on one machine, and one worker for each."""

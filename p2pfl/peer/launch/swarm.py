@@ -1,0 +1,287 @@
+"""Every peer as its own process on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from p2pfl.errors import RunError
+from p2pfl.experiment import Experiment, Plan, plain, plan, schema
+from p2pfl.experiment.agreement import alike, directly, told
+from p2pfl.identity import Identity, SecretSource
+from p2pfl.peer.launch import fork_server as server
+from p2pfl.peer.launch.worker import BEAT, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.notices import Alarm, Described, Done, Event, Failed
+from p2pfl.peer.storage.best import kept
+from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
+from p2pfl.peer.storage.writer import erase_keys
+from p2pfl.protocol.entering import common
+from p2pfl.report import Record, Run
+from p2pfl.report.budget import check_accounted
+from p2pfl.report.meter import stopped
+from p2pfl.report.summary import Durations, summarise
+from p2pfl.transport.broker import embedded
+
+GRACE = 1.0
+"""Seconds that a process has to end after it was asked to."""
+
+SILENCE = 30.0
+"""Seconds without a sign of life after which a peer's process counts as stuck."""
+
+
+@dataclass
+class _Swarm:
+    """The processes of a run."""
+
+    processes: dict[str, ForkServerProcess] = field(default_factory=dict)
+    pipes: dict[Connection, str] = field(default_factory=dict)
+
+    def start(
+        self,
+        experiment: Experiment,
+        names: tuple[str, ...],
+        *,
+        urls: tuple[str, ...],
+        folder: Path,
+        owner: Owner,
+        resume: tuple[int | None] | None,
+        record: bool,
+    ) -> None:
+        """Fork one process a peer from a server that has imported torch once."""
+        context = server.start()
+        threads = max(1, (os.cpu_count() or 1) // len(names))
+        roster = _roster(names, folder / "keys") if experiment.trust == schema.Trust() else None
+        table = plain(experiment)
+        for name in names:
+            ours, theirs = context.Pipe()
+            errand = {
+                "table": table,
+                "urls": urls,
+                "folder": str(folder),
+                "threads": threads,
+                "roster": roster,
+                "resume": resume,
+                "record": record,
+                "owner": owner,
+                "pipe": theirs,
+            }
+            process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
+            process.start()
+            theirs.close()
+            self.processes[name] = process
+            self.pipes[ours] = name
+
+    def events(self) -> Iterator[Event]:
+        """What the peers say, until all have ended."""
+        heard: dict[str, float] = {}
+        while self.pipes:
+            for pipe in wait(list(self.pipes), timeout=GRACE):
+                assert isinstance(pipe, Connection)  # noqa: S101 (we put nothing else in)
+                name = self.pipes[pipe]
+                try:
+                    yield pipe.recv()
+                    heard[name] = time.monotonic()
+                except (EOFError, ConnectionResetError):
+                    del self.pipes[pipe]
+                    pipe.close()
+                    heard.pop(name, None)
+                    if reason := _end(self.processes[name]):
+                        yield Failed(name, reason, RunError.status)
+            for name, when in heard.items():
+                if time.monotonic() - when > SILENCE:
+                    reason = (
+                        f"expected a sign of life every {BEAT:g} s, got none for {SILENCE:g} s: its process is stuck"
+                    )
+                    yield Failed(name, reason, RunError.status)
+
+    def end(self) -> None:
+        """Leave no process behind but the fork server, which goes when we go."""
+        for process in self.processes.values():
+            if process.is_alive():
+                process.terminate()
+        deadline = time.monotonic() + GRACE
+        for process in self.processes.values():
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        for pipe in self.pipes:
+            pipe.close()
+        self.pipes.clear()
+
+
+def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
+    """The public keys of all; each peer's own is made in the folder, unless it is there."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        if not (folder / f"{name}.pem").exists():
+            Identity.generate(SecretSource(), peer=name).save(folder / f"{name}.pem")
+    return {name: Identity.load(folder / f"{name}.pem").public for name in names}
+
+
+def run(
+    experiment: Experiment,
+    *,
+    folder: Path,
+    resolved: Plan | None = None,
+    observe: Callable[[Event], None] | None = None,
+    resume: bool = False,
+    record: bool = False,
+    began: datetime | None = None,
+    unaccounted: bool = False,
+) -> Run:
+    """Spawn every peer of an experiment on this machine and wait for them.
+
+    Parameters
+    ----------
+    experiment
+        Validated settings; ``transport.broker`` says whether a broker is to be started.
+    folder
+        Of the run directory.
+    resolved
+        The experiment's plan, where it is at hand.
+    observe
+        Called with everything the peers say.
+    resume
+        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
+        ended is returned as it is.
+    record
+        Whether each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
+    began
+        When a new run began, in UTC, for the summary; now by default.
+    unaccounted
+        Whether the run may be outside of the account of its data, see
+        :func:`p2pfl.report.budget.check_accounted`.
+
+    Raises
+    ------
+    InputError
+        If another process has the run that is to be gone on with, or the data have an account that cannot count it.
+    BrokerError
+        If the broker cannot be started or reached.
+    RunError
+        If a peer failed; the others have been ended.
+    """
+    begun, began = time.perf_counter(), began or datetime.now(UTC)
+    resolved = resolved or plan(experiment)
+    check_accounted(resolved, unaccounted=unaccounted)
+    tell = observe or (lambda _event: None)
+    with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
+        owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
+        if resume and (over := Run.load(folder)).summary:  # it ended while we waited for the lock
+            return over
+        if experiment.transport.broker == "embedded":
+            urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
+        else:
+            urls = brokers(experiment)
+            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0], tell=tell))
+        names = resolved.topology.peers
+        for warning in overhearing(experiment, urls=urls, peer=names[0]):  # once, not by each
+            tell(warning)
+        left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
+        together = (common(each.rounds for each in left.values()),) if resume else None
+        begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
+        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
+        result = stack.enter_context(opened)
+        owner = owner or owning.enter_context(owned(folder / RUN))
+        swarm = _Swarm()
+        stack.callback(swarm.end)
+        swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together, record=record)
+        alarms: list[str] = []
+        done, first, last = _follow(swarm, result, observe, alarms=alarms)
+        stack.pop_all().close()
+        ended = time.perf_counter()
+        memory = [peer.memory for peer in done.values() if peer.memory is not None]
+        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in done.values()])}
+        if experiment.data.scale:
+            resolved, found = directly(resolved)
+            agreed["statistics"] = told(found)
+        summary = summarise(
+            resolved,
+            together={name: peer.scores for name, peer in done.items()},
+            records=result.metrics,
+            seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
+            memory=int(statistics.median(memory)) if memory else None,
+            agreed=agreed,
+            stopped=stopped([done[name].stopped for name in sorted(done)]),
+            given={name: peer.given for name, peer in done.items() if peer.given is not None},
+            alarms=alarms,
+            unsettled={name: peer.unsettled.facts for name, peer in done.items() if peer.unsettled},
+            best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
+            spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
+            played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
+        )
+        result.finish(summary)
+        erase_keys(folder)
+    return result
+
+
+def _follow(
+    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None, *, alarms: list[str]
+) -> tuple[dict[str, Done], float, float]:
+    """Keep records and alarms as they come; return each peer's :class:`Done`, and when rounds began and ended."""
+    done: dict[str, Done] = {}
+    began: dict[str, float] = {}
+    last = time.perf_counter()
+    for event in swarm.events():
+        match event:
+            case Record():
+                result.record([event])
+                last = time.perf_counter()
+                began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
+            case Described():
+                result.describe(event.about)
+            case Done():
+                done[event.peer] = event
+            case Alarm():
+                alarms.append(f"{event.peer}: {event.sentence}")
+            case Failed():
+                raise _error(event)
+            case _:
+                pass
+        if observe is not None:
+            observe(event)
+    return done, max(began.values(), default=last), last
+
+
+async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, tell: Callable[[Event], None]) -> None:
+    """Connect to a broker once, so that a problem with it is known before anything starts."""
+    transport = connect(experiment, urls=urls, peer=peer, tell=tell)
+    async with transport.join(f"{experiment.name}-{secrets.token_hex(8)}"):
+        pass
+
+
+def _end(process: ForkServerProcess) -> str:
+    """How a process ended, empty if as it should."""
+    process.join(SILENCE)
+    status = process.exitcode
+    if status == 0:
+        return ""
+    if status is None:
+        return "it closed its pipe and goes on"
+    return f"its process was ended by {_signal(-status)}" if status < 0 else f"its process ended with status {status}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _error(failed: Failed) -> RunError:
+    error = RunError(f"{failed.peer}: {failed.reason}")
+    error.status = failed.status
+    return error

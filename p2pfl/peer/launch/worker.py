@@ -1,0 +1,344 @@
+"""One peer in its own process, as ``run`` spawns it and ``peer`` is it.
+
+The fork server imports this module, and torch with it, once; every peer is a fork of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from p2pfl.algorithms import State
+from p2pfl.errors import InputError, P2PFLError, RefusedError, RunError
+from p2pfl.experiment import Experiment, Plan, check, plan
+from p2pfl.identity import Identity, Roster, SecretSource
+from p2pfl.peer.incarnation import started
+from p2pfl.peer.launch.recorder import RecordedSource, RecordedTransport, Recording
+from p2pfl.peer.notices import Alive, Described, Done, Event, Failed, Notice, Progress
+from p2pfl.peer.peer import Peer
+from p2pfl.peer.storage.checkpoint import Former, Store
+from p2pfl.peer.storage.credentials import Credentials, credentials
+from p2pfl.peer.storage.lock import Owner
+from p2pfl.process import one_heap, private_memory
+from p2pfl.protocol.wire.rows import HEAD
+from p2pfl.report import Record
+from p2pfl.report.model import described, metadata
+from p2pfl.transport import Transport
+from p2pfl.transport.backoff import Backoff
+from p2pfl.transport.lasting import Lasting
+from p2pfl.transport.login import Login, login, overheard
+from p2pfl.transport.mqtt import MqttTransport
+
+LOOK = 0.25
+"""Seconds between two looks at what a peer is doing."""
+
+BEAT = 5.0
+"""Seconds after which there is a sign of life although nothing has changed."""
+
+
+def connect(
+    experiment: Experiment, *, urls: Sequence[str], peer: str, tell: Callable[[Event], None] | None = None
+) -> Transport:
+    """Return how one of an experiment's peers reaches the first of some brokers that lets it in.
+
+    Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``tell`` is
+    called with a notice when the peer has to wait for the broker.
+    """
+    settings = experiment.transport
+    owned = _login(experiment, peer)
+    transports = [
+        MqttTransport(
+            url,
+            user=owned.user,
+            password=owned.password,
+            ca=_path(settings.ca),
+            certificate=_path(settings.certificate),
+            key=_path(settings.key),
+            version=settings.version,
+            limit=settings.chunk + HEAD,
+        )
+        for url in urls
+    ]
+    if settings.broker == "embedded":
+        return transports[0]
+
+    def notice(sentence: str) -> None:
+        if tell is not None:
+            tell(Notice(peer, sentence))
+
+    return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
+
+
+def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
+    """A warning, if a peer shows a broker its password in clear."""
+    sentence = overheard(_login(experiment, peer), urls)
+    return [] if sentence is None else [Notice(peer, sentence)]
+
+
+def _login(experiment: Experiment, peer: str) -> Login:
+    return login(_path(experiment.transport.credentials), peer=peer, environment=os.environ)
+
+
+def brokers(experiment: Experiment) -> tuple[str, ...]:
+    """The addresses of its brokers."""
+    named = experiment.transport.broker
+    return (named,) if isinstance(named, str) else named
+
+
+async def live(
+    resolved: Plan,
+    name: str,
+    *,
+    urls: Sequence[str],
+    folder: Path,
+    owned: Credentials,
+    tell: Callable[[Event], None],
+    former: Former | None = None,
+    record: bool = False,
+    clock: Callable[[], int] = time.time_ns,
+    transport: Transport | None = None,
+) -> None:
+    """Run one peer to its end and keep its checkpoints.
+
+    Parameters
+    ----------
+    resolved
+        The experiment, for this peer.
+    name
+        Which of its peers.
+    urls
+        Of the brokers.
+    folder
+        The run directory.
+    owned
+        Its identity and trust.
+    tell
+        Called with its records, with whatever it does next, and with its last word.
+    former
+        What an earlier life left in the run directory, to go on from.
+    record
+        Whether to write down in ``recordings/`` of the run directory what it hears and draws.
+    clock
+        Returns the nanoseconds since 1970, by which starts are numbered.
+    transport
+        How to reach the broker, in place of ``urls``.
+
+    Raises
+    ------
+    P2PFLError
+        With the exit status of wrong input as long as learning had not begun.
+    """
+    one_heap()
+    last = former.kept[0].round - 1 if former is not None and former.kept else -1
+
+    introduced = False
+
+    def observe(done: Record, state: State) -> None:
+        nonlocal last
+        del state
+        last = done.round
+        describe()
+        if recording is not None:
+            recording.record(done)
+        tell(done)
+
+    def describe() -> None:
+        """Tell once what the saved model takes; the features are scaled when the first round is over."""
+        nonlocal introduced
+        if not introduced:
+            introduced = True
+            tell(Described(name, described(peer.plan)))
+
+    store, source = Store(folder / "peers", name), SecretSource()
+    recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
+    transport = transport or connect(resolved.experiment, urls=urls, peer=name, tell=tell)
+    life = await _incarnation(resolved, name, transport=transport, owned=owned, former=former, clock=clock, tell=tell)
+    peer = Peer(
+        name,
+        resolved,
+        transport=transport if recording is None else RecordedTransport(transport, recording),
+        source=source if recording is None else RecordedSource(source, recording),
+        identity=owned.identity,
+        trust=owned.trust,
+        incarnation=life,
+        observe=observe,
+        notice=tell,
+        store=store,
+        former=former,
+        remember=owned.keep,
+    )
+    store.about = lambda: metadata(described(peer.plan))
+    if recording is not None:
+        recording.about(peer, trust=owned.trust)
+        tell(Notice(name, f"{recording.path} holds all that it hears and its secrets: keep it as you keep its key"))
+    watching = asyncio.create_task(_watch(peer, tell))
+    try:
+        state = await _rounds(peer)
+        if recording is not None:
+            recording.end(state.rows)
+        await asyncio.to_thread(owned.keep)
+        describe()  # no round may have been left to play
+        learner = peer.plan.learner
+        await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), learner.state_dict(state.rows[0]))
+        evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
+        stopped, spent = await asyncio.to_thread(lambda: (peer.stopped, peer.meter.spent))
+    finally:
+        watching.cancel()
+    found = {key: float(value[0]) for key, value in evaluated.items()}
+    tell(
+        Done(
+            name,
+            found,
+            private_memory(),
+            common=peer.common,
+            stopped=stopped,
+            given=peer.given,
+            vanished=sorted(peer.vanished),
+            best=peer.best.best,
+            unsettled=peer.unsettled or None,
+            spent=spent,
+            samplings=peer.meter.samples.told(name),
+        )
+    )
+
+
+async def _incarnation(
+    resolved: Plan,
+    name: str,
+    *,
+    transport: Transport,
+    owned: Credentials,
+    former: Former | None,
+    clock: Callable[[], int],
+    tell: Callable[[Event], None],
+) -> int:
+    """Number this start."""
+    if resolved.experiment.transport.broker == "embedded":
+        return clock()  # the broker was started with the run: it retains nothing of an earlier start
+    journal = None if former is None or former.journal is None else former.journal.incarnation
+    living = asyncio.create_task(_live_on(name, tell))
+    try:
+        start = await started(
+            transport,
+            swarm=resolved.experiment.name,
+            peer=name,
+            identity=owned.identity,
+            trust=owned.trust,
+            journal=journal,
+            source=SecretSource(),
+            clock=clock,
+        )
+    except RefusedError as error:
+        error.status = InputError.status  # as of whatever goes wrong before the first round
+        raise
+    finally:
+        living.cancel()
+    if start.warning is not None:
+        tell(Notice(name, start.warning))
+    return start.incarnation
+
+
+async def _live_on(name: str, tell: Callable[[Event], None]) -> None:
+    """Give signs of life while the peer waits for the broker."""
+    while True:
+        tell(Alive(name))
+        await asyncio.sleep(BEAT)
+
+
+async def _rounds(peer: Peer) -> State:
+    """Run a peer; what goes wrong before its first round is wrong input, whatever it is."""
+    async with peer:
+        try:
+            return await peer.run()
+        except P2PFLError as error:
+            if peer.phase in {"joining", "gathering"}:
+                error.status = InputError.status
+            raise
+
+
+async def _watch(peer: Peer, tell: Callable[[Event], None]) -> None:
+    """Tell what the peer does whenever that changes, and again where it does not move on at all."""
+    loop = asyncio.get_running_loop()
+    told: Progress | None = None
+    exchange = peer.mailbox.exchange
+    due = loop.time()
+    while True:
+        progress = peer.progress
+        if progress != told or loop.time() >= due:
+            stuck = exchange == peer.mailbox.exchange
+            tell(progress if progress != told or stuck else Alive(peer.name))
+            told, exchange, due = progress, peer.mailbox.exchange, loop.time() + BEAT
+        await asyncio.sleep(LOOK)
+
+
+def main(
+    name: str,
+    *,
+    table: Mapping[str, Any],
+    urls: Sequence[str],
+    folder: str,
+    threads: int,
+    roster: Mapping[str, bytes] | None,
+    resume: tuple[int | None] | None,
+    record: bool,
+    owner: Owner,
+    pipe: Connection,
+) -> None:
+    """Entry of a spawned process: everything it has to say goes through ``pipe``.
+
+    ``roster`` lists the public keys of this run, where its folder has the private ones; ``resume`` is the round with
+    which all go on, if there is one, and ``None`` in a new run; ``owner`` keeps others out of the folder for as long as
+    this process lives.
+    """
+    del owner  # the file stays open
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    torch.set_num_threads(threads)
+
+    def tell(event: Event) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
+            pipe.send(event)
+
+    try:
+        resolved = plan(check(table), only=[name])
+        if roster is None:
+            owned = credentials(resolved.experiment.trust, peer=name)
+        else:
+            owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
+        left = None if resume is None else earlier(Path(folder), name, tell=tell).at(*resume)
+        to = Path(folder)
+        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, tell=tell, former=left, record=record))
+    except P2PFLError as error:
+        tell(Failed(name, str(error), error.status))
+        raise SystemExit(error.status) from None
+    except Exception as error:  # the parent prints one sentence; a defect of ours keeps its traceback
+        tell(Failed(name, f"{type(error).__name__}: {error}", RunError.status))
+        raise
+
+
+def earlier(folder: Path, name: str, *, tell: Callable[[Event], None]) -> Former:
+    """What an earlier life of a peer left in a run directory; what of it cannot be used is said."""
+    store = Store(folder / "peers", name)
+    former = store.former()
+    for sentence in store.doubts:
+        tell(Notice(name, sentence))
+    return former
+
+
+def _end_with(pipe: Connection) -> None:
+    """End this process when the other end of the pipe closes: the parent is gone, be it by ``kill -9``."""
+    with contextlib.suppress(OSError):
+        pipe.poll(None)  # it never says anything
+    os._exit(1)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

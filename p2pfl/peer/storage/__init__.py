@@ -1,0 +1,1 @@
+"""The files of a peer: checkpoints, journals, locks and credentials."""

@@ -1,0 +1,135 @@
+"""Keep the best model of a run beside the last one, judged by a peer's own data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import torch
+
+from p2pfl.learning import TorchLearner
+
+if TYPE_CHECKING:
+    from p2pfl.data import IntArray
+    from p2pfl.experiment import Plan
+
+MOST = 1000
+"""Training samples that judge a model where there is no validation part: enough, at a bounded cost."""
+
+
+class Best(msgspec.Struct, frozen=True):
+    """The best model so far.
+
+    Attributes
+    ----------
+    round
+        The round that it comes from, counted from 0.
+    loss
+        Its mean loss.
+    part
+        On which of the peer's own data: ``validation``, or ``train`` where there is no validation part. It is never
+        the test part, on which results are reported.
+    """
+
+    round: int
+    loss: float
+    part: str
+
+
+class Shelf(Protocol):
+    """Where the best model lies; :class:`p2pfl.peer.storage.checkpoint.Store` is one."""
+
+    def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
+        """Write the best model so far."""
+
+    def best(self) -> Best | None:
+        """Return what is known of the one that is written."""
+
+    def place(self) -> str:
+        """Return its file."""
+
+
+def kept(peer: str, best: Best) -> dict[str, object]:
+    """Return what a summary says of a peer's best model."""
+    return msgspec.structs.asdict(best) | {"file": f"peers/{peer}.best.safetensors"}
+
+
+class BestModel:
+    """Writes ``NAME.best.safetensors`` whenever a round's model is better than those before.
+
+    Parameters
+    ----------
+    peer
+        Whose models.
+    store
+        Where to write; ``None`` keeps nothing.
+
+    Attributes
+    ----------
+    best
+        What is written; of an earlier incarnation too.
+    """
+
+    def __init__(self, peer: str, store: Shelf | None) -> None:
+        self.peer = peer
+        self.store = store
+        self.best: Best | None = None if store is None else store.best()
+
+    @property
+    def place(self) -> str:
+        """The file of the best model."""
+        return "" if self.store is None else self.store.place()
+
+    def consider(self, plan: Plan, rows: torch.Tensor, *, round: int, validation: float | None) -> None:
+        """Write a round's model if it is the best so far; this may take a while.
+
+        Parameters
+        ----------
+        plan
+            Of the peer, with the features as the model takes them.
+        rows
+            Its parameters ``[1, P]``.
+        round
+            From which they are.
+        validation
+            Their loss on the validation part, if there is one.
+
+        Raises
+        ------
+        StorageError
+            If the disk is full or not writable; the model that was kept stays.
+        """
+        if self.store is None:
+            return
+        part = "train" if validation is None else "validation"
+        loss = self._trained(plan, rows) if validation is None else validation
+        if loss is None or not math.isfinite(loss):
+            return
+        if self.best is not None and self.best.part == part and self.best.loss <= loss:
+            return
+        best = Best(round, loss, part)
+        self.store.keep(best, plan.learner.state_dict(rows[0]))
+        self.best = best
+
+    def _trained(self, plan: Plan, rows: torch.Tensor) -> float | None:
+        """Return the loss on training samples; ``None`` where only the user's own code could tell."""
+        learner, federation = plan.learner, plan.federation
+        if not isinstance(learner.bare, TorchLearner):
+            return None
+        few = replace(federation, train={self.peer: thinned(federation.train[self.peer])})
+        return float(learner.on(few).evaluate(rows, peers=(self.peer,), part="train")["loss"][0])
+
+
+def thinned(positions: IntArray, *, most: int = MOST) -> IntArray:
+    """Return at most so many of the positions, evenly spaced, for samples may be sorted by class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> thinned(np.arange(10), most=4).tolist()
+    [0, 3, 6, 9]
+    """
+    return positions[:: math.ceil(len(positions) / most)] if len(positions) else positions

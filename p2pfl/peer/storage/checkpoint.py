@@ -1,0 +1,454 @@
+"""What a peer goes on from after it was stopped, whenever that was.
+
+Two files belong to a peer of a run, with different rules:
+
+- The **checkpoint** ``NAME.state`` is all that belongs to its row after a round: the state, the page of the books,
+  bytes counted. It may be old. It is durable before anything of the next round is sent, so that a peer that is killed
+  loses the round in progress and no other; it is written while that round trains. The one before is kept as
+  ``NAME.previous.state``, and a hash tells which of them is whole.
+- The **journal** ``NAME.journal`` must never be old, and is for the owner's eyes alone: the key from which masks are
+  derived, which masks were used, what was spent. It is durable before what it speaks of is sent. A peer whose row
+  goes back to a checkpoint goes on from the newest journal, so that it hides no round under an old mask again.
+
+What is in them and from which round to go on is decided here without a clock or a loop; :class:`Store` reads and
+writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import blake3
+import msgspec
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from p2pfl.algorithms import State, Statistics
+from p2pfl.errors import RunError, StorageError
+from p2pfl.files import DRIVE, Disk, replace
+from p2pfl.peer.storage.best import Best
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.ledgers import masks as ledger
+from p2pfl.protocol.ledgers.drawn import Drawn, Epochs
+from p2pfl.protocol.ledgers.page import Page, Rows
+from p2pfl.protocol.ledgers.slots import END, Run, Slot
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A peer between two rounds.
+
+    Attributes
+    ----------
+    peer, round
+        Whose, and the round to go on with: the first that is not in it.
+    state
+        Of the algorithm and what wraps it, one row.
+    page, rows
+        Of the books.
+    bytes_out, bytes_in
+        Since the run began.
+    statistics
+        By which all scale their features, where they agreed on them.
+    """
+
+    peer: str
+    round: int
+    state: State
+    page: Page = field(default_factory=Page)
+    rows: Rows = field(default_factory=dict)
+    bytes_out: int = 0
+    bytes_in: int = 0
+    statistics: Statistics | None = None
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What of a checkpoint is not a tensor."""
+
+    peer: str
+    round: int
+    page: Page
+    bytes_out: int
+    bytes_in: int
+
+
+def packed(checkpoint: Checkpoint) -> bytes:
+    """The file of a checkpoint: safetensors with a note and a hash of all.
+
+    Examples
+    --------
+    >>> from p2pfl.neighbourhood import Public
+    >>> row = torch.ones(1, 3)
+    >>> unpacked(packed(Checkpoint("ada", 7, State(row, Public(row))))).round
+    7
+    """
+    c = checkpoint
+    tensors = {"rows": c.state.rows, **c.state.tensors()}
+    tensors |= {f"books.{name}": torch.from_numpy(np.ascontiguousarray(row)) for name, row in c.rows.items()}
+    tensors |= {} if c.statistics is None else c.statistics.tensors()
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in)).decode()
+    return save(tensors, {"note": note, "hash": _digest(tensors, note)})
+
+
+def unpacked(data: bytes) -> Checkpoint:
+    """Read what :func:`packed` wrote.
+
+    Raises
+    ------
+    StorageError
+        If a byte has changed, or some are missing.
+    """
+    try:
+        tensors = load(data)
+        size = int.from_bytes(data[:8], "little")
+        about = msgspec.json.decode(data[8 : 8 + size], type=dict[str, Any])["__metadata__"]
+        note = msgspec.json.decode(about["note"], type=_Note)
+    except (SafetensorError, msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise StorageError(f"expected a checkpoint, got other bytes: {error}") from None
+    if _digest(tensors, about["note"]) != about.get("hash"):
+        raise StorageError("expected a checkpoint as it was written, got one that has changed since")
+    rows = {
+        name.removeprefix("books."): tensors.pop(name).numpy() for name in list(tensors) if name.startswith("books.")
+    }
+    scale = {
+        name.removeprefix("scale."): tensors.pop(name).unsqueeze(0)
+        for name in list(tensors)
+        if name.startswith("scale.")
+    }  # [1, F]
+    state = State.restore(tensors.pop("rows"), tensors)
+    statistics = Statistics(**scale) if scale else None
+    return Checkpoint(note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics)
+
+
+def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:
+    found = blake3.blake3(note.encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        found.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """What must never go back, see above.
+
+    Attributes
+    ----------
+    incarnation
+        Of the last life.
+    key
+        The private X25519 key of all incarnations in this run; erased when the run has ended.
+    released
+        The last round of which anything hidden may have been sent; -1 before.
+    until, notes
+        The mask ledger's.
+    costs
+        What releases have cost so far: mu, probability, how often.
+    ended
+        How many rounds there were, once the last has been played; -1 before.
+    alone
+        Releases that count as hidden by their private noise alone: attempt and round.
+    samplings
+        How the peer has trained so far, where that has a price for single samples: noise, rate, steps, how often.
+    """
+
+    incarnation: int
+    key: bytes
+    released: int = -1
+    until: tuple[int, int] = (0, 0)
+    notes: dict[str, _Masks] = {}
+    costs: tuple[tuple[float, float, int], ...] = ()
+    ended: int = -1
+    alone: tuple[tuple[int, int], ...] = ()
+    samplings: tuple[tuple[float, float, int, int], ...] = ()
+
+    @property
+    def sampled(self) -> Counter[Sampling]:
+        """As the meter reads :attr:`samplings`."""
+        return Counter({Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings})
+
+    @property
+    def uncovered(self) -> frozenset[Slot]:
+        """As the cover of releases reads :attr:`alone`."""
+        return frozenset(Slot(*each) for each in self.alone)
+
+    @property
+    def over(self) -> bool:
+        """Whether it was promised that nothing more is released."""
+        return self.until == END
+
+    @property
+    def masks(self) -> ledger.Journal:
+        """As the mask ledger reads it."""
+        return ledger.Journal(Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
+
+    @property
+    def spent(self) -> Counter[Cost]:
+        """As the meter reads it."""
+        return Counter({Cost(mu, probability): count for mu, probability, count in self.costs})
+
+    def after(
+        self,
+        *,
+        round: int,
+        masks: ledger.Journal,
+        spent: Mapping[Cost, int],
+        alone: Collection[Slot] = (),
+        sampled: Mapping[Sampling, int] | None = None,
+    ) -> Journal:
+        """The journal with a release, before it is sent."""
+        return msgspec.structs.replace(
+            self,
+            released=max(self.released, round),
+            until=tuple(masks.until),
+            notes={name: _Masks.of(note) for name, note in masks.notes.items()},
+            costs=tuple((cost.mu, cost.probability, count) for cost, count in sorted(spent.items())),
+            alone=tuple((slot.attempt, slot.round) for slot in sorted(alone)),
+            samplings=tuple(
+                (each.noise, each.rate, each.steps, count) for each, count in sorted((sampled or {}).items())
+            ),
+        )
+
+
+class _Masks(msgspec.Struct, frozen=True):
+    """:class:`p2pfl.protocol.ledgers.masks.Notes` as they are written."""
+
+    own: tuple[Run, ...]
+    heard: tuple[Run, ...]
+    until: tuple[int, int]
+    paid: tuple[int, int]
+    known: tuple[int, int]
+    confirmed: tuple[int, int]
+    key: bytes = b""
+    own_epochs: Epochs = ()
+    heard_epochs: Epochs = ()
+
+    @staticmethod
+    def of(note: ledger.Notes) -> _Masks:
+        points = note.until, note.paid, note.known, note.confirmed
+        return _Masks(note.own.runs, note.heard.runs, *points, note.key, note.own.epochs, note.heard.epochs)
+
+    def read(self) -> ledger.Notes:
+        own, heard = Drawn.read(self.own, self.own_epochs), Drawn.read(self.heard, self.heard_epochs)
+        until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
+        return ledger.Notes(own, heard, until, paid, known, confirmed, self.key)
+
+
+def sealed(journal: Journal) -> bytes:
+    """The file of a journal, which a hash begins."""
+    data = msgspec.msgpack.encode(journal)
+    return blake3.blake3(data).digest() + data
+
+
+def opened(data: bytes) -> Journal:
+    """Read what :func:`sealed` wrote.
+
+    Raises
+    ------
+    StorageError
+        If it is not that; then no mask may be used again, and nothing can be resumed.
+    """
+    if blake3.blake3(data[32:]).digest() != data[:32]:
+        raise StorageError("expected a journal as it was written, got one that has changed since")
+    try:
+        return msgspec.msgpack.decode(data[32:], type=Journal)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"expected a journal, got other bytes: {error}") from None
+
+
+@dataclass(frozen=True)
+class Former:
+    """What an earlier life left.
+
+    Attributes
+    ----------
+    kept
+        Its checkpoints, the newest first.
+    journal
+        Its journal; ``None`` if it never got so far.
+    """
+
+    kept: tuple[Checkpoint, ...] = ()
+    journal: Journal | None = None
+
+    @property
+    def past(self) -> bool:
+        """Whether nothing can go on from it: it promised to release no more, and not with the row that is kept.
+
+        Or the run has ended, and its key is erased.
+        """
+        journal = self.journal
+        if journal is None or not journal.over:
+            return False
+        return not journal.key or [each.round for each in self.kept[:1]] != [journal.ended]
+
+    @property
+    def bare(self) -> bool:
+        """Whether its rows are lost: there was a checkpoint before anything of the second round was released."""
+        journal = self.journal
+        return not self.kept and journal is not None and journal.released >= 1 and not journal.over
+
+    @property
+    def rounds(self) -> list[int]:
+        """With which rounds it can go on; the common start is as good as a checkpoint, until the last has ended."""
+        if self.journal is not None and self.journal.over:
+            return [] if self.past else [self.journal.ended]
+        if self.bare:
+            return []  # it comes late
+        rounds = [checkpoint.round for checkpoint in self.kept]
+        return rounds if rounds and rounds[0] > 1 else sorted({*rounds, 0}, reverse=True)
+
+    def at(self, round: int | None) -> Former:
+        """With nothing but this round, if it is there."""
+        if round is None or round not in self.rounds:
+            return self
+        return Former(tuple(each for each in self.kept if each.round == round), self.journal)
+
+
+class Store:
+    """A peer's files in a run directory.
+
+    Parameters
+    ----------
+    folder
+        Where they lie: ``peers`` of the run directory.
+    peer
+        Whose.
+    disk
+        On which.
+    """
+
+    def __init__(self, folder: Path, peer: str, *, disk: Disk = DRIVE) -> None:
+        self.folder = folder
+        self.peer = peer
+        self.disk = disk
+        self.about: Callable[[], Mapping[str, str]] = dict
+        """Returns the metadata of a model's file, which say how to use it on raw values; asked when one is written."""
+        self.doubts: list[str] = []  # sentences on files that are there and cannot be used
+        # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
+        self._newest = folder / f"{peer}.state"
+        self._former = folder / f"{peer}.previous.state"
+        self._model = folder / f"{peer}.safetensors"
+        self._journal = folder / f"{peer}.journal"
+        self._best = folder / f"{peer}.best.safetensors"
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those that are whole, the newest first; what is not is told and removed, lest it take the place of one."""
+        found: list[Checkpoint] = []
+        for path, instead in ((self._newest, "the one before is used"), (self._former, "there is none before it")):
+            try:
+                checkpoint = unpacked(self.disk.read(path))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StorageError(f"{path}: expected a checkpoint that can be read, got: {error.strerror}") from None
+            except StorageError as error:
+                self.doubts.append(f"{path}: {error}; {instead}")
+                self.disk.remove(path)
+                continue
+            if not found or checkpoint.round < found[-1].round:
+                found.append(checkpoint)
+        return found
+
+    def former(self) -> Former:
+        """All of it."""
+        return Former(tuple(self.checkpoints()), self.journal())
+
+    def save(self, checkpoint: Checkpoint, model: Mapping[str, torch.Tensor]) -> None:
+        """Write a checkpoint and the model in it, and keep the one before.
+
+        Raises
+        ------
+        StorageError
+            If the disk is full or not writable; what was there stays.
+        """
+        replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
+        self._write(self._model, model, {"round": str(checkpoint.round - 1)})
+
+    def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
+        """Write the best model so far, in place of the one before.
+
+        Raises
+        ------
+        StorageError
+            If the disk is full or not writable; what was there stays.
+        """
+        self._write(self._best, model, {key: str(value) for key, value in msgspec.structs.asdict(best).items()})
+
+    def best(self) -> Best | None:
+        """Return what is known of the best model; ``None`` if there is none, or its file is damaged."""
+        try:
+            data = self.disk.read(self._best)
+            size = int.from_bytes(data[:8], "little")
+            about = msgspec.json.decode(data[8 : 8 + size])["__metadata__"]
+            return msgspec.convert(about, Best, strict=False)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
+            self.doubts.append(f"{self._best} cannot be read ({error}); the next better model takes its place")
+            return None
+
+    def place(self) -> str:
+        """Return the file of the best model."""
+        return str(self._best)
+
+    def _write(self, path: Path, model: Mapping[str, torch.Tensor], about: Mapping[str, str]) -> None:
+        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
+        replace(path, save(plain, {"peer": self.peer, **about, **self.about()}), mode=0o600, disk=self.disk)
+
+    def back(self, round: int) -> None:
+        """Forget what is newer than the checkpoint of this round."""
+        for checkpoint in self.checkpoints():
+            if checkpoint.round > round:
+                self.disk.remove(self._newest)
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.rename(self._former, self._newest)
+
+    def journal(self) -> Journal | None:
+        """The journal, if there is one.
+
+        Raises
+        ------
+        RunError
+            It is there and cannot be read: without it masks might be used twice.
+        """
+        try:
+            return opened(self.disk.read(self._journal))
+        except FileNotFoundError:
+            return None
+        except (OSError, StorageError) as error:
+            raise RunError(
+                f"{self._journal}: expected the journal of this run, got: {error}; without it masks could be used "
+                "twice, begin a new run"
+            ) from None
+
+    def accuse(self, peer: str, proof: Proof) -> Path:
+        """Write the proof against another peer, for third parties.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        path = self.folder / f"{self.peer}.accuses-{peer}.json"
+        replace(path, proof.written(), disk=self.disk)
+        return path
+
+    def note(self, journal: Journal) -> None:
+        """Write the journal, for its owner's eyes alone.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written, so that nothing may be sent.
+        """
+        replace(self._journal, sealed(journal), mode=0o600, disk=self.disk)

@@ -1,0 +1,182 @@
+"""Keeps on disk what a later life of a peer goes on from, before anything is said that it must not forget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from p2pfl.identity import KEY_BYTES, Announced, Source
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Journal, Store
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.ledgers.masks import Journal as Masks
+from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.rows import Rows
+
+
+class Spending(Protocol):
+    """What hides a peer's rows, as far as a later life must know it."""
+
+    released: int
+    """The last round of which something hidden may have left; -1 before."""
+
+    @property
+    def notes(self) -> Masks:
+        """What the mask ledger must not forget."""
+
+    @property
+    def spent(self) -> Mapping[Cost, int]:
+        """What releases have cost so far."""
+
+    @property
+    def alone(self) -> Collection[Slot]:
+        """Releases that count as hidden by their private noise alone."""
+
+    @property
+    def sampled(self) -> Mapping[Sampling, int]:
+        """How the peer has trained so far, where that has a price for single samples."""
+
+    def correct(self) -> None:
+        """Record what releases have turned out to cost."""
+
+
+def erase_keys(folder: Path) -> None:
+    """Erase the exchange keys from a run directory, once the run has ended and nothing resumes it.
+
+    Whoever takes the disk later cannot open what they recorded of the run, or remove masks from it.
+
+    Parameters
+    ----------
+    folder
+        The run directory.
+
+    Raises
+    ------
+    RunError
+        A journal cannot be read.
+    StorageError
+        A journal cannot be written.
+    """
+    for path in sorted((folder / "peers").glob("*.journal")):
+        store = Store(path.parent, path.stem)
+        journal = store.journal()
+        if journal is not None and journal.key:
+            store.note(replace(journal, key=b""))
+
+
+class Keeper:
+    """The shell around one peer's store.
+
+    Parameters
+    ----------
+    store
+        Where to; nowhere if there is none.
+    former
+        What an earlier life left.
+    life
+        The number of this one, unless the one before was as great.
+    peer, source
+        Whose key to draw if there was no life before.
+    remember
+        Called before anything is said, to write the keys that were trusted on first use.
+
+    Attributes
+    ----------
+    journal
+        What must never go back, as it is on disk.
+    nonce
+        16 bytes for this incarnation alone, which it announces: what is resumed twice from two copies differs in them.
+    """
+
+    def __init__(
+        self,
+        store: Store | None,
+        former: Former | None,
+        *,
+        life: int,
+        peer: str,
+        source: Source,
+        remember: Callable[[], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.remember = remember
+        self.former = former or Former()
+        old = self.former.journal
+        if old is None:
+            self.journal = Journal(life, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
+        else:
+            self.journal = replace(old, incarnation=max(life, old.incarnation + 1))
+        self._erased = not self.journal.key
+        if self.former.bare or self._erased:
+            key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
+            self.journal = replace(self.journal, key=key)
+        if self.former.bare:  # masks under the old key are in rows that are lost
+            self.journal = replace(self.journal, until=(0, 0), notes={})
+        self.nonce = Announced.draw(source, peer=peer, incarnation=self.journal.incarnation).nonce
+        self._saving: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Note that there is this incarnation; a key that was erased stays so, as nothing is shared under another."""
+        if self.store is not None:
+            journal = replace(self.journal, key=b"") if self._erased and self.former.past else self.journal
+            await asyncio.to_thread(self.store.note, journal)
+
+    async def back(self, round: int) -> None:
+        """Go on from a round: newer checkpoints are of a course that is not taken."""
+        if self.store is not None:
+            await asyncio.to_thread(self.store.back, round)
+
+    async def save(self, checkpoint: Checkpoint, state_dict: Callable[[Rows], Mapping[str, Rows]]) -> None:
+        """Begin to write a checkpoint, and the model in it as others read it, once the one before is written."""
+        store = self.store
+        if store is None:
+            return
+        await self._saved()
+
+        def write() -> None:
+            store.save(checkpoint, state_dict(checkpoint.state.rows[0]))
+
+        self._saving = asyncio.create_task(asyncio.to_thread(write))
+
+    def played(self, rounds: int) -> None:
+        """Note, with what is next made durable, that there were so many rounds, and that they are all played."""
+        self.journal = replace(self.journal, ended=rounds)
+
+    async def durable(self, spending: Spending) -> None:
+        """Wait until a later life could go on from here: nothing is said before."""
+        spending.correct()
+        if self.remember is not None:
+            await asyncio.to_thread(self.remember)
+        if self.store is None:
+            return
+        await self._saved()
+        masks = spending.notes
+        sampled = spending.sampled
+        now = self.journal.after(
+            round=spending.released, masks=masks, spent=spending.spent, alone=spending.alone, sampled=sampled
+        )
+        if now != self.journal and (spending.released >= 0 or masks.notes or sampled):
+            self.journal = now
+            self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
+            await asyncio.shield(self._noting)
+
+    async def _saved(self) -> None:
+        """Wait for the last checkpoint, which may have found no room."""
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
+            self._saving = None
+
+    def accuse(self, peer: str, proof: Proof) -> Path | None:
+        """Keep the proof against a peer that was excluded, and return where."""
+        return None if self.store is None else self.store.accuse(peer, proof)
+
+    async def end(self) -> None:
+        """Wait for what is being written: a next life is to find it ended."""
+        writing = [task for task in (self._saving, self._noting) if task is not None]
+        await asyncio.gather(*writing, return_exceptions=True)

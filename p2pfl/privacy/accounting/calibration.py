@@ -1,0 +1,373 @@
+r"""From a guarantee to the noises that cost least.
+
+With one gossip step a round and weights W, private noise of deviation :math:`s` and masks of
+deviation :math:`m` on a graph of Laplacian L leave every row, on average and in every coordinate,
+the variance
+
+.. math:: J = \frac1n \operatorname{tr} \bigl[ (s^2 I + m^2 L) M \bigr] + H \frac{s^2}{n},
+          \qquad M = \sum_{t \ge 1} A^{t\top} A^t, \quad A = W - \tfrac1n 1 1^\top
+
+for learning rate 1: the disagreement that releases of all earlier rounds have left, and the common
+error of H rounds. For several steps W is their product. For a symmetric W of eigenvalues
+:math:`w_k` that commutes with L of eigenvalues :math:`\lambda_k` the first part is
+:math:`\frac1n \sum_{k \ge 2} (s^2 + m^2 \lambda_k) w_k^2 / (1 - w_k^2)`.
+
+References
+----------
+The regime of one step is DECOR's; see :mod:`p2pfl.privacy.masks`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+from scipy.sparse import csgraph
+
+from p2pfl.errors import InputError
+from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account, sensitivity
+from p2pfl.privacy.accounting.colluders import Rows, worst_rows
+from p2pfl.privacy.accounting.leakage import Cover, Floats, Ints
+from p2pfl.privacy.accounting.spending import per_round
+from p2pfl.topology import Topology, Weights, check_connected, metropolis
+
+_SLACK = 1e-9
+"""Part of the guarantee that is given up, so that rounding never exceeds it."""
+_SETS = 30
+"""After how many sets of colluders the search scales the noises it has until they hold."""
+_THOROUGH = 3
+"""After how many thorough searches it does so anyway: each takes seconds for a thousand peers,"""
+_NEAR = 5e-4
+"""and by how large an excess of the guarantee at once: that much more noise costs less than to search again."""
+_FEW = 200
+"""Sets of colluders that are tried while the noises are still sought."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    r"""Noises that keep a guarantee.
+
+    Parameters
+    ----------
+    noise, mask
+        Deviations of private noise and of each edge's mask.
+    mu
+        What was asked for, over all rounds.
+    guarantee
+        What :func:`p2pfl.privacy.accounting.accountant.account` says of these noises.
+    cost
+        J, the variance they leave in every coordinate of a row.
+    """
+
+    noise: float
+    mask: float
+    mu: float
+    guarantee: Guarantee
+    cost: float
+
+
+def calibrate(
+    graph: Topology,
+    weights: Weights | None = None,
+    *,
+    epsilon: float,
+    delta: float,
+    clip: float,
+    rounds: int,
+    steps: int = 1,
+    colluders: int = 0,
+    adjacency: Adjacency = "zero-out",
+    overhead: float = 0.1,
+    horizon: float | None = None,
+    bits: int = 20,
+    size: int | None = None,
+    seed: int = 0,
+) -> Calibration:
+    r"""Return the noises that keep :math:`(\varepsilon, \delta)` on this graph and cost least.
+
+    Where gossip mixes masks away, that is where after the steps of one round less than the floor
+    :math:`s^2 / n` is left of them, masks are nearly free and private noise is what costs:
+    its variance is set to ``1 + overhead`` times the least that any masks allow, :math:`S^2 / (c \mu^2)`
+    with c peers in the smallest component of honest ones, and the mask follows by bisection. Else
+    both are chosen to minimise J (see the module), by a search over the private noise with the mask
+    at each from bisection. Either way against the worst ``colluders`` peers.
+
+    Parameters
+    ----------
+    graph
+        Carries gossip and masks, connected.
+    weights
+        Mixing weights; left out, Metropolis-Hastings.
+    epsilon, delta
+        What is to hold over all rounds.
+    clip, rounds, adjacency, bits, size, seed
+        As in :func:`p2pfl.privacy.accounting.accountant.account`.
+    steps
+        Gossip steps a round.
+    colluders
+        How many peers may collude.
+    overhead
+        Excess of the variance of private noise, where masks are mixed away.
+    horizon
+        H, over how many rounds errors that all rows share add up; left out, all rounds.
+
+    Raises
+    ------
+    InputError
+        A number out of range, a schedule, weights that never bring the peers together, or the extra
+        ``privacy`` is not installed.
+    TopologyError
+        The graph is not connected.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import hypercube
+    >>> found = calibrate(hypercube(4), epsilon=1.0, delta=1e-5, clip=1.0, rounds=1, steps=16)
+    >>> round(found.noise, 4), round(found.mask, 4)
+    (0.9782, 6.382)
+    """
+    weights, horizon = weights or metropolis(graph.union), rounds if horizon is None else horizon
+    _check(graph, weights, clip=clip, rounds=rounds, steps=steps, overhead=overhead, horizon=horizon)
+    total = per_round(epsilon=epsilon, delta=delta, rounds=rounds) * math.sqrt(rounds)
+    if math.isinf(total):
+        raise InputError("Expected a finite epsilon, got infinity; leave the noise out instead.")
+    change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
+    allowed = (total / change * (1 - _SLACK)) ** 2 / rounds
+    prices = _Prices.of(graph, weights, steps=steps, horizon=horizon)
+    bound = _Bound(allowed, len(graph.peers), {})
+    given: dict[str, Any] = {"clip": clip, "bits": bits, "rounds": rounds, "adjacency": adjacency, "size": size}
+    for searches in itertools.count(1):
+        noise, mask = _noises(graph, prices, bound, colluders=colluders, overhead=overhead, seed=seed)
+        guarantee = account(graph, noise=noise, mask=mask, colluders=colluders, seed=seed, **given)
+        if guarantee.mu <= total:
+            break
+        near = guarantee.mu <= total * (1 + _NEAR) or searches == _THOROUGH
+        if near or not bound.add(graph, guarantee.colluders):  # scaling both leaves the worst set the worst
+            excess = guarantee.mu / total * (1 + _SLACK)
+            noise, mask = noise * excess, mask * excess
+            scaled = account(graph, noise=noise, mask=mask, colluders=guarantee.colluders, **given)
+            guarantee = replace(scaled, observer=guarantee.observer, search=guarantee.search)
+            break
+    return Calibration(noise, mask, total, guarantee, prices.cost(noise, mask))
+
+
+def _noises(
+    graph: Topology, prices: _Prices, bound: _Bound, *, colluders: int, overhead: float, seed: int
+) -> tuple[float, float]:
+    """Solve for the sets of colluders known so far, find the worst of a few for that, and again until it is known.
+
+    A few sets find the noises; that no other set is worse, the thorough search of the caller has to tell.
+    """
+    noise, mask = bound.best(prices, overhead) if bound.sets else (1.0, 10.0)  # any, to start with a set
+    while True:
+        cover = Cover.of(graph, noise=noise, mask=mask)
+        rows, leak, _ = worst_rows([(1, cover)], count=colluders, seed=seed, limit=_FEW)
+        if bound.sets and leak <= bound.allowed * (1 + _SLACK / 2):
+            return noise, mask
+        if not bound.add(graph, [graph.peers[row] for row in rows]):
+            return noise * math.sqrt(leak / bound.allowed), mask * math.sqrt(leak / bound.allowed)
+        noise, mask = bound.best(prices, overhead)
+
+
+@dataclass(frozen=True)
+class _Prices:
+    r"""What a unit of variance costs: of private noise and of masks.
+
+    Parameters
+    ----------
+    noise, mask
+        :math:`\operatorname{tr} M / n + H / n` and :math:`\operatorname{tr}(L M) / n`.
+    left
+        :math:`\operatorname{tr}(L A^\top A) / n`: of masks, after the steps of one round.
+    """
+
+    noise: float
+    mask: float
+    left: float
+
+    @classmethod
+    def of(cls, graph: Topology, weights: Weights, *, steps: int, horizon: float) -> _Prices:
+        n = len(graph.peers)
+        laplacian = csgraph.laplacian(Cover.of(graph, noise=0.0, mask=1.0).masks).toarray()  # [N, N]
+        once = weights.matrix.toarray() - 1 / n  # [N, N]
+        if np.allclose(once, once.T, rtol=0, atol=1e-14):
+            values, vectors = np.linalg.eigh(once)
+            squares = np.where(np.abs(values) > 1e-14, np.abs(values), 0.0) ** (2 * steps)  # [N]
+            _check_mixes(float(squares.max()))
+            on = np.einsum("ik,ik->k", vectors, laplacian @ vectors)  # [N]
+            sums = squares / (1 - squares)
+            return cls((sums.sum() + horizon) / n, float(on @ sums) / n, float(on @ squares) / n)
+        turn = np.linalg.matrix_power(once, steps)  # [N, N]
+        left = turn.T @ turn
+        both = _summed(turn)
+        return cls(
+            (np.trace(both) + horizon) / n, float((laplacian * both).sum()) / n, float((laplacian * left).sum()) / n
+        )
+
+    def cost(self, noise: float, mask: float) -> float:
+        """J."""
+        return float(self.noise * noise**2 + self.mask * mask**2)
+
+
+def _summed(turn: Floats) -> Floats:
+    r""":math:`\sum_{t \ge 1} A^{t\top} A^t`, by doubling."""
+    total = turn.T @ turn  # [N, N]
+    for _ in range(60):
+        more = turn.T @ total @ turn
+        total = total + more
+        if np.abs(more).max() <= 1e-15 * np.abs(total).max():
+            return total
+        turn = turn @ turn
+    _check_mixes(1.0)
+    return total
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """Private noise and masks under which no known set of colluders sees more than is allowed.
+
+    Parameters
+    ----------
+    allowed
+        Largest leak of one round.
+    peers
+        How many.
+    sets
+        The components of honest peers that each set leaves.
+    """
+
+    allowed: float
+    peers: int
+    sets: dict[Rows, tuple[_Spectrum, ...]]
+
+    @property
+    def local(self) -> float:
+        """Private noise that needs no masks."""
+        return 1 / math.sqrt(self.allowed)
+
+    @property
+    def floor(self) -> float:
+        """Private noise that no masks could lower."""
+        return 1 / math.sqrt(self.allowed * min(part.count for parts in self.sets.values() for part in parts))
+
+    def add(self, graph: Topology, colluders: Collection[str]) -> bool:
+        """Learn of a set of colluders, unless it is known or there are enough."""
+        cover = Cover.of(graph, noise=1.0, mask=1.0)  # where masks are: their size does not matter
+        kept = cover.honest(colluders)
+        rows = tuple(np.setdiff1d(np.arange(len(cover.peers)), kept).tolist())
+        if rows in self.sets or len(self.sets) == _SETS:
+            return False
+        self.sets[rows] = tuple(_spectra(cover, kept))
+        return True
+
+    def best(self, prices: _Prices, overhead: float) -> tuple[float, float]:
+        """Noise and mask that cost least."""
+        noise = min(self.local, self.floor * math.sqrt(1 + overhead))
+        mask = self.mask(noise)
+        # Masks of one round are mixed away where less of them is left than private noise has to leave.
+        mixed = prices.left * mask**2 <= noise**2 / self.peers
+        return (noise, mask) if mixed else self.cheapest(prices)
+
+    def cheapest(self, prices: _Prices) -> tuple[float, float]:
+        """Noise between floor and local at which J is least, and its mask."""
+        if self.floor >= self.local * (1 - _SLACK):
+            return self.local, 0.0
+        # By logarithm, from just above the floor, where masks are still finite.
+        grid = np.linspace(math.log(self.floor) + 1e-6, math.log(self.local), 24)
+
+        def cost(log: float) -> float:
+            return prices.cost(math.exp(log), self.mask(math.exp(log)))
+
+        best = int(np.argmin([cost(log) for log in grid]))
+        around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+        found = scipy.optimize.minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-6})
+        log = min((float(found.x), float(grid[best])), key=cost)
+        noise = math.exp(log)
+        return (noise, self.mask(noise)) if noise < self.local else (self.local, 0.0)
+
+    def mask(self, noise: float) -> float:
+        """Return the smallest mask that keeps every leak of this private noise down to what is allowed."""
+        parts = [part for parts in self.sets.values() for part in parts]
+        return max(part.mask(noise, allowed=self.allowed) for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Spectrum:
+    r"""One component of honest peers: :math:`(\Sigma^{-1})_{uu} = \sum_k \phi_k(u)^2 / (s^2 + m^2 \lambda_k)`.
+
+    Parameters
+    ----------
+    values
+        ``[C - 1]``, eigenvalues of its Laplacian but the zero.
+    squares
+        ``[C, C - 1]``, squared entries of their vectors.
+    """
+
+    values: Floats
+    squares: Floats
+
+    @property
+    def count(self) -> int:
+        return len(self.squares)
+
+    def excess(self, noise: float, mask: float, allowed: float) -> float:
+        """By how much the largest leak exceeds what is allowed, as a part of it."""
+        most = float((self.squares @ (1 / (noise**2 + mask**2 * self.values))).max()) if self.count > 1 else 0.0
+        return (most + 1 / (self.count * noise**2)) / allowed - 1
+
+    def mask(self, noise: float, *, allowed: float) -> float:
+        if 1 / noise**2 <= allowed * (1 + _SLACK / 4):
+            return 0.0
+        spare = allowed - 1 / (self.count * noise**2)
+        if spare <= 0:
+            return math.inf
+        # Leaving the private noise out beside the masks can only ask for more mask.
+        enough = math.sqrt(float((self.squares @ (1 / self.values)).max()) / spare)
+        mask = scipy.optimize.brentq(
+            lambda mask: self.excess(noise, mask, allowed), 0.0, enough, rtol=1e-13, xtol=1e-300
+        )
+        return float(mask) * (1 + 1e-12)
+
+
+def _spectra(cover: Cover, kept: Ints) -> Iterator[_Spectrum]:
+    """Components of the honest peers if only these rows are honest; every mask counts as one."""
+    count, label = csgraph.connected_components(cover.masks[kept][:, kept], directed=False)
+    for number in range(count):
+        part = kept[label == number]
+        joined = (cover.masks[part][:, part] > 0).toarray().astype(np.float64)  # [C, C]
+        values, vectors = scipy.linalg.eigh(np.diag(joined.sum(axis=1)) - joined)
+        yield _Spectrum(values[1:], vectors[:, 1:] ** 2)
+
+
+def _check(
+    graph: Topology, weights: Weights, *, clip: float, rounds: int, steps: int, overhead: float, horizon: float
+) -> None:
+    if not isinstance(graph, Topology):
+        raise InputError(
+            "Expected one graph for all rounds, got a schedule; calibrate on one graph and account for the schedule."
+        )
+    check_connected(graph)
+    if weights.peers != graph.peers:
+        raise InputError("Expected weights of the peers of the graph, got those of others; make them from the graph.")
+    if math.isinf(clip):
+        raise InputError("Expected a finite clip, got none: noise cannot hide a change of any size; set a clip.")
+    for name, number in (("round", rounds), ("gossip step", steps)):
+        if not number >= 1:
+            raise InputError(f"Expected at least one {name}, got {number}; change it.")
+    if not 0 < overhead < math.inf:
+        raise InputError(f"Expected an overhead above 0, got {overhead}; 0.1 is usual.")
+    if not 0 <= horizon < math.inf:
+        raise InputError(f"Expected a horizon of 0 rounds or more, got {horizon}; leave it out for all rounds.")
+
+
+def _check_mixes(rest: float) -> None:
+    if not rest < 1 - 1e-13:
+        raise InputError(
+            "Expected weights that bring all peers together, got some that never do; let each keep some of its own row."
+        )

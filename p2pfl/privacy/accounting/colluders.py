@@ -1,0 +1,324 @@
+r"""Which peers an adversary would rather have on his side.
+
+He chooses his colluders after he has seen the graph, so the guarantee is that of the worst set, not
+of an average one. More colluders never leak less, so every set has exactly as many as allowed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from p2pfl.draws import draw
+from p2pfl.errors import InputError
+from p2pfl.privacy.accounting.leakage import Cover, Floats, Ints, Mask, Noise
+from p2pfl.topology import Topology
+
+Search = Literal["exact", "enumerated", "searched"]
+"""Proven to be the worst; the worst of all sets, each tried; the worst of those tried."""
+Rows = tuple[int, ...]
+"""A set of colluders by row number, sorted."""
+Score = Callable[[Rows], float]
+
+_WORK = 2e10
+"""About how many multiplications a search may take: seconds."""
+_STEEP = 1e7
+"""Largest ratio of mask to noise variance at which a downdate keeps enough digits to rank sets."""
+_FINAL = 4
+"""How many of the highest-ranked sets are computed anew."""
+
+
+def parted(graph: Topology, *, colluders: int) -> tuple[str, ...]:
+    r"""Return one or two peers whom so many colluders could part from all others; none if they cannot.
+
+    Masks hide a peer among those with whom it is connected when the colluders are taken away, and among two each
+    sees the other. Colluders part a connected set from all others if they are all its neighbours: of a peer u
+    those in :math:`N(u)`, of two that are neighbours those in :math:`N(u) \cup N(v) \setminus \{u, v\}`.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import complete, ring, star
+    >>> parted(ring(4), colluders=1), parted(ring(4), colluders=2)
+    ((), ('peer0',))
+    >>> parted(complete(3), colluders=1), parted(star(4), colluders=0)
+    (('peer0', 'peer1'), ())
+    """
+    for peer in graph.peers:
+        near = graph.neighbours(peer)
+        if len(near) <= colluders:
+            return (peer,)
+        for other in near if len(near) == colluders + 1 else ():  # with more, one of them is left
+            if len({*near, *graph.neighbours(other)} - {peer, other}) <= colluders:
+                return peer, other
+    return ()
+
+
+def worst_colluders(
+    graph: Topology, *, noise: Noise, mask: Mask, count: int, seed: int = 0, limit: int = 20_000
+) -> tuple[frozenset[str], float, Search]:
+    r"""Return the ``count`` peers who, colluding, make the leak of some other peer largest.
+
+    Up to ``limit`` sets are all tried. Beyond, those are tried that isolate a peer as far as they
+    can (its neighbours), those that a greedy search adds one by one, and sets drawn by key. The leak
+    that is returned is computed anew for the set that is returned, so it is always that set's own.
+
+    Parameters
+    ----------
+    graph, noise, mask
+        As in :func:`p2pfl.privacy.accounting.leakage.leakage`.
+    count
+        How many collude; at least one peer must be left.
+    seed
+        Of the sets drawn by key.
+
+    Returns
+    -------
+    (set, leak, how)
+        ``how`` is ``"exact"`` where no set can be worse, ``"enumerated"`` where all were tried, or
+        ``"searched"``: then a worse set may exist.
+
+    Raises
+    ------
+    InputError
+        A deviation or the count is out of range.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> worst, leak, how = worst_colluders(ring(8), noise=1.0, mask=4.0, count=1)
+    >>> sorted(worst), round(leak, 7), how
+    (['peer0'], 0.2365327, 'enumerated')
+    """
+    cover = Cover.of(graph, noise=noise, mask=mask)
+    rows, leak, how = worst_rows([(1, cover)], count=count, seed=seed, limit=limit)
+    return frozenset(cover.peers[row] for row in rows), leak, how
+
+
+def worst_rows(
+    rounds: Sequence[tuple[int, Cover]], *, count: int, seed: int = 0, limit: int = 20_000
+) -> tuple[Rows, float, Search]:
+    """As :func:`worst_colluders`, for the sum of the leaks over rounds: how many have which cover."""
+    n = len(rounds[0][1].peers)
+    if not 0 <= count < n:
+        raise InputError(f"expected 0 to {n - 1} colluders among {n} peers, got {count}; somebody must be honest.")
+    search = _Searched(tuple(rounds), count, seed, limit)
+    if (proven := search.proven()) is not None:
+        return proven, search.leak(proven), "exact"
+    sets, how = search.candidates()
+    worst = _highest(search.leak, sets)[0]
+    return worst, search.leak(worst), how
+
+
+@dataclass(frozen=True, eq=False)
+class _Searched:
+    rounds: tuple[tuple[int, Cover], ...]
+    count: int
+    seed: int
+    limit: int
+
+    @cached_property
+    def peers(self) -> tuple[str, ...]:
+        return self.rounds[0][1].peers
+
+    @cached_property
+    def neighbours(self) -> list[Ints]:
+        """Of each peer, in any round."""
+        union = sum((cover.masks for _, cover in self.rounds[1:]), self.rounds[0][1].masks).tocsr()
+        return np.split(union.indices, union.indptr[1:-1])
+
+    def leak(self, rows: Iterable[int]) -> float:
+        """Largest leak of an honest peer, from the definition."""
+        return float(self.leaks(np.setdiff1d(np.arange(len(self.peers)), list(rows))).max())
+
+    def leaks(self, kept: Ints) -> Floats:
+        """Leaks of all rounds together where only these are honest, ``[H]``."""
+        total = np.zeros(len(kept))  # [H]
+        for times, cover in self.rounds:
+            total += times * cover.leaks(kept)
+        return total
+
+    def alone(self) -> Floats:
+        """Leak of each peer if all others collude, ``[N]``: no set can be worse."""
+        total = np.zeros(len(self.peers))  # [N]
+        with np.errstate(divide="ignore"):
+            for times, cover in self.rounds:
+                total += times / cover.own
+        return total
+
+    def padded(self, rows: Iterable[int], *, victim: int) -> Rows:
+        """Fill a set up to the count with whoever comes first, but for the victim."""
+        chosen = sorted(rows)
+        others = (row for row in range(len(self.peers)) if row != victim and row not in chosen)
+        return tuple(sorted([*chosen, *itertools.islice(others, self.count - len(chosen))]))
+
+    def proven(self) -> Rows | None:
+        """Return a set than which none is worse, where that is plain to see."""
+        if self.count == 0:
+            return ()
+        floor = self.alone()
+        for victim in np.flatnonzero(floor == floor.max()).tolist():
+            if len(self.neighbours[victim]) <= self.count:
+                return self.padded(self.neighbours[victim].tolist(), victim=victim)
+        if math.isinf(floor.max()):
+            leaks = self.leaks(np.arange(len(self.peers)))
+            if math.isinf(leaks.max()):
+                return self.padded((), victim=int(np.argmax(leaks)))
+        alike = all(_complete(cover) for _, cover in self.rounds)
+        return tuple(range(self.count)) if alike else None
+
+    def candidates(self) -> tuple[list[Rows], Search]:
+        """Return the sets that rank highest, and how they were found."""
+        n, ranking = len(self.peers), _Ranking.of(self.rounds)
+        anew = len(self.rounds) * (1.5 * n**3 + 3e6)
+        update = ranking.cost(self.count)
+        score, cost = (ranking.worst, update) if update < anew and not ranking.flattened else (self.leak, anew)
+        everything = itertools.combinations(range(n), self.count)
+        if math.comb(n, self.count) <= min(self.limit, _WORK / cost):
+            return _highest(score, everything), "enumerated"
+        score, cost = (ranking.worst, update) if update < anew else (self.leak, anew)
+        budget = max(8, min(self.limit, int(_WORK / cost)))
+        victims = dict(self.isolating(budget // 2))
+        isolating = list(victims)
+        if score == ranking.worst:  # the leak of a victim alone is cheaper still
+            isolating = _highest(lambda rows: ranking.at(rows, victims[rows]), isolating, most=64)
+        tried = {*isolating, *self.drawn(min(1000, budget // 4)), self.greedy(score, budget // 4)}
+        return _highest(score, tried), "searched"
+
+    def isolating(self, budget: int) -> Iterator[tuple[Rows, int]]:
+        """Sets of neighbours of one peer each, and that peer."""
+        victims = list(range(len(self.peers)))
+        if budget < len(victims):
+            victims = draw(self.seed, "victims").choice(victims, budget, replace=False).tolist()
+        for victim in victims:
+            around, share = self.neighbours[victim].tolist(), budget // len(victims)
+            if len(around) <= self.count:
+                yield self.padded(around, victim=victim), victim
+            elif math.comb(len(around), self.count) <= share:
+                yield from ((rows, victim) for rows in itertools.combinations(around, self.count))
+            else:
+                stream = draw(self.seed, "isolating colluders", self.peers[victim])
+                for _ in range(share):
+                    rows = stream.choice(around, self.count, replace=False)
+                    yield tuple(sorted(rows.tolist())), victim
+
+    def greedy(self, score: Score, budget: int) -> Rows:
+        """Add the peer that makes the leak largest, one by one."""
+        stream = draw(self.seed, "greedy colluders")
+        most = max(1, budget // self.count)
+        chosen: Rows = ()
+        for _ in range(self.count):
+            others = [row for row in range(len(self.peers)) if row not in chosen]
+            if most < len(others):
+                others = stream.choice(others, most, replace=False).tolist()
+            chosen = _highest(score, (tuple(sorted((*chosen, row))) for row in others))[0]
+        return chosen
+
+    def drawn(self, budget: int) -> Iterator[Rows]:
+        stream = draw(self.seed, "colluders")
+        for _ in range(budget):
+            yield tuple(sorted(stream.choice(len(self.peers), self.count, replace=False).tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranking:
+    r"""Leaks after the removal of a few peers, from :math:`P = \Sigma^{-1}` of all of them.
+
+    Without the masks of the colluders' edges, whose incidence is :math:`K_C` and variances
+    :math:`V_C`, the covariance is :math:`\Sigma - K_C V_C K_C^\top`. No colluder has an edge in it any
+    more, so it falls into the colluders' rows, which are diagonal, and those of the honest peers,
+    which are what :mod:`p2pfl.privacy.accounting.leakage` inverts: edges to a colluder disappear *and* his row
+    leaves, and the honest entries of the inverse's diagonal are the leaks. By Woodbury's identity
+
+    .. math:: (\Sigma - K_C V_C K_C^\top)^{-1} = P + P K_C (V_C^{-1} - K_C^\top P K_C)^{-1} K_C^\top P
+
+    of as small a rank as the colluders have edges. :math:`V_C^{-1} - K_C^\top P K_C` is as singular as
+    masks are larger than noise, so beyond a ratio the masks are flattened: good enough to rank.
+    """
+
+    rounds: tuple[tuple[int, Cover], ...]
+    precisions: tuple[Floats, ...]
+    flattened: bool
+
+    @classmethod
+    def of(cls, rounds: Iterable[tuple[int, Cover]]) -> _Ranking:
+        flat = [(times, *_flat(cover)) for times, cover in rounds]
+        covers = tuple((times, cover) for times, cover, _ in flat)
+        precisions = tuple(cover.precision() for _, cover in covers)
+        return cls(covers, precisions, any(changed for *_, changed in flat))
+
+    def cost(self, count: int) -> float:
+        """About how many multiplications it takes to rank a set of this size."""
+        n = len(self.precisions[0])
+        ranks = [count * cover.masks.nnz / n for _, cover in self.rounds]
+        return float(sum(3e5 + 2.0 * n * rank**2 + rank**3 for rank in ranks))
+
+    def worst(self, rows: Rows) -> float:
+        """Largest leak of an honest peer."""
+        leaks = self._leaks(rows, None)
+        leaks[list(rows)] = -np.inf
+        return float(leaks.max())
+
+    def at(self, rows: Rows, victim: int) -> float:
+        """Leak of one honest peer: no work but for the colluders' edges."""
+        return float(self._leaks(rows, victim)[0])
+
+    def _leaks(self, rows: Rows, victim: int | None) -> Floats:
+        leaks = np.zeros(len(self.precisions[0]) if victim is None else 1)  # [N]
+        for (times, cover), precision in zip(self.rounds, self.precisions, strict=True):
+            own, other, variances = _edges(cover, rows)
+            where = slice(None) if victim is None else slice(victim, victim + 1)
+            through = precision[own, where] - precision[other, where]  # [E, N]
+            inner = _differences(precision, own, other)  # [E, E]
+            change = np.linalg.solve(np.diag(1 / variances) - inner, through)  # [E, N]
+            diagonal = precision.diagonal()[where]
+            leaks += times * (diagonal + np.einsum("en,en->n", through, change))
+        return leaks
+
+
+def _differences(precision: Floats, own: Ints, other: Ints) -> Floats:
+    r""":math:`K^\top P K`, ``[E, E]``."""
+    ends = np.concatenate([own, other])
+    block = precision[np.ix_(ends, ends)]  # [2 E, 2 E]
+    half = len(own)
+    across: Floats = block[:half, :half] - block[:half, half:] - block[half:, :half] + block[half:, half:]  # [E, E]
+    return across
+
+
+def _edges(cover: Cover, rows: Rows) -> tuple[Ints, Ints, Floats]:
+    """Every edge of a colluder once: his end, the other, and the variance of its mask."""
+    masks = cover.masks
+    spans = [slice(*masks.indptr[row : row + 2]) for row in rows]
+    own = np.repeat(np.array(rows), [span.stop - span.start for span in spans])
+    other = np.concatenate([masks.indices[span] for span in spans])
+    variances = np.concatenate([masks.data[span] for span in spans])
+    once = ~(np.isin(other, rows) & (other < own))
+    return own[once], other[once], variances[once]
+
+
+def _flat(cover: Cover) -> tuple[Cover, bool]:
+    """Bring masks and noise close enough for a downdate; return whether that took a change."""
+    strongest = cover.masks.data.max(initial=0.0)
+    degree = max(np.diff(cover.masks.indptr).max(), 1)
+    own = np.maximum(cover.own, cover.own.max() / _STEEP)
+    factor = min(1.0, _STEEP * own.min() / (strongest * degree)) if strongest else 1.0
+    changed = factor < 1 or bool((own != cover.own).any())
+    return Cover(cover.peers, own, cover.masks * factor), changed
+
+
+def _highest(score: Score, sets: Iterable[Rows], *, most: int = _FINAL) -> list[Rows]:
+    """Sets by score; those that differ in the tenth digit only, in their own order."""
+    return heapq.nsmallest(most, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
+
+
+def _complete(cover: Cover) -> bool:
+    """Whether every peer is in the same place as every other."""
+    n = len(cover.peers)
+    alike = [np.ptp(values) == 0 for values in (cover.own, cover.masks.data) if len(values)]
+    return bool(cover.masks.nnz in {0, n * (n - 1)} and all(alike))

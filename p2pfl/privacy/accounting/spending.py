@@ -1,0 +1,169 @@
+r"""What rounds cost, added up: over a run, over its resumption, over all runs on the same data.
+
+A round of cost :math:`(\mu, q)` is a Gaussian mechanism :math:`\mu` that a peer joins in secret with
+probability q. Where q = 1 costs add as :math:`\mu^2 = \sum_t \mu_t^2`; else privacy loss
+distributions are convolved (see :mod:`p2pfl.privacy.accounting.divergence`). Each round takes a share of delta for the
+cut of the private noise (:func:`p2pfl.privacy.resolution.truncation`); epsilon holds at what is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from p2pfl.errors import InputError
+from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.resolution import truncation
+
+
+@dataclass(frozen=True, order=True)
+class Cost:
+    """Of one round, for the peer that is worst off.
+
+    Parameters
+    ----------
+    mu
+        For one who takes part.
+    probability
+        Of taking part, in secret.
+    """
+
+    mu: float
+    probability: float = 1.0
+
+
+def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
+    r"""Return :math:`\varepsilon` of all rounds together; infinity where the cut of the noise takes all of delta.
+
+    Parameters
+    ----------
+    costs
+        How many rounds had which cost.
+    delta
+        :math:`\delta`.
+
+    Raises
+    ------
+    InputError
+        A number out of range, or the extra ``privacy`` is not installed.
+
+    Examples
+    --------
+    >>> round(spent({Cost(0.3): 100}, delta=1e-5), 3) == round(spent({Cost(3.0): 1}, delta=1e-5), 3)
+    True
+    >>> spent({}, delta=1e-5)
+    0.0
+    """
+    costs = {cost: count for cost, count in costs.items() if count and cost.mu}
+    share = math.fsum(count * truncation(cost.mu) for cost, count in costs.items())
+    if share >= delta > 0:
+        return math.inf
+    delta -= share
+    total = math.sqrt(math.fsum(count * cost.mu**2 for cost, count in costs.items()))
+    if all(cost.probability == 1 for cost in costs) or (total > _HOPELESS and _hopeless(costs)):
+        return divergence.epsilon(total, delta=delta)
+    return divergence.mixed({(cost.mu, cost.probability): count for cost, count in costs.items()}, delta=delta)
+
+
+def affordable(
+    cost: Cost, *, budget: float, delta: float, rounds: int, before: Mapping[Cost, int] | None = None
+) -> int:
+    r"""Return how many of ``rounds`` rounds fit into a budget, after what was spent before.
+
+    Parameters
+    ----------
+    cost
+        Of each round.
+    budget
+        :math:`\varepsilon` that is not to be exceeded.
+    delta, before
+        As in :func:`spent`.
+    rounds
+        How many are wanted.
+
+    Examples
+    --------
+    >>> affordable(Cost(0.5), budget=8.0, delta=1e-5, rounds=40)
+    11
+    """
+    least, most = 0, rounds
+    while least < most:  # bisection: the cost grows with the rounds
+        middle = (least + most + 1) // 2
+        costs = Counter(before or {}) + Counter({cost: middle})
+        if spent(costs, delta=delta) <= budget:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def per_round(*, epsilon: float, delta: float, rounds: int, probability: float = 1.0) -> float:
+    r"""Return the :math:`\mu` of a round of which ``rounds`` together cost ``epsilon``.
+
+    Raises
+    ------
+    InputError
+        A number out of range, or the extra ``privacy`` is not installed.
+
+    Examples
+    --------
+    >>> round(per_round(epsilon=8.0, delta=1e-5, rounds=100), 4)
+    0.1666
+    """
+    whole = divergence.mu(epsilon, delta=delta) / math.sqrt(rounds)
+    if probability == 1:
+        return _with_cut(whole, epsilon=epsilon, delta=delta, rounds=rounds)
+    least, most = whole, 2 * whole  # sitting out in secret can only help
+    while spent({Cost(most, probability): rounds}, delta=delta) < epsilon:
+        least, most = most, 2 * most
+        if most > 100:
+            raise InputError(
+                f"expected an epsilon that costs noise, got {epsilon} for {rounds} rounds of which a peer joins "
+                f"{probability}; ask for less."
+            )
+    for _ in range(_HALVINGS):
+        middle = (least + most) / 2
+        if spent({Cost(middle, probability): rounds}, delta=delta) <= epsilon:
+            least = middle
+        else:
+            most = middle
+    return least
+
+
+_HOPELESS = 30.0
+"""A mu of all rounds beyond which nothing is hidden (epsilon 500 and more),"""
+
+_LARGE = 10.0
+"""and one of a single round beyond which the convolution of losses takes minutes."""
+
+
+def _hopeless(costs: Mapping[Cost, int]) -> bool:
+    """Whether what sitting out in secret saves need not be counted, which can only overstate."""
+    joined = math.fsum(count * cost.probability * cost.mu**2 for cost, count in costs.items())
+    return joined > _HOPELESS**2 or max(cost.mu for cost in costs) > _LARGE
+
+
+def _with_cut(whole: float, *, epsilon: float, delta: float, rounds: int) -> float:
+    """Return the largest mu of a round that keeps epsilon beside the cut of the noise, at most ``whole``."""
+    if math.isinf(whole) or rounds * truncation(whole) < _NEGLIGIBLE * delta:
+        return whole
+    least, most = 0.0, whole
+    for _ in range(_EXACT):
+        middle = (least + most) / 2
+        if spent({Cost(middle): rounds}, delta=delta) <= epsilon:
+            least = middle
+        else:
+            most = middle
+    return least
+
+
+_NEGLIGIBLE = 1e-12
+"""Share of delta below which the cut of the noise changes no digit of epsilon that is shown."""
+
+_EXACT = 60
+"""Bisections of mu: to the last digit, from below."""
+
+_HALVINGS = 14
+"""Bisections of mu: to 1 part in 10,000, from below."""

@@ -1,0 +1,289 @@
+r"""What sums over neighbourhoods give away, and to whom: the linear view of their receivers.
+
+Peer u releases, in round t, a change under private noise of deviation s; a receiver sees sums of what was
+released, :math:`y = A (\Delta + s z)`. So with P the projector onto the rows of A, restricted to the columns
+of honest peers, rounds :math:`1 \dots T` are :math:`\mu`-GDP for u with
+
+.. math:: \mu^2 = \frac{S^2}{s^2} \sum_{t, t'} |P_{ut, ut'}|
+          \le \frac{S^2}{s^2}\, T \max_t \sum_{t'} |P_{ut, ut'}|, \qquad \mu^2 \le \frac{S^2}{s^2}\, T .
+
+For one sum of weights :math:`W_{rj}` over honest contributors H that is
+:math:`P_{uu} = W_{ru}^2 / \sum_{j \in H} W_{rj}^2`: one over their number where all weigh alike. Every further
+sum is one more row of A: as many different sums as there are honest peers give everything but private noise
+away, whether it is colluders who add them up or one receiver over the exchanges of a round. What a
+receiver knows of itself is subtracted; peers that collude put their rows together.
+
+The last term is what private noise alone gives, the local floor. Where the view is too large to look at, the
+guarantee is that floor. That senders round their terms to the grid is not counted, beyond the rounding of the
+release. Rounds are correlated, for rows that were mixed are released again: that they may be added up although
+updates depend on what was mixed before is the adaptive theorem of MAFALDA.
+
+References
+----------
+E. Cyffers et al., MAFALDA, arXiv 2510.17480. A. Koskela, T. Kulkarni, arXiv 2505.19969: sums over neighbourhoods.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from p2pfl.errors import InputError
+from p2pfl.neighbourhood import Heard, Public, Released, settled
+from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, sensitivity
+from p2pfl.privacy.accounting.colluders import Search
+from p2pfl.privacy.accounting.leakage import Floats, whiten
+from p2pfl.rows import Rows
+from p2pfl.topology import Weights
+
+EFFORT = 1e9
+"""Largest work, in multiplications over a constant, that is spent on the views of all sets of colluders."""
+
+MOST = 2000
+"""Sets of colluders that are looked at one by one; beyond, those around each receiver."""
+
+_WHOLE = 1e-9
+"""How near to one a leak counts as one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What each peer can know of what all peers released.
+
+    Parameters
+    ----------
+    peers
+        N of them.
+    seen
+        ``[E, N, T, N]``: exchange, receiver, round, peer: the factor of what that peer released in that round in
+        the sum, with equally many exchanges in each round; ``None`` where that is too large, and only the local
+        floor is said.
+    """
+
+    peers: tuple[str, ...]
+    seen: Floats | None
+    _found: dict[int, tuple[tuple[str, ...], Floats, Search]] = field(default_factory=dict, init=False, repr=False)
+
+    def leaks(self, colluders: Collection[str]) -> Floats:
+        r"""Return the leak of each peer in a round, ``[N]``: :math:`\mu^2 s^2 / S^2`, at most 1.
+
+        That of a colluder is zero: it has no secrets.
+
+        Raises
+        ------
+        InputError
+            A colluder is no peer.
+
+        Examples
+        --------
+        A sum with weights 1/2, 1/4 and 1/4 that a fourth peer is given:
+
+        >>> seen = np.zeros((1, 4, 1, 4))
+        >>> seen[0, 3, 0] = [0.5, 0.25, 0.25, 0.0]
+        >>> Sums(("ada", "bob", "cleo", "dan"), seen).leaks({"dan"}).round(3).tolist()
+        [0.667, 0.167, 0.167, 0.0]
+        """
+        if strangers := sorted({*colluders} - {*self.peers}):
+            raise InputError(f'expected colluders among the {len(self.peers)} peers, got "{strangers[0]}"; check it.')
+        together = [row for row, peer in enumerate(self.peers) if peer in colluders]
+        if not together:
+            return np.zeros(len(self.peers))
+        leaks = np.ones(len(self.peers))  # [N]
+        leaks[together] = 0.0
+        if self.seen is None or len(together) >= len(self.peers) - 1:
+            return leaks
+        honest = np.flatnonzero(leaks)
+        view = self.seen[:, together][..., honest]  # [E, C, T, H]
+        rows = view.reshape(-1, view.shape[2] * len(honest))  # [M, T * H]
+        whitened, outside = whiten(rows, rows)
+        parts = whitened.reshape(len(whitened), view.shape[2], len(honest))  # [rank, T, H]
+        grams = np.abs(np.einsum("rsh,rth->hst", parts, parts)).sum(-1).max(-1)  # [H]
+        bare = outside.reshape(view.shape[2], len(honest)).any(0)  # [H]
+        leaks[honest] = np.where(bare, 1.0, np.minimum(1.0, grams))
+        return leaks
+
+    def exposed(self, count: int) -> tuple[tuple[str, ...], str] | None:
+        """Return receivers who together can solve for a peer's row in one round, and that peer; ``None`` if none can.
+
+        Parameters
+        ----------
+        count
+            How many receivers put their sums together.
+        """
+        if self.seen is None:
+            return None
+        checked: list[Floats] = []
+        rounds = self.seen.shape[2]
+        for round, views in enumerate(np.split(self.seen, rounds)):
+            alone = views[:, :, round : round + 1]  # [K, N, 1, N]
+            if any(np.array_equal(alone, before) for before in checked):
+                continue
+            checked.append(alone)
+            single = Sums(self.peers, alone)
+            for together in single.sets(count)[0]:
+                leaks = single.leaks({self.peers[row] for row in together})
+                if leaks.max() >= 1 - _WHOLE:
+                    return tuple(self.peers[row] for row in together), self.peers[int(np.argmax(leaks))]
+        return None
+
+    def sets(self, count: int) -> tuple[list[tuple[int, ...]], Search]:
+        """Return the sets of colluders to look at: all, or each receiver with those whose sums are most like its."""
+        n = len(self.peers)
+        if self.seen is None or count == 1 or math.comb(n, count) <= MOST:
+            return list(itertools.combinations(range(n), count)), "enumerated"
+        hears = (self.seen != 0).any(axis=(0, 2)).astype(np.float64)  # [N, N]
+        shared = hears @ hears.T  # [N, N]
+        np.fill_diagonal(shared, np.inf)
+        nearest = np.argsort(-shared, axis=1, kind="stable")[:, :count]  # [N, count]
+        return sorted({tuple(sorted(row)) for row in nearest.tolist()}), "searched"
+
+    def guarantee(
+        self,
+        *,
+        clip: float,
+        noise: float,
+        bits: int = 20,
+        adjacency: Adjacency = "zero-out",
+        colluders: int = 1,
+        size: int | None = None,
+    ) -> Guarantee:
+        """Return what one round costs against the worst so many receivers, whatever the number of rounds.
+
+        Parameters
+        ----------
+        clip, noise, bits, adjacency, size
+            As in :func:`p2pfl.privacy.accounting.accountant.account`.
+        colluders
+            How many peers put together what they see and know; with none, what the broker sees: nothing.
+
+        Examples
+        --------
+        >>> seen = np.zeros((1, 5, 1, 5))
+        >>> seen[0, 4, 0, :4] = 0.25
+        >>> given = Sums(tuple("abcde"), seen).guarantee(clip=1.0, noise=0.5)
+        >>> given.mu, given.local
+        (1.0, 2.0)
+        """
+        change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
+        local = change / noise if noise else math.inf
+        together, leaks, search = self._worst(colluders)
+        leak = float(leaks.max())
+        others = {0: "", 1: " and one neighbour", len(self.peers) - 1: " and everyone else"}
+        return Guarantee(
+            observer="broker" + others.get(colluders, f" and {colluders} colluders"),
+            colluders=tuple(sorted(together)),
+            adjacency=adjacency,
+            mu=local * math.sqrt(leak) if leak else 0.0,
+            local=local,
+            peer=self.peers[int(np.argmax(leaks))],
+            search=search,
+            rounds=1,
+        )
+
+    def leak(self, colluders: int) -> float:
+        """Return the largest leak of a round against the worst so many receivers."""
+        return float(self._worst(colluders)[1].max())
+
+    def _worst(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
+        """Who together see most of one peer, and the leaks of all."""
+        if count not in self._found:
+            self._found[count] = self._searched(count)
+        return self._found[count]
+
+    def _searched(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
+        n = len(self.peers)
+        if count == 0 or count >= n - 1:
+            everyone = self.peers[1:] if count else ()
+            return everyone, self.leaks(everyone), "exact"
+        sets, search = self.sets(count)
+        if self.seen is None or len(sets) * self._work(count) > EFFORT:
+            floor = Sums(self.peers, None)
+            return self.peers[:count], floor.leaks(self.peers[:count]), "exact"
+        each = ({self.peers[row] for row in rows} for rows in sets)
+        leaks, together = max(((self.leaks(those), tuple(those)) for those in each), key=lambda pair: pair[0].max())
+        return together, leaks, search
+
+    def _work(self, count: int) -> float:
+        """Of one set of colluders."""
+        if self.seen is None:
+            return 0.0
+        rows = self.seen.shape[0] * count
+        return float(rows**2 * self.seen.shape[2] * self.seen.shape[3])
+
+
+def watch(weights: Sequence[Weights], act: Callable[[Watched, int], Coroutine[Any, Any, None]], *, rounds: int) -> Sums:
+    """Return what rounds show to whom, recorded while they are carried out on rows of factors, ``[N, T * N]``.
+
+    Whatever is done with what was mixed (masses, acceleration, schedules, several exchanges) is in it, exactly.
+
+    Parameters
+    ----------
+    weights
+        One matrix for each exchange of the period.
+    act
+        One round; what it releases is weighted, and what is new of each peer is one more factor.
+    rounds
+        T, with as many exchanges each.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import complete, metropolis
+    >>> async def act(net, round):
+    ...     zeros = torch.zeros(4, 4, dtype=torch.float64)
+    ...     await net.mix(await net.release(zeros, since=Public(zeros)))
+    >>> watch([metropolis(complete(4))], act, rounds=1).leaks({"peer0"}).round(3).tolist()
+    [0.0, 0.333, 0.333, 0.333]
+    """
+    seen: list[Rows] = []
+    for round in range(rounds):
+        settled(act(Watched(weights, round, seen), round))
+    count = len(weights[0].peers)
+    return Sums(weights[0].peers, torch.stack(seen).view(len(seen), count, rounds, count).numpy())
+
+
+@dataclass
+class Watched:
+    """A neighbourhood whose rows are factors, and that keeps what everybody is given; :func:`watch` makes it."""
+
+    weights: Sequence[Weights]
+    round: int
+    seen: list[Rows]
+    step: int = field(default=0, init=False)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All peers."""
+        return self.weights[0].peers
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """What was there, weighted, and what is new of each."""
+        del rows  # its difference from what was there is what is new
+        values = since.rows.clone() if masses is None else since.rows * masses
+        count = len(values)
+        values[:, self.round * count : (self.round + 1) * count] += torch.eye(count, dtype=values.dtype)
+        return Released(values, masses)
+
+    async def mix(self, released: Released) -> Released:
+        """The factors of the sum that each peer is given."""
+        matrix = self._matrix()
+        mixed = torch.from_numpy(matrix @ released.values.numpy())  # [N, T * N]
+        self.seen.append(mixed)
+        return Released(mixed, None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy()))
+
+    async def hear(self, released: Released) -> Heard:
+        """Public numbers, which are no sums."""
+        matrix = self._matrix()
+        listener = np.repeat(np.arange(len(self.peers)), np.diff(matrix.indptr))  # [E]
+        sender = torch.from_numpy(matrix.indices).long()  # [E]
+        return Heard(released.values, torch.from_numpy(listener), sender, torch.from_numpy(matrix.data))
+
+    def _matrix(self) -> scipy.sparse.csr_array:
+        self.step += 1
+        return self.weights[(self.round + self.step - 1) % len(self.weights)].matrix

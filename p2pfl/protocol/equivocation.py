@@ -1,0 +1,85 @@
+"""Proof that a peer has said two different things, which convinces whoever knows its key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from p2pfl.errors import DecodeError, InputError
+from p2pfl.identity import verify
+from p2pfl.protocol.wire.messages import about_sum
+from p2pfl.protocol.wire.rows import said_head
+from p2pfl.protocol.wire.trailer import Said
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Two different statements on one matter, both signed by one peer in one life: nobody else could have made it.
+
+    Attributes
+    ----------
+    one, other
+        What was signed, and the signatures.
+    domain
+        Of what kind: a ``row`` of an exchange, or a ``roll`` of those whose terms are in a sum.
+
+    Examples
+    --------
+    >>> Proof(Said(b"", b""), Said(b"x", b"")).holds(bytes(32))
+    False
+    """
+
+    one: Said
+    other: Said
+    domain: Literal["row", "roll"] = "row"
+
+    @property
+    def exchange(self) -> tuple[int, int]:
+        """The round and the step.
+
+        Raises
+        ------
+        DecodeError
+            What was signed is none of the kind.
+        """
+        *_, round, step = self._about(self.one)
+        return int(round), int(step)
+
+    def holds(self, public: bytes) -> bool:
+        """Whether this convicts the owner of a key; for third parties, who need nothing but this."""
+        said = self.one, self.other
+        try:
+            matter, other = map(self._about, said)
+        except DecodeError:
+            return False
+        signed = all(verify(public, each.statement, each.signature, domain=self.domain) for each in said)
+        return signed and matter == other and self.one.statement != self.other.statement
+
+    def _about(self, said: Said) -> tuple[str | int, ...]:
+        if self.domain == "roll":
+            return about_sum(said.statement)
+        head = said_head(said)
+        return said.context, head.round, head.step
+
+    def written(self) -> bytes:
+        """As a file, which :meth:`read` takes."""
+        return msgspec.json.format(msgspec.json.encode(self))
+
+    @staticmethod
+    def read(path: str | Path) -> Proof:
+        """Read what a peer has kept in its run directory.
+
+        Raises
+        ------
+        InputError
+            It cannot be read, or is no proof.
+        """
+        try:
+            return msgspec.json.decode(Path(path).read_bytes(), type=Proof)
+        except OSError as error:
+            raise InputError(f"{path}: expected a proof that can be read, got: {error.strerror}: name one") from None
+        except msgspec.DecodeError:
+            raise InputError(f"{path}: expected a proof as a peer keeps it, got something else: name one") from None

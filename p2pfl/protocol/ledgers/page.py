@@ -1,0 +1,73 @@
+"""What of a peer's books belongs to a row: a page of a checkpoint (:mod:`p2pfl.protocol.ledgers.books`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from p2pfl.protocol.ledgers.drawn import Drawn, Epochs
+from p2pfl.protocol.ledgers.flows import Exchange, Row
+from p2pfl.protocol.ledgers.slots import Run
+
+
+class Partner(msgspec.Struct, frozen=True):
+    """The flows of one partner and incarnation on a page, see :class:`p2pfl.protocol.ledgers.flows.Notes`.
+
+    The flows that are held are rows of the page.
+    """
+
+    applied: tuple[Exchange, ...]
+    settled: Exchange
+    known: Exchange
+    held: dict[str, Exchange]
+    life: int
+
+
+class Bond(msgspec.Struct, frozen=True):
+    """Of one chain on a page: how much of a flow of each exchange is in its rows; what is missing are rows."""
+
+    shares: tuple[tuple[Exchange, float, float], ...]
+    missing: tuple[str | None, str | None, str | None]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What of the books belongs to a row and goes back with it.
+
+    Attributes
+    ----------
+    flows, chains, exchanges
+        The flows, and what is due of them, by chain and exchange; names are those of rows.
+    masks
+        By partner, the masks in the row as :class:`p2pfl.protocol.ledgers.drawn.Drawn`.
+    mass
+        Of the row as last mixed.
+    keys, lost
+        Under which the masks are, by partner; and those that nobody can cancel any more.
+    epochs, lost_epochs
+        Of the masks, and of those that are lost.
+    """
+
+    flows: dict[str, Partner] = {}
+    chains: dict[int, Bond] = {}
+    exchanges: tuple[tuple[Exchange, int], ...] = ()
+    masks: dict[str, tuple[Run, ...]] = {}
+    mass: float | None = None
+    keys: dict[str, bytes] = {}
+    lost: dict[str, tuple[Run, ...]] = {}
+    epochs: dict[str, Epochs] = {}
+    lost_epochs: dict[str, Epochs] = {}
+
+
+Rows = dict[str, Row]
+"""The rows that a page speaks of, by name."""
+
+
+def written(masks: Mapping[str, Drawn]) -> tuple[dict[str, tuple[Run, ...]], dict[str, Epochs]]:
+    """Return the runs of each set of masks and the epochs of those, as a page holds them."""
+    return {name: each.runs for name, each in masks.items()}, {name: each.epochs for name, each in masks.items()}
+
+
+def read(runs: Mapping[str, tuple[Run, ...]], epochs: Mapping[str, Epochs]) -> dict[str, Drawn]:
+    """Read what :func:`written` returned."""
+    return {name: Drawn.read(each, epochs.get(name, ())) for name, each in runs.items()}

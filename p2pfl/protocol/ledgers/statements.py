@@ -1,0 +1,71 @@
+"""Statements that the ledger of masks sends to partners, and writes to disk before (:mod:`.masks`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from p2pfl.protocol.ledgers.drawn import NOTHING, Drawn
+from p2pfl.protocol.ledgers.slots import START, Slot
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a peer says to one partner, in every header.
+
+    Attributes
+    ----------
+    since, until
+        All fresh masks from slot ``since`` to before ``until`` are in ``told``, and no other will join them.
+    told
+        Those masks.
+    heard
+        The partner's ``until``, as far as the sender has heard.
+    paid
+        Before this slot, the sender's releases agree with all that the partner leads.
+    key
+        Of the partner: it speaks of masks under this one and of no other.
+    """
+
+    since: Slot
+    until: Slot
+    told: Drawn
+    heard: Slot
+    paid: Slot
+    key: bytes = b""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Of one partner, in the journal: the fresh masks of both ends and how far which end knows and has paid."""
+
+    own: Drawn = NOTHING
+    heard: Drawn = NOTHING
+    until: Slot = START  # of the partner
+    paid: Slot = START  # by this end
+    known: Slot = START  # to the partner, of this end
+    confirmed: Slot = START  # as paid by the partner
+    key: bytes = b""  # of the partner, under which all these are; none before it was met
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What must be durable before a message leaves: whose slots are used, what was heard and paid."""
+
+    until: Slot
+    notes: Mapping[str, Notes]
+
+    def statement(self, partner: str) -> Statement:
+        """What to tell a partner: nothing that a crash could make untrue, so it is read from the journal.
+
+        Examples
+        --------
+        >>> from p2pfl.protocol.ledgers.masks import MaskLedger
+        >>> ledger = MaskLedger("ada", partners=["bob"])
+        >>> payment = ledger.release(0)
+        >>> ledger.journal().statement("bob").told.runs
+        ((0, 0, 1),)
+        """
+        note = self.notes[partner]
+        told = note.own.since(note.known)
+        return Statement(note.known, self.until, told, note.until, note.paid, note.key)

@@ -1,0 +1,305 @@
+"""Who is there, and whether we mean the same experiment: decided without a clock or a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from p2pfl.errors import PeerError
+from p2pfl.identity import FirstUse, Roster, Trust, epoch_of
+from p2pfl.protocol.versions import differing
+from p2pfl.protocol.wire.messages import Hello
+
+SHOWN = 80
+"""Characters of a neighbour's setting that people are shown."""
+
+
+@dataclass
+class Membership:
+    """What a peer knows of its neighbours' lives.
+
+    Parameters
+    ----------
+    me
+        One's own hello.
+    neighbours
+        Whom one shares an edge with, in any exchange.
+    swarm
+        Which hellos are signed for.
+    trust
+        Whose key is whose; without it, hellos count as they are.
+    names
+        Where the topology heals, all peers: their words count, too, as they say who is there. Nobody where it stays.
+    up, proven, gone
+        The last hello of each neighbour; who of them has shown that it lives, as anybody can repeat
+        the signed hello of an earlier life; who of them went, or was excluded.
+    lost
+        Who of those gone the broker took for dead: it may be wrong, and they come back in the same life.
+    returning
+        Who came again before anybody noticed that it was gone, and has not said yet where it goes on.
+    excluded
+        Who went because it contradicted itself, and may not come again.
+    done
+        Who of those gone has played all rounds: others, still in the last, have its rows and need no way around it.
+    begun
+        Whether learning has, after which nobody can come first any more.
+    namesake
+        The key of another peer that answers to our name, and that neighbours refuse because they know our key.
+    unanswered
+        Neighbours whose announced key has been asked to show that it lives, and has not.
+    """
+
+    me: Hello
+    neighbours: frozenset[str]
+    swarm: str = ""
+    trust: Trust | None = None
+    names: frozenset[str] = frozenset()
+    refused: dict[str, str] = field(default_factory=dict)
+    up: dict[str, Hello] = field(default_factory=dict)
+    proven: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    returning: set[str] = field(default_factory=set)
+    excluded: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    begun: bool = False
+    namesake: bytes = b""
+    unanswered: set[str] = field(default_factory=set)
+    _sure: dict[str, Hello] = field(default_factory=dict)  # the last that was found genuine
+
+    def hear(self, hello: Hello) -> bool:
+        """Take a hello; return whether a neighbour came or went.
+
+        Raises
+        ------
+        PeerError
+            If it has our name, came first and answers us, and neighbours may believe it; or as
+            :meth:`prove`, which is left to others under a trust.
+        """
+        if not self.trusts(hello):
+            return False
+        if hello.peer == self.me.peer:
+            return self._namesake(hello)
+        if hello.peer not in self.known:
+            return False
+        if hello.status == "up":
+            return self._came(hello)
+        known = self.up.get(hello.peer)
+        if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
+            return False  # the will of an earlier life
+        if self.trust is not None and known.identity != hello.identity:
+            return False  # somebody else's
+        self.gone.add(hello.peer)
+        if hello.status == "dead":
+            self.lost.add(hello.peer)
+        elif hello.done:
+            self.done.add(hello.peer)
+        self.returning.discard(hello.peer)
+        return True
+
+    def exclude(self, peer: str) -> None:
+        """Have nothing to do with a neighbour any more; others may not know why, so it stays in the view."""
+        self.excluded.add(peer)
+
+    def _namesake(self, hello: Hello) -> bool:
+        answer = self.trust is None or hello.answers == self.me.key  # or else repeated from an earlier life
+        if hello.status == "up" and hello.incarnation < self.me.incarnation and answer and not self.begun:
+            if not self._recognised or hello.identity == self.me.identity:
+                raise PeerError(
+                    f'peer name "{self.me.peer}" is already in use on this broker; stop the other peer or choose '
+                    "another --name"
+                )
+            self.namesake = hello.identity
+        return False
+
+    @property
+    def _recognised(self) -> bool:
+        """Whether neighbours refuse another key under our name: we have met one of them, and so it has met us."""
+        return isinstance(self.trust, FirstUse) and not self.neighbours.isdisjoint(self.trust.seen)
+
+    def _came(self, hello: Hello) -> bool:
+        known = self.up.get(hello.peer)
+        if hello.peer in self.excluded:
+            return False
+        if known is not None and known.incarnation >= hello.incarnation and not self._usurped(known, hello):
+            return self._returned(known, hello)
+        if hello.peer in self.present:
+            self.returning.add(hello.peer)
+        self.proven.discard(hello.peer)  # it is to show that it lives, in this life too
+        self.unanswered.discard(hello.peer)
+        self.lost.discard(hello.peer)
+        self.up[hello.peer] = hello
+        self.gone.discard(hello.peer)
+        self.done.discard(hello.peer)
+        if self.trust is None:
+            self.prove(hello.peer)
+        elif difference := self._difference(hello):  # told if it never shows that it lives
+            self.refused[hello.peer] = difference
+        elif hello.peer not in self.neighbours:  # with us it never will
+            return self._remembers(hello)
+        return True
+
+    def _usurped(self, known: Hello, hello: Hello) -> bool:
+        """Return whether the last announcement may be a stranger's, and this one that of the peer itself.
+
+        Without a roster anybody can announce themselves under any name and with any number. Where the owner of that key
+        does not show that it lives, its number counts for nothing against another key.
+        """
+        return hello.peer in self.unanswered - self.proven and known.identity != hello.identity
+
+    def _returned(self, known: Hello, hello: Hello) -> bool:
+        """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
+        turn = hello.turn + bool(self.names)  # what the board says counts: not all who live are heard to live
+        same = (hello.announced, hello.key, hello.identity) == (known.announced, known.key, known.identity)
+        if not same or turn <= known.turn:
+            return False
+        self.up[hello.peer] = hello
+        return self.lives(hello.peer)
+
+    def lives(self, peer: str) -> bool:
+        """Take back a neighbour that was lost, of whose present life a sealed word has come; return whether it was."""
+        back = peer in self.lost and peer not in self.excluded
+        self.lost.discard(peer)
+        self.gone -= {peer} if back else set()
+        return back
+
+    def prove(self, peer: str) -> None:
+        """Take it that a neighbour's hello is of its present life.
+
+        Raises
+        ------
+        PeerError
+            If its experiment is another.
+        """
+        hello = self.up[peer]
+        if difference := self._difference(hello):
+            raise PeerError(difference)
+        if self._remembers(hello):
+            self.proven.add(peer)
+
+    def _remembers(self, hello: Hello) -> bool:
+        """Whether the key of a peer that lives is its own, or the first that was met, and so its own from now on."""
+        if isinstance(self.trust, FirstUse):
+            try:
+                self.trust.remember(hello.peer, hello.identity)
+            except PeerError as error:  # it has been met under another name
+                self.refused[hello.peer] = str(error)
+                return False
+        return True
+
+    def _difference(self, hello: Hello) -> str:
+        """How its experiment differs, empty if it does not."""
+        difference = differences(self.me.facts, hello.facts)
+        return difference and f'expected "{hello.peer}" to run the same experiment, got {difference}: use the same file'
+
+    def trusts(self, hello: Hello) -> bool:
+        """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
+        if self.trust is None or hello.peer not in {self.me.peer, *self.known}:
+            return True
+        if hello == self._sure.get(hello.peer):
+            return True  # said again
+        why = self._doubt(hello, self.trust)
+        if why:
+            self.refused[hello.peer] = why
+        else:
+            self.refused.pop(hello.peer, None)
+            self._sure[hello.peer] = hello
+        return not why
+
+    def _doubt(self, hello: Hello, trust: Trust) -> str:
+        """Why a hello is not to be believed, empty if it is."""
+        if not hello.authentic(swarm=self.swarm):
+            other = differing(hello.peer, theirs=hello.version, ours=self.me.version)
+            return f'expected a hello signed by "{hello.peer}", got one that is not' + (other and f" ({other})")
+        if hello.peer == self.me.peer and not isinstance(trust, Roster):
+            return ""  # a namesake by mistake has another key
+        try:
+            trust.check(hello.peer, hello.identity)
+        except PeerError as error:
+            return str(error)
+        return ""
+
+    def epoch(self, peer: str) -> bytes:
+        """Return the epoch of the edge to a neighbour: of its present incarnation and this one."""
+        return epoch_of(self.me.announced, self.up[peer].announced)
+
+    @property
+    def greeted(self) -> frozenset[str]:
+        """Neighbours that said hello and have not gone."""
+        return frozenset(self.up) - self.gone - self.excluded
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Neighbours that came, have shown that they live, and have not gone."""
+        return frozenset(self.proven) - self.gone - self.excluded
+
+    @property
+    def vanished(self) -> frozenset[str]:
+        """Neighbours that are not there and did not say goodbye, and those that were excluded."""
+        polite = self.gone - self.lost - self.excluded
+        return self.neighbours - self.greeted - polite
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Whose words count."""
+        return self.names or self.neighbours
+
+    @property
+    def view(self) -> frozenset[str]:
+        """Who is there, by the last signed word of each: all before learning begins, then those that are up or done."""
+        there = self.up.keys() - (self.gone - self.done) if self.begun else self.names
+        return frozenset({self.me.peer, *there})
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Of whom no word has come that counts."""
+        return self.known - self.up.keys() - {self.me.peer}
+
+    @property
+    def absent(self) -> list[str]:
+        """Neighbours that have not come yet."""
+        return sorted(self.neighbours - self.proven)
+
+    def complete(self, *, quorum: float) -> bool:
+        """Whether at least this share of the neighbours is there."""
+        return len(self.present) >= quorum * len(self.neighbours)
+
+
+def missing(membership: Membership, *, within: float) -> PeerError:
+    """Return the error that names the neighbours that are not there, and why as far as that is known.
+
+    Parameters
+    ----------
+    membership
+        Of the peer that waited.
+    within
+        Seconds that it waited.
+    """
+    absent = sorted({*membership.absent} | membership.silent)  # where the graph heals, a word of all is needed
+    gone = sorted(membership.neighbours - membership.present - {*absent})
+    ways = ((absent, "did not come"), (gone, "went again"))
+    who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
+    why = "".join(f"; {sentence}" for sentence in membership.refused.values())
+    return PeerError(
+        f"expected neighbours {', '.join(sorted(membership.neighbours))} within {within:g} s, {' and '.join(who)}: "
+        f"start them, or lower transport.quorum{why}",
+        absent=absent,
+        gone=gone,
+    )
+
+
+def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
+    """Spell out where two experiments differ; empty where they agree.
+
+    Examples
+    --------
+    >>> differences({"learning.rate": "0.1", "seed": "1"}, {"learning.rate": "0.2", "seed": "1"})
+    'learning.rate = 0.2 there and 0.1 here'
+    """
+    keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+    there, here = ({key: _shown(each.get(key, "the default")) for key in keys} for each in (theirs, mine))
+    return ", ".join(f"{_shown(key)} = {there[key]} there and {here[key]} here" for key in keys[:5])
+
+
+def _shown(text: str) -> str:
+    """Return text from the network so that it is short, on one line, and without control characters."""
+    return ascii(text[:SHOWN])[1:-1] + ("..." if len(text) > SHOWN else "")

@@ -1,0 +1,133 @@
+"""The bytes of a message.
+
+    | u8 version | u16 length of head | head, msgpack | data of a chunk |
+
+The head is an array whose first element names the kind of message. Unknown trailing fields are ignored; an unknown
+kind or version is refused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from p2pfl.errors import DecodeError
+from p2pfl.protocol.wire import bounds
+from p2pfl.protocol.wire.messages import (
+    Account,
+    Ack,
+    Agreement,
+    Agreements,
+    Chunk,
+    Claim,
+    Hello,
+    Key,
+    Message,
+    Plain,
+    Pulse,
+    RollCall,
+    Term,
+    Unmasking,
+)
+
+VERSION = 4
+"""The first byte of every payload that is not sealed.
+
+It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` has used: 2
+and 3 were those of messages without tags.
+"""
+
+PREFIX = 3
+"""Bytes before the head."""
+
+HEAD = 2**16
+"""Upper bound of the bytes of a message without its data."""
+
+
+class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
+    """What travels of a :class:`Term` as msgpack; its data follow as they are."""
+
+    round: bounds.Round
+    step: bounds.Step
+    offset: bounds.Size
+    total: bounds.Size
+    mass: bounds.Weight | None = None
+
+
+class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
+    """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
+
+    incarnation: bounds.Incarnation
+    phase: bounds.Phase
+    sequence: bounds.Sequence
+    first: bounds.Sequence
+    offset: bounds.Size
+    total: bounds.Size
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(
+    Hello | Key | Claim | Pulse | Ack | Account | RollCall | Agreement | Agreements | Unmasking | _ChunkHead | _TermHead
+)
+_plain = msgspec.msgpack.Decoder(Plain)
+
+
+def encode(message: Message) -> bytes:
+    """The payload of one message; the data of a chunk are copied once.
+
+    Examples
+    --------
+    >>> decode(encode(Claim(7)))
+    Claim(incarnation=7, key=b'')
+    """
+    if isinstance(message, Chunk):
+        c = message
+        head = _encoder.encode(_ChunkHead(c.incarnation, c.phase, c.sequence, c.first, c.offset, c.total))
+        return b"".join((_prefix(head), head, c.data))
+    if isinstance(message, Term):
+        head = _encoder.encode(_TermHead(message.round, message.step, message.offset, message.total, mass=message.mass))
+        return b"".join((_prefix(head), head, message.data))
+    head = _encoder.encode(message)
+    return _prefix(head) + head
+
+
+def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> Message:
+    """Read one message.
+
+    Parameters
+    ----------
+    payload
+        As it came.
+    plain
+        Whether only what nobody seals is read; of anything else the kind is looked at and nothing that follows.
+
+    Raises
+    ------
+    DecodeError
+        And nothing else, whatever the bytes are.
+    """
+    view = memoryview(payload)
+    if len(view) < PREFIX:
+        raise DecodeError(f"expected a message, got {len(view)} bytes")
+    if view[0] != VERSION:
+        raise DecodeError(
+            f"expected protocol version {VERSION}, got {view[0]}: install the same version of p2pfl everywhere"
+        )
+    end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
+    try:
+        head = (_plain if plain else _decoder).decode(view[PREFIX:end])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
+        raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
+    if isinstance(head, _ChunkHead):
+        return Chunk(head.incarnation, head.phase, head.sequence, head.first, head.offset, head.total, view[end:])
+    if isinstance(head, _TermHead):
+        return Term(head.round, head.step, head.offset, head.total, head.mass, view[end:])
+    if len(view) > end and not isinstance(head, Claim):
+        raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
+    message: Message = head
+    return message
+
+
+def _prefix(head: bytes) -> bytes:
+    if len(head) >= HEAD:
+        raise ValueError(f"expected a head of less than 64 KiB, got {len(head)} bytes")
+    return VERSION.to_bytes(1, "little") + len(head).to_bytes(2, "little")

@@ -1,0 +1,258 @@
+"""What a peer says, sealed for its neighbours: the broker and outsiders see names, sizes and times.
+
+    | u8 5 | u32 stream | u64 sequence | u16 tags | tag of each neighbour | AES-256-GCM(sender key, message) |
+
+The sender key of a peer's incarnation is handed to each neighbour over their own edge. All of them hold it, so each
+neighbour believes only what carries a tag under a key of its own edge, see :mod:`p2pfl.protocol.wire.tags`. Nothing is
+stored before that. What is for one neighbour alone is sealed under a key of their edge, both incarnations and the
+direction, with a number that counts up:
+
+    | u8 6 | u64 number | AES-256-GCM(key of the edge, message) |
+
+Nothing that is not sealed by a neighbour reaches a decoder beyond these first bytes, except announcements (signed),
+claims to one's own name, and the handing over of keys itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from p2pfl.errors import AuthenticityError, DecodeError, InputError, PrivacyError
+from p2pfl.identity import (
+    Announced,
+    ExchangeKey,
+    SenderKey,
+    edge_key,
+    edge_secret,
+    epoch_of,
+    epoch_secret,
+    unwrap,
+    wrap,
+)
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.messages import Chunk, ForOne, Hello, Key, Message
+from p2pfl.protocol.wire.tags import MOST, TAG_BYTES, Parts, authentic, parts, tagged
+
+SEALED = 5
+"""The first byte of a sealed payload; plain ones begin with their protocol version, and 2 had no tags."""
+
+PRIVATE = 6
+"""The first byte of a payload that is sealed for one neighbour alone."""
+
+CONTROL = 2**32 - 1
+"""The stream of everything but chunks, whose stream is their phase."""
+
+OVERHEAD = 13 + 2 + 16
+"""Bytes of a sealed payload beside the message and the tags."""
+
+LARGEST = OVERHEAD + MOST * TAG_BYTES
+"""Upper bound of the bytes of a sealed payload beside the message."""
+
+LAST = 2**48
+"""No peer has sent as many messages: a larger sequence or number is refused."""
+
+_PREFIX = struct.Struct("<BIQ")
+PLACE = _PREFIX.size
+"""Bytes of a sealed payload that name its place, before the tags."""
+
+_PRIVATE = struct.Struct("<BQ")
+
+
+@dataclass
+class Envelope:
+    """One peer's keys, decided without a clock or a loop.
+
+    Parameters
+    ----------
+    me, incarnation
+        Whose.
+    exchange, sender
+        Its X25519 key pair and its sender key of this life.
+    run
+        As in :func:`p2pfl.identity.edge_secret`.
+    nonce
+        What this incarnation announced.
+    """
+
+    me: str
+    incarnation: int
+    exchange: ExchangeKey
+    sender: SenderKey
+    run: str
+    nonce: bytes = b""
+    _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, our epoch
+    _tags: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by neighbour: keys of tags, ours and theirs
+    _keys: dict[str, SenderKey] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)  # who has our key
+    _last: dict[str, int] = field(default_factory=dict)  # by neighbour and kind: the last control message
+    _next: int = 0
+    _sent: dict[str, int] = field(default_factory=dict)  # by neighbour: messages for it alone, in this life
+
+    def meet(self, hello: Hello) -> None:
+        """Learn a neighbour's public key from its authenticated hello, and forget its earlier lives.
+
+        Raises
+        ------
+        DecodeError
+            The key leads to no secret.
+        """
+        try:
+            epoch = epoch_of(Announced(self.me, self.incarnation, self.nonce), hello.announced)
+            secret = epoch_secret(edge_secret(self.exchange, hello.key, run=self.run), epoch)
+        except (InputError, PrivacyError) as error:
+            raise DecodeError(str(error)) from None
+        self._secrets[hello.peer] = hello.incarnation, secret
+        mine, theirs = f"{self.me}@{self.incarnation:x}", f"{hello.peer}@{hello.incarnation:x}"
+        self._tags[hello.peer] = (
+            self._direction(secret, hello.peer, purpose="auth", life=self.incarnation, receiver=theirs),
+            self._direction(secret, hello.peer, purpose="auth", life=hello.incarnation, receiver=mine),
+        )
+        self._keys.pop(hello.peer, None)
+        self._known.discard(hello.peer)
+        for kind in [kind for kind in self._last if kind.startswith(f"{hello.peer} ")]:
+            del self._last[kind]  # what is sealed under an earlier key cannot be opened
+
+    def meets(self, peer: str) -> bool:
+        """Whether keys are being exchanged with a neighbour, and not yet both are known to have come."""
+        return peer in self._secrets and not self.settled([peer])
+
+    def handover(self, peer: str) -> Key:
+        """Our sender key, for one neighbour alone."""
+        theirs, secret = self._secrets[peer]
+        have, known = peer in self._keys, peer in self._known
+        key = self._edge(secret, peer, life=self.incarnation, receiver=f"{peer}@{theirs:x}", have=have, known=known)
+        return Key(self.incarnation, wrap(self.sender, key), have, known)
+
+    def _edge(self, secret: bytes, peer: str, *, life: int, receiver: str, have: bool, known: bool) -> bytes:
+        """The key of one handover from life to life; another for each thing it says, so that nobody can change that."""
+        said = have + 2 * known
+        return edge_key(secret, purpose="aead", a=self.me, b=peer, round=life, attempt=said, receiver=receiver)
+
+    def hear(self, peer: str, message: Key) -> bool:
+        """Take a neighbour's key; return whether it still waits for a word of ours.
+
+        Raises
+        ------
+        DecodeError
+            It is not for us, of another life of the neighbour, or says something else than was wrapped.
+        """
+        life, secret = self._secrets.get(peer, (-1, b""))
+        if life != message.incarnation:
+            raise DecodeError(f"expected a key of incarnation {life}, got one of {message.incarnation}")
+        key = self._edge(
+            secret, peer, life=life, receiver=f"{self.me}@{self.incarnation:x}", have=message.have, known=message.known
+        )
+        self._keys[peer] = unwrap(message.wrapped, key)
+        if message.have:
+            self._known.add(peer)
+        return not (message.have and message.known)
+
+    def settled(self, peers: Iterable[str]) -> bool:
+        """Whether keys have been exchanged with all of ``peers``."""
+        return all(peer in self._keys and peer in self._known for peer in peers)
+
+    def seal(self, message: Message, *, to: Collection[str] | None = None) -> bytes:
+        """Return the payload of a message to neighbours; of a chunk that is sent again, the same ciphertext.
+
+        Parameters
+        ----------
+        message
+            What to say.
+        to
+            Which neighbours are to believe it; by default all that this peer has met.
+        """
+        if isinstance(message, Chunk):
+            stream, sequence = message.phase, message.sequence
+        else:
+            stream, sequence = CONTROL, self._next
+            self._next += 1
+        prefix = _PREFIX.pack(SEALED, stream, sequence)
+        sealed = self.sender.seal(encode(message), stream=stream, sequence=sequence, header=prefix)
+        return tagged(prefix, sealed, keys=[self._tags[peer][0] for peer in self._tags if to is None or peer in to])
+
+    def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
+        """Read what a neighbour sealed for all of its neighbours, us among them.
+
+        Raises
+        ------
+        AuthenticityError
+            The neighbour has not sealed it for us; nothing has changed.
+        DecodeError
+            The neighbour has, but it is none of its messages, is in another's place, or was heard before.
+        """
+        key, found = self._authentic(peer, payload)
+        _, stream, sequence = _PREFIX.unpack(found.prefix)
+        message = decode(key.open(found.ciphertext, stream=stream, sequence=sequence, header=found.prefix))
+        if isinstance(message, Chunk):
+            if (message.phase, message.sequence) != (stream, sequence):
+                raise DecodeError("expected a chunk in its place, got one of another")
+        elif isinstance(message, ForOne):
+            raise DecodeError("expected a message for all neighbours, got one that is for one alone")
+        elif stream != CONTROL:
+            raise DecodeError("expected a control message, got one in the stream of chunks")
+        else:
+            self._count(f"{peer} {type(message).__name__}", sequence)
+        return message
+
+    def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[SenderKey, Parts]:
+        """The neighbour's sender key and the parts of what it has sealed for us; nothing is decrypted or stored."""
+        key = self._keys.get(peer)
+        if key is None:
+            raise AuthenticityError(f'expected a key of "{peer}" before what it seals, got none yet')
+        if len(payload) < OVERHEAD:
+            raise AuthenticityError(f"expected a sealed message, got {len(payload)} bytes")
+        found = parts(payload, prefix=PLACE)
+        if not authentic(found, key=self._tags[peer][1]):
+            raise AuthenticityError(f'expected a message that "{peer}" sealed for this peer, got one without its tag')
+        return key, found
+
+    def _count(self, kind: str, number: int) -> None:
+        """Note the number of an authentic message; the next of its kind must have a larger one."""
+        if not self._last.get(kind, -1) < number < LAST:
+            raise DecodeError("expected a message that is new, got one that was heard before or cannot be")
+        self._last[kind] = number
+
+    def seal_for(self, peer: str, message: ForOne) -> bytes:
+        """The payload of a message that only one neighbour can read, or make."""
+        theirs, secret = self._secrets[peer]
+        number = self._sent[peer] = self._sent.get(peer, -1) + 1
+        prefix = _PRIVATE.pack(PRIVATE, number)
+        key = self._private(secret, peer, life=self.incarnation, receiver=f"{peer}@{theirs:x}")
+        return prefix + key.seal(encode(message), stream=0, sequence=number, header=prefix)
+
+    def open_from(self, peer: str, payload: bytes | bytearray | memoryview) -> ForOne:
+        """Read what a neighbour sealed for us alone.
+
+        Raises
+        ------
+        AuthenticityError
+            It is not sealed by that neighbour's present incarnation for this one; nothing has changed.
+        DecodeError
+            It is for others, too, or was heard before.
+        """
+        view = memoryview(payload)
+        life, secret = self._secrets.get(peer, (-1, b""))
+        if life < 0 or len(view) < _PRIVATE.size:
+            raise AuthenticityError(f'expected a sealed message of a neighbour, got {len(view)} bytes of "{peer}"')
+        prefix = bytes(view[: _PRIVATE.size])
+        _, number = _PRIVATE.unpack(prefix)
+        key = self._private(secret, peer, life=life, receiver=f"{self.me}@{self.incarnation:x}")
+        try:
+            data = key.open(view[_PRIVATE.size :], stream=0, sequence=number, header=prefix)
+        except DecodeError as error:
+            raise AuthenticityError(str(error)) from None
+        message = decode(data)
+        if not isinstance(message, ForOne):
+            raise DecodeError(f"expected a message for one alone, got a {type(message).__name__}")
+        self._count(f"{peer} alone {type(message).__name__}", number)
+        return message
+
+    def _private(self, secret: bytes, peer: str, *, life: int, receiver: str) -> SenderKey:
+        """The key of one direction of an edge, in one life of each end: nothing else is sealed under it."""
+        return SenderKey(self._direction(secret, peer, purpose="private", life=life, receiver=receiver))
+
+    def _direction(self, secret: bytes, peer: str, *, purpose: str, life: int, receiver: str) -> bytes:
+        """Return a key of one direction of an edge, which names the incarnations of both ends."""
+        return edge_key(secret, purpose=purpose, a=self.me, b=peer, round=life, receiver=receiver)

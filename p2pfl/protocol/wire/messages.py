@@ -1,0 +1,386 @@
+"""What peers say to each other; :mod:`p2pfl.protocol.wire.codec` makes bytes of it.
+
+Rules for change: fields are only ever appended, with a default; a field is never retyped. Each has a finite bound, see
+:mod:`p2pfl.protocol.wire.bounds`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from p2pfl.errors import DecodeError
+from p2pfl.identity import Announced, Identity, verify
+from p2pfl.protocol.wire import bounds
+from p2pfl.protocol.wire.bounds import FACTS, MANY, Key32, Name, Signature64
+
+Status = Literal["up", "left", "dead"]
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """Who a peer is and whether it lives; retained, and planted as the Last Will.
+
+    Attributes
+    ----------
+    peer, incarnation
+        Its name, and a number that grows with each life of a peer of that name.
+    status
+        ``up``; ``left`` after a goodbye; ``dead`` when the broker lost it.
+    facts
+        What neighbours must agree on, each as text.
+    key
+        The public X25519 key of this life, 32 bytes.
+    identity, signature
+        The public Ed25519 key of the peer, and what it signs: everything else here, in this swarm.
+    answers
+        The key of the :class:`Claim` to its name that it contradicts.
+    rounds
+        With which it can go on, of one that was stopped.
+    attempt
+        Of its masks, if it goes back to a round with others.
+    turn
+        How often it has come back in this life after the broker had taken it for dead.
+    done
+        Of a goodbye, whether all rounds have been played: who is still in the last of them has all that it needs.
+    version
+        The release of p2pfl that the peer runs; any text, so it must be escaped where it is printed.
+    nonce
+        16 bytes that this incarnation drew: keys of an edge name those of both ends, see
+        :mod:`p2pfl.identity.exchange`.
+    """
+
+    peer: Name
+    incarnation: bounds.Incarnation
+    status: Status
+    facts: Annotated[dict[bounds.Fact, bounds.Text], msgspec.Meta(max_length=FACTS)] = {}
+    key: bounds.Key = b""
+    identity: bounds.Key = b""
+    signature: bounds.Signature = b""
+    answers: bounds.Key = b""
+    rounds: Annotated[list[bounds.Round], msgspec.Meta(max_length=4)] = []
+    attempt: bounds.Attempt = 0
+    turn: bounds.Number = 0
+    done: bool = False
+    version: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    nonce: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
+
+    @property
+    def announced(self) -> Announced:
+        """The end of an epoch that this incarnation is."""
+        return Announced(self.peer, self.incarnation, self.nonce)
+
+    def signed(self, identity: Identity, *, swarm: str) -> Hello:
+        """The same under a signature."""
+        named = msgspec.structs.replace(self, identity=identity.public, signature=b"")
+        return msgspec.structs.replace(named, signature=identity.sign(named.signable(swarm), domain="hello"))
+
+    def authentic(self, *, swarm: str) -> bool:
+        """Whether whoever owns ``identity`` said this in this swarm."""
+        return verify(self.identity, self.signable(swarm), self.signature, domain="hello")
+
+    def signable(self, swarm: str) -> bytes:
+        """What is signed: the swarm, and the message without its signature."""
+        return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
+
+
+class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
+    """A peer's sender key for one neighbour, see :mod:`p2pfl.protocol.wire.envelope`.
+
+    Attributes
+    ----------
+    incarnation
+        Of the sender.
+    wrapped
+        The key, under one of their edge.
+    have, known
+        Whether the sender has the neighbour's own, and knows that the neighbour has its.
+    """
+
+    incarnation: bounds.Incarnation
+    wrapped: bounds.Wrapped
+    have: bool
+    known: bool
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
+    """Sent to one's own inbox: whoever bears this name already should speak up.
+
+    Bytes that say nothing may follow, up to the length of what is to pass: some brokers drop what is too large for
+    them in silence, and then this does not come back.
+
+    Attributes
+    ----------
+    incarnation, key
+        Of the sender; nobody knew the key before, so that an answer to it is new.
+    """
+
+    incarnation: bounds.Incarnation
+    key: bounds.Key = b""
+
+
+class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
+    """A heartbeat: how far the sender's stream reaches and what it is doing.
+
+    Attributes
+    ----------
+    incarnation, phase
+        Of the stream.
+    tail, head
+        Chunks ``tail <= sequence < head`` have been sent and are still held.
+    round, step
+        The exchange the sender is in.
+    waiting
+        Whether it waits for neighbours, rather than learns.
+    first
+        The first round that it takes part in, in this life; ``None`` until it knows.
+    """
+
+    incarnation: bounds.Incarnation
+    phase: bounds.Phase
+    tail: bounds.Sequence
+    head: bounds.Sequence
+    round: bounds.Round = 0
+    step: bounds.Step = 0
+    waiting: bool = False
+    first: bounds.Round | None = None
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
+    """A listener's word to a sender: what arrived, and how far it may go on.
+
+    Attributes
+    ----------
+    incarnation, phase
+        Of the stream that is acknowledged.
+    next
+        Every chunk below it has arrived.
+    limit
+        Chunks below it may be sent: the credit.
+    missing
+        Chunks at or above ``next`` to be sent again.
+    """
+
+    incarnation: bounds.Incarnation
+    phase: bounds.Phase
+    next: bounds.Sequence
+    limit: bounds.Sequence
+    missing: Annotated[list[bounds.Sequence], msgspec.Meta(max_length=1024)] = []
+
+
+Point = tuple[bounds.Coordinate, bounds.Coordinate]
+Epoch = Annotated[bytes, msgspec.Meta(min_length=1, max_length=16)]
+Run = tuple[bounds.Coordinate, bounds.Coordinate, bounds.Coordinate]
+Place = Annotated[tuple[bounds.Coordinate, ...], msgspec.Meta(max_length=4)]
+Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MANY)]
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True):
+    """A statement of the ledger of flows, see :class:`p2pfl.protocol.ledgers.flows.Statement`."""
+
+    since: Place
+    closed: Place
+    applied: Places
+    pending: Places
+    settled: Place
+
+
+class Masked(msgspec.Struct, frozen=True, array_like=True):
+    """A statement of the ledger of masks, see :class:`p2pfl.protocol.ledgers.masks.Statement`.
+
+    ``epochs`` say how many of the ``runs`` belong to which epoch, in their order.
+    """
+
+    since: Point
+    until: Point
+    runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MANY)]
+    heard: Point
+    paid: Point
+    key: bounds.Key = b""
+    epochs: Annotated[tuple[tuple[Epoch, bounds.Number], ...], msgspec.Meta(max_length=MANY)] = ()
+
+
+Names = Annotated[list[Name], msgspec.Meta(max_length=MANY)]
+
+
+class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
+    """What a peer has applied of its partners' rows and masks.
+
+    Attributes
+    ----------
+    incarnation, number
+        Of the sender's life, and of the account in it.
+    flows
+        Statements and whom each is for; the last, for nobody by name, is for all others.
+    masks
+        Statements by partner.
+    signature
+        Of the sender.
+    lives
+        Of which life of each partner the flows are: another than the present one does not believe them.
+    """
+
+    incarnation: bounds.Incarnation
+    number: bounds.Number
+    flows: Annotated[list[tuple[Moved, Names]], msgspec.Meta(max_length=MANY)] = []
+    masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MANY)] = {}
+    signature: bounds.Signature = b""
+    lives: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
+
+    def signed(self, identity: Identity, *, swarm: str) -> Account:
+        """The same under a signature."""
+        return msgspec.structs.replace(self, signature=identity.sign(self.signable(swarm), domain="account"))
+
+    def authentic(self, public: bytes, *, swarm: str) -> bool:
+        """Whether the owner of a key said this in this swarm."""
+        return verify(public, self.signable(swarm), self.signature, domain="account")
+
+    def signable(self, swarm: str) -> bytes:
+        """What is signed: the swarm, and the message without its signature."""
+        return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
+
+
+class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
+    """From the receiver of a sum: whose terms are in it; see :mod:`p2pfl.secagg.protocol` for this and what follows.
+
+    Attributes
+    ----------
+    round, step
+        The exchange.
+    here
+        Sorted; nobody where the sum is given up.
+    signature
+        Of the receiver, over :func:`sum_statement`.
+    """
+
+    round: bounds.Round
+    step: bounds.Step
+    here: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)]
+    signature: Signature64
+
+
+class Agreement(msgspec.Struct, frozen=True, array_like=True, tag="agreement"):
+    """From a sender: it was told the roll, and no other; signed by it over :func:`sum_statement`."""
+
+    round: bounds.Round
+    step: bounds.Step
+    signature: Signature64
+
+
+class Agreements(msgspec.Struct, frozen=True, array_like=True, tag="agreements"):
+    """From the receiver: the signatures of all who are on the roll, in its order."""
+
+    round: bounds.Round
+    step: bounds.Step
+    signatures: Annotated[tuple[Signature64, ...], msgspec.Meta(max_length=MANY)]
+
+
+class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
+    """From a sender: the keys of its own mask, and of those that it shares with who is not on the roll."""
+
+    round: bounds.Round
+    step: bounds.Step
+    own: Key32
+    pairs: Annotated[dict[Name, Key32], msgspec.Meta(max_length=MANY)] = {}
+
+
+class Term(msgspec.Struct, frozen=True):
+    """A piece of a masked term of a sum.
+
+    Attributes
+    ----------
+    round, step
+        The exchange.
+    offset, total
+        Where the piece lies in the term, and the term's length, in bytes.
+    mass
+        Of the row, in public; ``None`` where all rows count alike.
+    data
+        Numbers of the ring, little-endian.
+    """
+
+    round: int
+    step: int
+    offset: int
+    total: int
+    mass: float | None
+    data: memoryview
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A piece of a message in a peer's stream.
+
+    Attributes
+    ----------
+    incarnation, phase, sequence
+        Of the stream, and the place in it.
+    first
+        Sequence of the message's first chunk, which names the message.
+    offset, total
+        Where the piece lies in the message, and the message's length, in bytes.
+    data
+        A view: into the row when it is sent, into the payload when it has arrived.
+    """
+
+    incarnation: int
+    phase: int
+    sequence: int
+    first: int
+    offset: int
+    total: int
+    data: memoryview
+
+
+ForOne = Term | RollCall | Agreement | Agreements | Unmasking
+"""What is sealed for one neighbour alone."""
+
+Plain = Hello | Key | Claim
+"""What nobody seals: it is signed, wrapped, or one's own."""
+
+Message = Plain | Pulse | Ack | Account | Chunk | ForOne
+
+_encoder = msgspec.msgpack.Encoder()
+_spoken = msgspec.msgpack.Decoder(
+    tuple[tuple[str, int, str, int], int, int, tuple[str, ...], tuple[bytes, ...]]
+)  # of :func:`sum_statement`
+
+
+def sum_statement(
+    by: Hello,
+    receiver: Hello,
+    *,
+    swarm: str,
+    round: int,
+    step: int,
+    here: tuple[str, ...],
+    keys: tuple[bytes, ...] = (),
+) -> bytes:
+    """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone.
+
+    A sender signs under which ``keys`` of those on the roll it has masked, too, and in which incarnations: where two
+    mean different incarnations of a third, masks would not cancel.
+    """
+    who = by.peer, by.incarnation, receiver.peer, receiver.incarnation
+    return swarm.encode() + b"/" + _encoder.encode((who, round, step, here, keys))
+
+
+def about_sum(statement: bytes) -> tuple[str | int, ...]:
+    """On which sum a statement is: swarm, who says it and to whom, in which lives, round and step.
+
+    Raises
+    ------
+    DecodeError
+        It is none of :func:`sum_statement`.
+
+    Examples
+    --------
+    >>> ada, bob = (Hello(name, 1, "up") for name in ("ada", "bob"))
+    >>> about_sum(sum_statement(ada, bob, swarm="clinic", round=3, step=0, here=("ada",)))
+    ('clinic', 'ada', 1, 'bob', 1, 3, 0)
+    """
+    swarm, _, rest = statement.partition(b"/")
+    try:
+        who, round, step, _here, _keys = _spoken.decode(rest)
+    except (msgspec.DecodeError, RecursionError):
+        raise DecodeError(f"expected a statement on a sum, got {len(statement)} other bytes") from None
+    return swarm.decode(errors="replace"), *who, round, step

@@ -1,0 +1,228 @@
+"""A row on the wire: a short header, the raw numbers, a digest.
+
+    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | trailer |
+
+The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
+trailer is a checksum or the sender's signature, see :mod:`p2pfl.protocol.wire.trailer`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+import torch
+
+from p2pfl.compression import Zstd
+from p2pfl.errors import DecodeError, InputError
+from p2pfl.protocol.wire import bounds
+from p2pfl.protocol.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
+from p2pfl.rows import Rows, raw
+
+ALIGNMENT = 64
+HEAD = 512
+"""An upper bound of the head's length in bytes, with its length and padding."""
+
+DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+if sys.byteorder != "little":  # rows travel as they lie in memory
+    raise ImportError("p2pfl expected a little-endian processor, got a big-endian one, which is not supported")
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What a row is.
+
+    Attributes
+    ----------
+    round, step
+        The exchange it belongs to.
+    dtype, length
+        Of the numbers.
+    grid
+        Fraction bits of fixed-point numbers.
+    mass
+        The public sample weight, where there is one.
+    codec
+        The number of the codec whose bytes these are (their parameters are agreed on beforehand); 0 for numbers.
+    zstd
+        Whether the numbers are squeezed.
+    """
+
+    round: bounds.Round
+    step: bounds.Step
+    dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"]
+    length: bounds.Size
+    grid: Annotated[int, msgspec.Meta(ge=0, le=60)] | None = None
+    mass: bounds.Weight | None = None
+    codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
+    zstd: bool = False
+
+
+_heads = msgspec.msgpack.Decoder(Head)
+
+
+def row_bytes(length: int, dtype: torch.dtype) -> int:
+    """Upper bound of the bytes of a row's message."""
+    return HEAD + length * dtype.itemsize + LONGEST
+
+
+def encode_row(
+    row: torch.Tensor,
+    *,
+    round: int,
+    step: int,
+    grid: int | None = None,
+    mass: float | None = None,
+    codec: int = 0,
+    zstd: Zstd | None = None,
+) -> tuple[bytes, bytes | memoryview]:
+    """Head and numbers of the row ``[P]``; the numbers are a view, not a copy, unless they are squeezed.
+
+    Examples
+    --------
+    >>> head, numbers = encode_row(torch.ones(3), round=4, step=0)
+    >>> message = b"".join(pieces([head, numbers], size=100))
+    >>> decode_row(message)[1]
+    tensor([1., 1., 1.])
+    """
+    numbers: bytes | memoryview = raw(row)
+    squeezed = None if zstd is None else zstd.squeeze(numbers)
+    smaller = squeezed is not None and len(squeezed) < len(numbers)
+    named: Any = NAMES[row.dtype]
+    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller))
+    prefix = len(head).to_bytes(4, "little") + head
+    prefix += bytes(-len(prefix) % ALIGNMENT)
+    return prefix, squeezed if squeezed is not None and smaller else numbers
+
+
+def pieces(
+    parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM
+) -> Iterator[bytes | memoryview]:
+    """Cut a message into pieces of ``size`` bytes, its trailer appended as it goes by.
+
+    A piece that lies within one part is a view of it.
+    """
+    digest = trailer.begin()
+    left = sum(len(part) for part in parts) + trailer.size
+    queue = [memoryview(part) for part in parts]
+    while left:
+        piece: list[memoryview] = []
+        room = min(size, left)
+        left -= room
+        while room:
+            if not queue:
+                queue.append(memoryview(trailer.end(digest.digest())))
+                digest = trailer.begin()  # the trailer itself is not hashed
+            part, rest = queue[0][:room], queue[0][room:]
+            digest.update(part)
+            piece.append(part)
+            room -= len(part)
+            queue[0:1] = [rest] if len(rest) else []
+        yield piece[0] if len(piece) == 1 else b"".join(piece)
+
+
+def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM) -> tuple[Head, Rows]:
+    """Head and numbers ``[P]`` of a message; the numbers are a view into it.
+
+    Raises
+    ------
+    DecodeError
+        If the size, trailer, type, shape or finiteness is not as the head says.
+    """
+    head, row, _ = read_row(message, trailer=trailer)
+    return head, row
+
+
+def read_row(
+    message: bytes | bytearray | memoryview, *, trailer: Trailer, largest: int = 2**30
+) -> tuple[Head, Rows, Said]:
+    """As :func:`decode_row`, with what the sender has signed.
+
+    Parameters
+    ----------
+    message, trailer
+        What came, and how it must end.
+    largest
+        Bytes of numbers that may be set aside for a squeezed row.
+
+    Raises
+    ------
+    DecodeError
+        As :func:`decode_row`.
+    """
+    view = memoryview(message).toreadonly()
+    start = int.from_bytes(view[:4], "little") + 4
+    if len(view) < 4 + trailer.size or start > min(START, len(view) - trailer.size):
+        raise DecodeError(f"expected a row, got {len(view)} bytes whose head does not fit")
+    head = _head(view[4:start])
+    start += -start % ALIGNMENT
+    dtype = DTYPES[head.dtype]
+    size = head.length * dtype.itemsize
+    if head.zstd and size > largest:
+        raise DecodeError(f"expected a row of at most {largest} bytes, got one of {size}")
+    if not head.zstd and len(view) != start + size + trailer.size:
+        raise DecodeError(f"expected {head.length} numbers of type {head.dtype}, got a message of {len(view)} bytes")
+    digest = trailer.begin()
+    digest.update(view[: -trailer.size])
+    said = Said(digest.digest(), bytes(view[-trailer.size :]))
+    trailer.check(said.statement, said.signature)
+    if head.zstd:  # only of who has signed it
+        message, start = bytearray(_expanded(view[start : -trailer.size], size=size)), 0
+    return head, _numbers(message, dtype, length=head.length, start=start), said
+
+
+def _expanded(data: memoryview, *, size: int) -> bytes:
+    try:
+        return Zstd().expand(data, size=size)
+    except InputError:
+        raise DecodeError("expected numbers as they are, got squeezed ones, and zstandard is not installed") from None
+
+
+def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, length: int, start: int) -> Rows:
+    """So many finite numbers where they lie, ``[P]``."""
+    if length == 0:
+        return torch.empty(0, dtype=dtype)
+    if memoryview(message).readonly:  # torch wants to write
+        message = bytearray(message)
+    row = torch.frombuffer(message, dtype=dtype, count=length, offset=start)  # [P]
+    if dtype.is_floating_point and not _finite(row):
+        raise DecodeError("expected finite numbers, got NaN or infinity")
+    return row
+
+
+def said_head(said: Said) -> Head:
+    """The head of the row that a sender has signed.
+
+    Raises
+    ------
+    DecodeError
+        There is none within what is signed as it is.
+    """
+    end = int.from_bytes(said.start[:4], "little") + 4
+    if end > START:
+        raise DecodeError(f"expected a head of at most {START} bytes, got one of {end}")
+    return _head(said.start[4:end])
+
+
+def _head(data: bytes | memoryview) -> Head:
+    try:
+        return _heads.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
+        raise DecodeError(f"expected the head of a row, got other bytes: {error}") from None
+
+
+def _finite(row: torch.Tensor) -> bool:
+    """Whether all numbers are finite: one sum says yes, and only its overflow asks for a closer look."""
+    return math.isfinite(float(row.sum(dtype=torch.float32))) or bool(row.isfinite().all())

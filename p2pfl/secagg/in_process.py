@@ -1,0 +1,129 @@
+"""Whole sums at once: who masks with whom, what may be added, and all messages of :mod:`p2pfl.secagg.protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+
+from p2pfl.errors import PrivacyError
+from p2pfl.identity import Source
+from p2pfl.neighbourhood import Released
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.stream import Floats, Ints
+from p2pfl.secagg.protocol import Consent, Receiver, Sender, Sum
+from p2pfl.topology import Topology, Weights
+
+
+def partners(weights: Iterable[Weights]) -> Topology:
+    """Return who masks with whom: every two peers that some receiver hears both.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> partners([metropolis(ring(5))]).neighbours("peer0")
+    ('peer2', 'peer3')
+    """
+    peers: tuple[str, ...] = ()
+    edges: set[Edge] = set()
+    for each in weights:
+        peers = each.peers
+        matrix = each.matrix
+        for receiver in range(len(peers)):
+            heard = matrix.indices[matrix.indptr[receiver] : matrix.indptr[receiver + 1]]
+            senders = sorted(peers[sender] for sender in heard if sender != receiver)
+            edges |= {(a, b) for number, a in enumerate(senders) for b in senders[number + 1 :]}
+    return Topology(peers, tuple(sorted(edges)))
+
+
+def senders(weights: Weights) -> Ints:
+    """Return how many others each peer hears, ``[N]``.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> senders(metropolis(ring(4))).tolist()
+    [2, 2, 2, 2]
+    """
+    matrix = weights.matrix
+    listener = np.repeat(np.arange(len(weights.peers)), np.diff(matrix.indptr))  # [E]
+    return np.bincount(listener[listener != matrix.indices], minlength=len(weights.peers))
+
+
+def grid_points(released: Released, *, bits: int) -> Floats:
+    """Return rows in steps of the grid, ``[R, P]``: whole numbers where they were hidden or mixed before.
+
+    Examples
+    --------
+    >>> grid_points(Released(torch.tensor([[0.5, 0.375]])), bits=2).tolist()
+    [[2.0, 1.5]]
+    """
+    rows: Floats = released.rows.detach().cpu().to(torch.float64).numpy()
+    return rows if released.grid == bits else rows * 2.0**bits
+
+
+def refuse_rows(released: Released) -> None:
+    """Let public numbers pass, one a peer, and no rows.
+
+    Raises
+    ------
+    PrivacyError
+        These are rows.
+    """
+    if released.rows.shape[-1] > 1 or released.grid is not None or released.masses is not None:
+        raise PrivacyError(
+            'expected only sums of rows to be asked for with privacy.mode = "secagg", got the rows themselves; '
+            "use an algorithm that mixes, or another mode."
+        )
+
+
+def exchanged(
+    sum: Sum, terms: Mapping[str, Ints], *, secrets: Mapping[Edge, bytes], source: Source
+) -> tuple[tuple[str, ...], Ints | None]:
+    """Carry out a sum in one place, through all its messages: what a simulation that draws the masks needs.
+
+    Parameters
+    ----------
+    sum
+        Which.
+    terms
+        ``[P]`` grid points of each sender whose share arrives; the others' are lost.
+    secrets, source
+        Of all senders.
+
+    Returns
+    -------
+    here, total
+        Who is in it, and the sum; nobody and ``None`` where they are too few.
+
+    Examples
+    --------
+    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.privacy.masks import swarm_secrets
+    >>> from p2pfl.secagg.protocol import Slot
+    >>> from p2pfl.topology import complete
+    >>> names = ("ada", "bob", "cleo", "dan")
+    >>> given = {"secrets": swarm_secrets(complete(4).named(names), source=SeededSource(7), run="demo")}
+    >>> terms = {name: np.full(3, number) for number, name in enumerate(names)}
+    >>> exchanged(Sum(Slot("eve", 0, 0), names, size=3), terms, source=SeededSource(7), **given)
+    (('ada', 'bob', 'cleo', 'dan'), array([6, 6, 6]))
+    >>> del terms["bob"]
+    >>> exchanged(Sum(Slot("eve", 1, 0), names, size=3), terms, source=SeededSource(7), **given)
+    (('ada', 'cleo', 'dan'), array([5, 5, 5]))
+    """
+    receiver = Receiver(sum)
+    senders = {peer: Sender(sum, peer=peer, secrets=secrets, source=source) for peer in terms}
+    for peer, sender in senders.items():
+        receiver.take(sender.share(terms[peer].copy()))
+    roll = receiver.close()
+    if roll is None:
+        return (), None
+    consents: tuple[Consent, ...] = ()
+    for peer in roll.here:
+        consent = senders[peer].consent(roll)
+        if consent is not None:
+            consents = receiver.collect(consent) or ()
+    for peer in roll.here:
+        receiver.unlock(senders[peer].keys(consents))
+    return roll.here, receiver.total()

@@ -1,0 +1,211 @@
+"""A peer's part in sums over neighbourhoods as their receiver, beside that of the sender (``giving.py``); no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from p2pfl.errors import DecodeError, PrivacyError
+from p2pfl.privacy.stream import Ints
+from p2pfl.protocol.wire.messages import Agreement, Agreements, RollCall, Term, Unmasking
+from p2pfl.secagg.protocol import Consent, Keys, Receiver, Share, Slot
+from p2pfl.secagg.ring import WIDTHS
+from p2pfl.secagg.signing import Exchange, Seal, Sums
+
+
+@dataclass
+class _Coming:
+    """A term of a neighbour, as far as it has come."""
+
+    exchange: Exchange
+    mass: float | None
+    data: bytearray = field(repr=False)
+    filled: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return self.filled == len(self.data)
+
+
+class Getting:
+    """The sums of one peer, one exchange after the other.
+
+    Parameters
+    ----------
+    peer
+        Whose.
+    sums, seal
+        What is known of sums, and what signs.
+    heaviest
+        No row of a larger mass is taken.
+    """
+
+    def __init__(self, peer: str, *, sums: Sums, seal: Seal, heaviest: float) -> None:
+        self.peer = peer
+        self.sums = sums
+        self.seal = seal
+        self.heaviest = heaviest
+        self.masses: dict[str, float] = {}
+        """Of the rows that have come, if they have any."""
+        self.here: set[str] = set()
+        """Whose terms have come."""
+        self.unlocked: set[str] = set()
+        """Who has opened its own."""
+        self.consents: dict[str, bytes] = {}
+        """Signatures to the roll."""
+        self.call: RollCall | None = None
+        """Who is in the sum, once that is decided."""
+        self._ended: set[str] = set()  # whose terms have come, of lives that took the keys to them along
+        self._exchange: Exchange = (0, 0)
+        self._weighted = False
+        self._receiver: Receiver | None = None  # of the sum that is open
+        self._coming: dict[str, _Coming] = {}
+
+    @property
+    def slot(self) -> Slot:
+        """The sum that is open, or was last."""
+        return Slot(self.peer, *self._exchange)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sum that is open."""
+        return 0 if self._receiver is None else self._receiver.sum.size * self._receiver.sum.width // 8
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Who is on the roll."""
+        return () if self.call is None else self.call.here
+
+    def open(self, exchange: Exchange, *, weighted: bool) -> None:
+        """Begin to add; what came before its turn is added at once, what is past is dropped."""
+        self._exchange, self._weighted = exchange, weighted
+        known = self.sums(self.slot)
+        self._receiver = None if known is None else Receiver(known)
+        self.masses, self.here, self.consents, self.unlocked, self.call = {}, set(), {}, set(), None
+        self._ended = set()
+        if self._receiver is None:
+            return
+        self._coming = {sender: each for sender, each in self._coming.items() if each.exchange >= exchange}
+        for sender, each in list(self._coming.items()):
+            if each.exchange == exchange and each.whole:
+                self._add(self._receiver, sender, each)
+
+    def passed(self, sender: str) -> bool:
+        """Whether a sender has begun a later term already, so that the present one will not come."""
+        coming = self._coming.get(sender)
+        return coming is not None and coming.exchange > self._exchange
+
+    def forget(self, sender: str) -> None:
+        """A sender's life has ended: the rest of its term does not come, and nobody can open what has.
+
+        The next one gives a term of its own, under a key of its own. Where that of the life before has been added, the
+        sum stays masked.
+        """
+        self._coming.pop(sender, None)
+        if sender in self.here - self.unlocked:
+            self._ended.add(sender)
+
+    def take(self, sender: str, term: Term) -> None:
+        """Take a piece of a term.
+
+        Raises
+        ------
+        PrivacyError, DecodeError
+            It is not the next piece of one that may come.
+        """
+        exchange = term.round, term.step
+        known = self.sums(Slot(self.peer, *exchange))
+        if known is None or sender not in known.senders:
+            raise PrivacyError(f"expected a term of somebody that {self.peer} hears then, got {sender}'s; ignore it.")
+        late = exchange < self._exchange or (exchange == self._exchange and (self.call or sender in self.here))
+        coming = self._coming.get(sender)
+        if late or (coming is not None and coming.exchange > exchange):
+            raise PrivacyError(f"expected a term of {sender} for an exchange to come, got {exchange}; ignore it.")
+        size = known.size * known.width // 8
+        if coming is None or coming.exchange < exchange:
+            coming = _Coming(exchange, term.mass, bytearray())
+        if (
+            term.total != size
+            or term.offset != coming.filled
+            or not 0 < len(term.data) <= size - coming.filled
+            or (term.mass is not None and not abs(term.mass) <= self.heaviest)
+        ):
+            raise DecodeError(
+                f"expected the piece at {coming.filled} of a term of {size} bytes, got {len(term.data)} at "
+                f"{term.offset} of {term.total}"
+            )
+        if not coming.data:
+            coming.data = bytearray(size)
+            self._coming[sender] = coming
+        coming.data[coming.filled : coming.filled + len(term.data)] = term.data
+        coming.filled += len(term.data)
+        if coming.whole and exchange == self._exchange and self._receiver is not None:
+            self._add(self._receiver, sender, coming)
+
+    def _add(self, receiver: Receiver, sender: str, coming: _Coming) -> None:
+        """Add a term that is there, unless it has a mass and others have none, or the other way round."""
+        del self._coming[sender]
+        if (coming.mass is not None) != self._weighted:
+            return
+        width = receiver.sum.width
+        values = np.frombuffer(coming.data, np.dtype(WIDTHS[width]).newbyteorder("<")).astype(WIDTHS[width], copy=False)
+        receiver.take(Share(self.slot, sender, values))
+        self.here.add(sender)
+        if coming.mass is not None:
+            self.masses[sender] = coming.mass
+
+    def close(self) -> RollCall:
+        """Decide who is in the sum, for good: nobody, where they are too few."""
+        if self.call is None:
+            roll = None if self._receiver is None else self._receiver.close()
+            here = () if roll is None else roll.here
+            self.call = RollCall(*self._exchange, here, self.seal.sign(self.slot, here, domain="roll"))
+        return self.call
+
+    def consented(self, sender: str, word: Agreement) -> Agreements | None:
+        """Keep a consent; once there are all, what everybody on the roll is to be told.
+
+        Raises
+        ------
+        PrivacyError, DecodeError
+            It is none to the roll.
+        """
+        call, receiver = self._called(sender, word.round, word.step)
+        self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
+        receiver.collect(Consent(self.slot, sender, call.here))
+        self.consents[sender] = word.signature
+        return self.agreements
+
+    @property
+    def agreements(self) -> Agreements | None:
+        """All consents, once there are all."""
+        if self.call is None or not self.call.here or self.consents.keys() != {*self.call.here}:
+            return None
+        return Agreements(*self._exchange, tuple(self.consents[peer] for peer in self.call.here))
+
+    def unlock(self, sender: str, word: Unmasking) -> None:
+        """Take off the masks of a term.
+
+        Raises
+        ------
+        PrivacyError
+            The keys are others than were asked for.
+        """
+        _, receiver = self._called(sender, word.round, word.step)
+        if self.agreements is None:
+            raise PrivacyError(f"expected keys of {sender} after all consents, got them before; ignore them.")
+        receiver.unlock(Keys(self.slot, sender, word.own, word.pairs))
+        self.unlocked.add(sender)
+
+    def _called(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
+        if sender in self._ended:
+            raise PrivacyError(f"expected a word of the life of {sender} that gave its term, got the next; ignore it.")
+        if self.call is None or self._receiver is None or (round, step) != self._exchange:
+            raise PrivacyError(f"expected a word on {self.slot}, got one on round {round}, step {step}; ignore it.")
+        return self.call, self._receiver
+
+    def total(self) -> Ints | None:
+        """The sum, ``[P]`` grid points, and the end of it; ``None`` where it stays masked."""
+        receiver, self._receiver = self._receiver, None
+        return None if receiver is None else receiver.total()

@@ -1,0 +1,93 @@
+"""What is signed of a sum over a neighbourhood, and what is known of all sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from p2pfl.errors import DecodeError
+from p2pfl.identity import Identity, verify
+from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.wire.messages import Hello, RollCall, sum_statement
+from p2pfl.protocol.wire.trailer import Said
+from p2pfl.secagg.protocol import Slot, Sum
+
+Exchange = tuple[int, int]
+
+Sums = Callable[[Slot], Sum | None]
+"""What is known of a sum; ``None`` where nothing is added up for that receiver then."""
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Signs what is said of a sum, and checks what others have signed.
+
+    Parameters
+    ----------
+    identity
+        One's own.
+    membership
+        Knows whose key is whose, in which life: of all who are heard by somebody that hears us.
+    """
+
+    identity: Identity
+    membership: Membership
+
+    @property
+    def keys(self) -> dict[str, bytes]:
+        """By peer, what its masks follow from: its public key, and its incarnation with the nonce of that."""
+        return {peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce for peer, hello in self._lives().items()}
+
+    def sign(self, slot: Slot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None) -> bytes:
+        """A statement of ours; of a consent, with the keys under which we have masked."""
+        return self.identity.sign(self._statement(self.membership.me.peer, slot, here, keys), domain=domain)
+
+    def check(
+        self,
+        peer: str,
+        slot: Slot,
+        here: tuple[str, ...],
+        signature: bytes,
+        *,
+        domain: str,
+        keys: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Refuse what a peer has not signed.
+
+        Raises
+        ------
+        DecodeError
+            It has not, in its present life.
+        """
+        known = self._lives()
+        own = peer == self.membership.me.peer
+        public = self.identity.public if own else known[peer].identity if peer in known else b""
+        if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
+            raise DecodeError(f'expected the {domain} of "{peer}" in its own words, got another')
+
+    def proof(self, receiver: str, slot: Slot, one: RollCall, other: RollCall) -> Proof:
+        """Two different rolls of one sum, which their receiver has signed."""
+        first, second = (
+            Said(self._statement(receiver, slot, each.here, None), each.signature) for each in (one, other)
+        )
+        return Proof(first, second, "roll")
+
+    def life(self, peer: str) -> int:
+        """The number of a peer's present life."""
+        return self._lives()[peer].incarnation
+
+    def _lives(self) -> dict[str, Hello]:
+        return {**self.membership.up, self.membership.me.peer: self.membership.me}
+
+    def _statement(self, peer: str, slot: Slot, here: tuple[str, ...], keys: Mapping[str, bytes] | None) -> bytes:
+        lives = self._lives()
+        return sum_statement(
+            lives[peer],
+            lives[slot.receiver],
+            swarm=self.membership.swarm,
+            round=slot.round,
+            step=slot.step,
+            here=here,
+            keys=() if keys is None else tuple(keys.get(each, b"") for each in here),
+        )

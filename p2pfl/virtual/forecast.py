@@ -1,0 +1,307 @@
+"""How long a run will take over a network, and how it learns there: the real peers of an experiment in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from p2pfl.algorithms import State
+from p2pfl.errors import ExperimentError, foremost
+from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.agreement import alike, scaled, told
+from p2pfl.experiment.contest import attack
+from p2pfl.experiment.reading import checked
+from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
+from p2pfl.identity import FirstUse, Identity, SeededSource, Source
+from p2pfl.peer import Peer
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.protocol.wire.rows import HEAD
+from p2pfl.report import Record, Run
+from p2pfl.report.budget import check_accounted
+from p2pfl.report.meter import stopped
+from p2pfl.report.model import described
+from p2pfl.report.summary import Durations, scores, summarise
+from p2pfl.rows import draw
+from p2pfl.virtual.clock import WHO, VirtualLoop
+from p2pfl.virtual.learner import Timed
+from p2pfl.virtual.network import Conditions, WorldTransport
+
+SHIPPED = Path(__file__).parent.parent / "networks"
+"""The networks that come with the package."""
+
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Link(Section, frozen=True):
+    """Between a peer and the broker.
+
+    Attributes
+    ----------
+    latency, jitter
+        Seconds one way: at least, and what comes on top on average.
+    up, down
+        Bytes a second.
+    loss
+        Probability that the broker drops a message for a listener.
+    """
+
+    latency: NotNegative = 0.0
+    jitter: NotNegative = 0.0
+    up: Positive = float("inf")
+    down: Positive = float("inf")
+    loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
+class Training(Section, frozen=True):
+    """How long peers train.
+
+    Attributes
+    ----------
+    seconds, spread
+        Of a usual peer in a round; deviation of the logarithm from peer to peer.
+    stragglers, slowdown
+        Share of the peers that are, and how many times slower those are.
+    """
+
+    seconds: NotNegative = 0.0
+    spread: NotNegative = 0.0
+    stragglers: Share = 0.0
+    slowdown: Annotated[float, Meta(ge=1, le=LARGEST)] = 1.0
+
+
+class One(Section, frozen=True):
+    """One peer that differs: its link as a whole, its seconds a round."""
+
+    link: Link | None = None
+    seconds: NotNegative | None = None
+
+
+class Network(Section, frozen=True):
+    """A network file.
+
+    Attributes
+    ----------
+    link, training
+        Of all peers.
+    peers
+        Those that differ, by name.
+    """
+
+    link: Link = Link()
+    training: Training = Training()
+    peers: dict[str, One] = msgspec.field(default_factory=dict)
+
+    def conditions(self, peer: str) -> Conditions:
+        """Of a peer's connection."""
+        one = self.peers.get(peer, One())
+        link = self.link if one.link is None else one.link
+        return Conditions(link.latency, link.jitter, link.up, link.down, link.loss)
+
+    def takes(self, peer: str, *, seed: int) -> float:
+        """Seconds that a peer trains in each round."""
+        given = self.peers.get(peer, One()).seconds
+        if given is not None:
+            return given
+        some, training = draw(seed, "world training", peer), self.training
+        slow = some.random() < training.stragglers
+        usual = training.seconds * float(some.lognormal(0.0, training.spread))
+        return usual * (training.slowdown if slow else 1.0)
+
+
+def network(source: str | Path) -> Network:
+    """Read a network file, or the shipped one of that name.
+
+    Raises
+    ------
+    ExperimentError
+        There is none, or it is not one.
+
+    Examples
+    --------
+    >>> network("wan").link.latency
+    0.025
+    """
+    path = SHIPPED / f"{source}.toml" if str(source) in shipped() else Path(source)
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ExperimentError(
+            f"expected a network file or one of {', '.join(shipped())}, got {source}: {error.strerror}"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path}: expected TOML, got a file that is not: {error}") from None
+    peers = table.get("peers")
+    for name, one in peers.items() if isinstance(peers, dict) else ():
+        if isinstance(one, dict):
+            checked(one, One, origin=str(path), within=f"peers.{name}.")
+    return checked(table, Network, origin=str(path))
+
+
+def shipped() -> list[str]:
+    """The names of the networks that come with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+@dataclass
+class _Seen:
+    """What peers tell while the forecast runs."""
+
+    run: Run
+    observe: Callable[[list[Record]], None] | None
+    peers: int
+    loop: VirtualLoop
+    begun: list[float] = field(default_factory=list)
+    ended: dict[str, tuple[Peer, State]] = field(default_factory=dict)
+    rounds: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
+
+    def record(self, record: Record) -> None:
+        """Keep a record; a round that all have ended is shown."""
+        self.run.record([record])
+        self.rounds[record.round].append(record)
+        if self.observe is not None and len(self.rounds[record.round]) == self.peers:
+            self.observe(self.rounds[record.round])
+
+
+def forecast(
+    experiment: Experiment,
+    over: Network,
+    *,
+    folder: Path | None = None,
+    observe: Callable[[list[Record]], None] | None = None,
+    baselines: bool = True,
+    began: datetime | None = None,
+    unaccounted: bool = False,
+) -> Run:
+    """Run the live peers of an experiment over a simulated network.
+
+    Parameters
+    ----------
+    experiment
+        What they do.
+    over
+        The network.
+    folder, observe, baselines, began, unaccounted
+        As in :func:`p2pfl.simulation.simulate`.
+
+    Returns
+    -------
+    Run
+        Seconds in its records and in ``start_s``, ``wall_s``, ``total_s`` and ``training_s`` are virtual: what is
+        predicted. ``predicted`` says so.
+
+    Raises
+    ------
+    P2PFLError
+        Of a peer that could not go on, such as one whose neighbours did not come in time.
+    """
+    began = began or datetime.now(UTC)
+    source = SeededSource(experiment.seed)
+    resolved = plan(experiment).drawing(source)
+    check_accounted(resolved, unaccounted=unaccounted)
+    names = resolved.topology.peers
+    if unknown := sorted(set(over.peers) - set(names)):
+        raise ExperimentError(
+            f'the network: expected peers of "{experiment.name}", such as "{names[0]}", got "{unknown[0]}": rename it'
+        )
+    attack(experiment, names, live=True)  # what live peers refuse is refused
+    usual = msgspec.structs.asdict(Simulation())
+    for key, value in msgspec.structs.asdict(experiment.simulation).items():
+        if value != usual[key]:
+            raise ExperimentError(
+                f"simulation.{key}: expected {usual[key]:g} beside a network, which says what is lost and who is slow, "
+                f"got {value:g}: leave it out"
+            )
+    loop = VirtualLoop()
+    run = Run(experiment, folder=folder, began=began)
+    seen = _Seen(run, observe, len(names), loop)
+    with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(_lives(resolved, over, seen, source=source))
+        run.describe(described(seen.ended[names[0]][0].plan))  # all peers agree
+        together = {name: _kept(*seen.ended[name], run) for name in names}
+    peers = [peer for peer, _ in seen.ended.values()]
+    agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
+    if peers[0].statistics is not None:
+        agreed["statistics"] = told(peers[0].statistics)
+        resolved = scaled(resolved, peers[0].statistics)
+    start = max(seen.begun, default=0.0)
+    seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
+    summary = summarise(
+        resolved,
+        together=together,
+        records=run.metrics,
+        seconds=seconds,
+        agreed=agreed,
+        stopped=stopped([peer.stopped for peer in peers]),
+        given={peer.name: peer.given for peer in peers if peer.given is not None},
+        spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
+        played=_trained(peers),
+        baselines=baselines,
+    )
+    run.finish(summary | {"predicted": True})
+    return run
+
+
+def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
+    """Return by peer how many rounds had which steps of DP-SGD; ``None`` where nothing is promised to samples."""
+    return {name: rounds for peer in peers for name, rounds in (peer.meter.samples.played or {}).items()} or None
+
+
+def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
+    """Keep what a peer ends with, on the scale that it was trained on; return its scores."""
+    learner = peer.plan.learner
+    tensors = {key: value[0] for key, value in state.tensors().items()}
+    tensors |= {} if peer.statistics is None else peer.statistics.tensors()
+    run.checkpoint(peer.name, learner.state_dict(state.rows[0]), tensors, round=run.metrics[-1].round)
+    return scores(learner.evaluate(state.rows, peers=(peer.name,)), 0)
+
+
+async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) -> None:
+    names, settings, loop = resolved.topology.peers, resolved.experiment, seen.loop
+    identities = {name: Identity.generate(source, peer=name) for name in names}
+    takes = {name: over.takes(name, seed=settings.seed) for name in names}
+    learner = Timed(resolved.learner, takes=lambda peer, _: takes[peer], spend=loop.spent)
+    conditions = {name: over.conditions(name) for name in names}
+    transport = WorldTransport(loop, conditions, seed=settings.seed, limit=settings.transport.chunk + HEAD)
+
+    async def life(name: str) -> None:
+        peer = Peer(
+            name,
+            replace(resolved, learner=learner),
+            transport=transport,
+            source=source,
+            identity=identities[name],
+            trust=FirstUse(),  # keys of edges are then those of the simulation
+            incarnation=1,
+            observe=lambda record, _: seen.record(record),
+        )
+        async with peer:
+            gathered = asyncio.create_task(_gathered(peer, seen))
+            seen.ended[name] = peer, await peer.run()
+            gathered.cancel()
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                context = copy_context()
+                context.run(WHO.set, name)
+                tasks.create_task(life(name), context=context)
+    except BaseExceptionGroup as group:
+        raise foremost(group) from None
+
+
+async def _gathered(peer: Peer, seen: _Seen) -> None:
+    """Note when a peer begins to learn."""
+    while peer.phase != "learning":
+        await peer.link.news.wait()
+    seen.begun.append(seen.loop.now)

@@ -1,0 +1,97 @@
+"""Peers of different releases learn together, and people are told."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+import p2pfl
+from p2pfl.errors import DecodeError
+from p2pfl.experiment import plan, read
+from p2pfl.identity import FirstUse, Identity, SeededSource
+from p2pfl.peer import Peer
+from p2pfl.peer.introductions import Introductions
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.transport import MemoryTransport
+from swarms import SMALL
+
+OURS = p2pfl.__version__
+
+
+def learned(versions):
+    """What two peers report of each other while they learn."""
+    experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=2", "rounds=2"])
+    transport, notices = MemoryTransport(), []
+
+    async def one(name, version):
+        peer = Peer(name, plan(experiment, only=[name]), transport=transport, notice=notices.append)
+        assert peer.me.version == OURS
+        peer.me = peer.membership.me = msgspec.structs.replace(peer.me, version=version)
+        async with peer:
+            await peer.run()
+
+    async def main():
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            for name, version in versions.items():
+                tasks.create_task(one(name, version))
+
+    asyncio.run(main())
+    return sorted((notice.peer, notice.sentence) for notice in notices if "p2pfl" in notice.sentence)
+
+
+def test_peers_of_different_releases_learn_together_and_both_report_the_other_once():
+    assert learned({"peer0": "0.1.0", "peer1": "0.2.0"}) == [
+        ("peer0", 'peer "peer1" runs p2pfl 0.2.0, this peer runs 0.1.0'),
+        ("peer1", 'peer "peer0" runs p2pfl 0.1.0, this peer runs 0.2.0'),
+    ]
+
+
+def test_peers_of_one_release_report_no_difference():
+    assert learned({"peer0": OURS, "peer1": OURS}) == []
+
+
+def test_what_a_hostile_peer_announces_as_its_version_is_escaped_where_it_is_printed():
+    said = []
+    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"eve"}))
+    introduce = Introductions(membership, said.append)
+    membership.hear(Hello("eve", 1, "up", version="1\n\x1b[2J\u202e\U0001f600'\""))
+    introduce()
+    introduce()
+    assert len(said) == 1
+    assert said[0].isascii()
+    assert said[0].isprintable()
+    assert r"1\n\x1b[2J\u202e\U0001f600" in said[0]
+
+
+def test_another_version_of_the_next_incarnation_is_reported_too():
+    said = []
+    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"bob"}))
+    introduce = Introductions(membership, said.append)
+    for incarnation, version in enumerate(("0.0.9", OURS, "0.0.9", ""), start=1):
+        membership.hear(Hello("bob", incarnation, "up", version=version))
+        introduce()
+    assert [sentence.split(",")[0] for sentence in said] == [
+        'peer "bob" runs p2pfl 0.0.9',
+        'peer "bob" runs p2pfl 0.0.9',
+        'peer "bob" runs p2pfl of an unknown version',
+    ]
+
+
+def test_a_version_that_is_too_long_is_refused_and_an_older_announcement_has_none():
+    hello = Hello("ada", 1, "up", version="1" * 32)
+    assert decode(encode(hello)) == hello
+    with pytest.raises(DecodeError):
+        decode(encode(msgspec.structs.replace(hello, version="1" * 33)))
+    older = msgspec.msgpack.encode(["hello", "ada", 1, "up"])
+    assert decode(bytes([encode(hello)[0], len(older), 0]) + older).version == ""
+
+
+def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it_differs():
+    identity = Identity.generate(SeededSource(1), peer="bob")
+    membership = Membership(Hello("ada", 1, "up", version="0.1.0"), frozenset({"bob"}), "clinic", FirstUse())
+    for version, told in (("0.2.0", ' (peer "bob" runs p2pfl 0.2.0, this peer runs 0.1.0)'), ("0.1.0", "")):
+        signed = Hello("bob", 1, "up", version=version).signed(identity, swarm="elsewhere")
+        assert not membership.hear(signed)
+        assert membership.refused["bob"] == f'expected a hello signed by "bob", got one that is not{told}'

@@ -1,0 +1,134 @@
+"""``scripts/worlds --seeds 0:10000``: look for a history that the peers do not survive."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from p2pfl.errors import P2PFLError
+from p2pfl.virtual.replay import replayed
+from worlds.explore import Tally, outcome, searched
+from worlds.settings import Plans
+
+BLOCK = 10
+"""Seeds that a worker takes at a time."""
+
+MARKS = ("<!-- explored -->", "<!-- /explored -->")
+"""Between which a page has its table."""
+
+
+def main() -> int:
+    """Explore, or replay one seed; the exit status is 1 if anything failed."""
+    options = _options()
+    if options.replay is not None:
+        return _recorded(Path(options.replay))
+    if options.seed is not None:
+        return _replay(options.seed, log=options.log)
+    begun = time.perf_counter()
+    tally, table = Tally(), ""
+    for found in _results(options.seeds, workers=options.workers, logs=Path(options.logs)):
+        for seed, failure in found.failures.items():
+            _say(f"seed {seed}: {failure} (scripts/worlds --seed {seed} --log)")
+        tally.merge(found)
+        table = tally.table(wall=time.perf_counter() - begun)
+        if options.write:  # whatever ends it later
+            _write(options.write, table)
+    sys.stdout.write(table + "\n")
+    return 1 if tally.failures else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/worlds", description="Real peers in a simulated world.")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
+    parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
+    what.add_argument("--seed", type=_seed, metavar="N", help="replay this one")
+    what.add_argument("--replay", metavar="FILE", help="play a live peer's recording again (p2pfl run --record)")
+    parser.add_argument("--log", action="store_true", help="print all that happens in it")
+    parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
+    parser.add_argument("--write", type=_page, metavar="FILE", help="put the table into this page")
+    return parser.parse_args()
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return int(text)
+
+
+def _page(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"expected a page that there is, got {text}")
+    return Path(text)
+
+
+def _span(text: str) -> range:
+    first, colon, last = text.partition(":")
+    if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+        raise argparse.ArgumentTypeError(f"expected FROM:TO such as 0:10000, got {text}")
+    return range(int(first), int(last))
+
+
+def _replay(seed: int, *, log: bool) -> int:
+    found = outcome(seed, plans=Plans())
+    if log:
+        sys.stdout.write("".join(f"{line}\n" for line in found.log))
+    _say(f"{' '.join(found.setting.changes)}; {', '.join(sorted(found.kinds)) or 'nothing goes wrong'}")
+    _say(f"{found.events} events in {found.seconds:.3f} virtual seconds, log {found.digest}")
+    _say(found.failure or "all is well")
+    return 1 if found.failure else 0
+
+
+def _recorded(path: Path) -> int:
+    try:
+        found = replayed(path)
+    except P2PFLError as error:
+        _say(str(error))
+        return error.status
+    for sentence in found.notices:
+        _say(sentence)
+    if found.cut:
+        _say("the last line of the recording was cut: what comes before it is played")
+    played = f"{len(found.records)} rounds in {found.seconds:.3f} virtual seconds"
+    if not found.ended:
+        _say(f"{played}, where the recording stops before the peer had ended: there is no last row to compare")
+        return 0
+    _say(f"{played}, row {found.row}")
+    _say("as it was recorded" if found.same else "NOT the row that was recorded")
+    return 0 if found.same else 1
+
+
+def _results(seeds: range, *, workers: int, logs: Path) -> Iterator[Tally]:
+    blocks = [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
+    if workers == 1:
+        yield from (searched(block, logs) for block in blocks)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(searched, block, logs) for block in blocks]):
+            yield done.result()
+
+
+def _write(page: Path, table: str) -> None:
+    text = page.read_text("utf-8")
+    before, _, rest = text.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    page.write_text(f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}", "utf-8")
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

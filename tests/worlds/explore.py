@@ -1,0 +1,109 @@
+"""Many seeds: what was survived, and what was not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from worlds.faults import KINDS, history
+from worlds.settings import Plans, setting
+from worlds.world import Outcome, World
+
+
+def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS) -> Outcome:
+    """What becomes of the world of a seed; the same whenever it is asked for.
+
+    Parameters
+    ----------
+    seed
+        Which.
+    plans
+        Settings that were resolved before.
+    kinds
+        Of fault that may happen.
+    """
+    wanted = setting(seed)
+    plan = plans.of(wanted, seed=seed)
+    patience = plan.experiment.transport.patience
+    faults = history(seed, peers=plan.topology.peers, patience=patience, kinds=kinds)
+    return World(seed, wanted, plan, faults).run()
+
+
+def explored(seeds: Iterable[int]) -> Iterator[Outcome]:
+    """The outcomes of many seeds, one by one."""
+    plans = Plans()
+    for seed in seeds:
+        yield outcome(seed, plans=plans)
+
+
+@dataclass
+class Tally:
+    """What many worlds add up to.
+
+    Attributes
+    ----------
+    kinds
+        Worlds by the kinds of fault they had.
+    faults
+        How often which happened, over all worlds.
+    failures
+        Seeds, and what must not have happened in them.
+    """
+
+    seeds: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    kinds: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: dict[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(found: Outcome) -> Tally:
+        """What one world counts."""
+        failures = {found.seed: found.failure} if found.failure else {}
+        return Tally(1, found.events, found.seconds, Counter(found.kinds), Counter(found.faults), failures)
+
+    def merge(self, other: Tally) -> None:
+        """Count what another has counted."""
+        self.seeds += other.seeds
+        self.events += other.events
+        self.seconds += other.seconds
+        self.kinds.update(other.kinds)
+        self.faults.update(other.faults)
+        self.failures |= other.failures
+
+    def table(self, *, wall: float) -> str:
+        """Markdown: what was explored, and what happened in it.
+
+        Parameters
+        ----------
+        wall
+            Seconds that it took.
+        """
+        rows = [
+            ("seeds explored", f"{self.seeds:,}"),
+            ("of these failed", f"{len(self.failures):,}"),
+            ("events (callbacks of the loop)", f"{self.events:,}"),
+            ("events a second, all workers together", f"{self.events / wall:,.0f}"),
+            ("virtual hours", f"{self.seconds / 3600:,.1f}"),
+            ("minutes it took", f"{wall / 60:,.1f}"),
+            *((f"worlds with {kind}", f"{self.kinds[kind]:,}") for kind in sorted(self.kinds)),
+            *((f"{fault}, all worlds together", f"{count:,}") for fault, count in sorted(self.faults.items())),
+        ]
+        return "\n".join(["| what | how many |", "| --- | ---: |", *(f"| {what} | {many} |" for what, many in rows)])
+
+
+def searched(seeds: range, logs: Path) -> Tally:
+    """The sum of many worlds, in a process of its own; the logs of those that failed are written into a folder."""
+    torch.set_num_threads(1)
+    tally = Tally()
+    for found in explored(seeds):
+        tally.merge(Tally.of(found))
+        if found.failure:
+            logs.mkdir(parents=True, exist_ok=True)
+            (logs / f"seed-{found.seed}.log").write_text("\n".join([*found.log, found.failure, ""]), "utf-8")
+    return tally

@@ -1,0 +1,375 @@
+"""What must hold after every event of every history, checked on the peers themselves.
+
+A peer's mailbox, outboxes, envelope and ledgers are replaced by the same ones that also tell the :class:`Watch` what
+they did. So the peer's decisions are its own, and the watch compares those of both ends of each edge, which no peer
+can.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Collection, Mapping
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from p2pfl.errors import DecodeError, RunError
+from p2pfl.peer import Peer
+from p2pfl.protocol.ledgers import masks as ledger
+from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.ledgers.flows import Exchange, FlowLedger, Row
+from p2pfl.protocol.ledgers.masks import MaskLedger
+from p2pfl.protocol.ledgers.page import Page
+from p2pfl.protocol.ledgers.page import Rows as Beside
+from p2pfl.protocol.ledgers.payments import Payment
+from p2pfl.protocol.mailbox import AHEAD, Delivery, Mailbox, Newest, Verdict
+from p2pfl.protocol.wire.envelope import PLACE
+from p2pfl.protocol.wire.rows import Head
+from p2pfl.protocol.wire.stream import Outbox
+from p2pfl.protocol.wire.tags import parts
+from p2pfl.protocol.wire.trailer import Said
+from p2pfl.rows import Rows, raw
+from worlds.keys import KeyWatch, WatchedEnvelope
+from worlds.remembering import Entered, WatchedFlows, WatchedMasks
+from worlds.sums import SumWatch
+
+Life = tuple[str, int]
+"""A peer and its incarnation."""
+
+
+def lived(peer: Peer) -> Life:
+    """Whose life it is."""
+    return peer.name, peer.me.incarnation
+
+
+class InvariantError(RunError):
+    """Something that must never happen has."""
+
+
+class Watch:
+    """Looks at all peers of a world.
+
+    Parameters
+    ----------
+    said
+        By peer, all payloads that it has published.
+
+    Attributes
+    ----------
+    failure
+        The first thing that went wrong, empty as long as nothing did.
+    """
+
+    def __init__(self, said: Mapping[str, Collection[bytes]]) -> None:
+        self.said = said
+        self.failure = ""
+        self.peers: dict[str, Peer] = {}
+        self.dead: set[str] = set()
+        self.rows: dict[tuple[Life, Exchange], int] = {}
+        """By life and exchange, the checksum of the row that was sent."""
+        self.lives: dict[str, dict[int, Peer]] = {}
+        """By peer, all that it has been."""
+        self.pages: dict[tuple[str, bytes], Entered] = {}
+        """By peer and page, what was in the row when the page was written."""
+        self.belated: set[str] = set()
+        """Peers whose row something entered, or left, after the exchange that it belongs to."""
+        self.keys = KeyWatch(self.fail)
+        self.sums = SumWatch(self.fail, self.keys)
+        self._used: set[tuple[Life, str, Exchange]] = set()
+        self._changed: set[str] = set()
+        self._greeted: Counter[str] = Counter()
+        self._came: Counter[str] = Counter()  # bytes, by peer, when it was last checked
+
+    def fail(self, sentence: str) -> None:
+        """Note what must not be; the first counts."""
+        self.failure = self.failure or sentence
+
+    def adopt(self, peer: Peer) -> None:
+        """Watch a peer that has not joined yet."""
+        self.peers[peer.name] = peer
+        self.lives.setdefault(peer.name, {})[peer.me.incarnation] = peer
+        self.dead.discard(peer.name)
+        self._greeted.pop(peer.name, None)
+        self._came.pop(peer.name, None)
+        peer.mailbox = (WatchedNewest if peer.plan.asynchronous else WatchedMailbox)(self, peer)
+
+    def joined(self, peer: Peer) -> None:
+        """Watch the link of a peer that has just joined."""
+        link = peer.link
+        link.streams.outboxes = [WatchedOutbox(self, peer, each) for each in link.streams.outboxes]
+        if link.line.envelope is not None:
+            link.line.envelope = WatchedEnvelope.of(link.line.envelope, self.keys, genuine=self._said)
+        link.books = WatchedBooks.of(link.books, self, peer)
+        if link.adding is not None:
+            self.sums.watched(link.adding)
+
+    def changed(self, name: str) -> None:
+        """A ledger of this peer has changed."""
+        self._changed.add(name)
+
+    # ------------------------------------------------------------------ rows
+
+    def sent(self, life: Life, exchange: Exchange, numbers: bytes | memoryview) -> None:
+        """Note the row that a peer sends in an exchange."""
+        if (life, exchange) in self.rows:
+            self.fail(f"{life[0]} sent two rows in exchange {exchange}")
+        self.rows[life, exchange] = zlib.crc32(numbers)
+
+    def covered(self, peer: Peer, payment: Payment, numbers: bytes | memoryview) -> None:
+        """Note a release that has been sent under these masks, for the first and only time."""
+        if peer.hiding.cover is not None:
+            self.keys.released(payment, numbers, masks=peer.hiding.cover.masks)
+
+    def _said(self, name: str, payload: bytes) -> bool:
+        """Return whether a peer has sealed this; a bit may change in the tag of another neighbour, which is its own."""
+        said = self.said.get(name, set())
+        if payload in said:
+            return True
+        try:
+            prefix, _, ciphertext = parts(payload, prefix=PLACE)
+        except DecodeError:
+            return False
+        sealed = bytes(ciphertext)
+        return bool(sealed) and any(each.startswith(prefix) and each.endswith(sealed) for each in said)
+
+    def arrived(self, name: str, sender: Life, delivery: Delivery) -> None:
+        """Compare a row that a mailbox keeps with what its sender sent in that exchange."""
+        if self.rows.get((sender, delivery.exchange)) != zlib.crc32(raw(delivery.row)):
+            self.fail(f"{name} kept a row of {sender} for exchange {delivery.exchange} that {sender} did not send")
+
+    def used(self, life: Life, sender: str, delivery: Delivery, *, exchange: Exchange) -> None:
+        """A row is mixed."""
+        name, _ = life
+        if delivery.exchange != exchange:
+            self.fail(f"{name} used a row of exchange {delivery.exchange} of {sender} in exchange {exchange}")
+        if (life, sender, exchange) in self._used:
+            self.fail(f"{name} used the row of {sender} of exchange {exchange} twice")
+        self._used.add((life, sender, exchange))
+
+    # ------------------------------------------------------------------ after every event
+
+    def after(self, name: str) -> None:
+        """Check the peer that has just run, and the edges whose ledgers it changed.
+
+        Raises
+        ------
+        InvariantError
+            Something does not hold.
+        """
+        peer = self.peers.get(name)
+        if peer is not None and name not in self.dead and peer.phase != "joining":
+            self._bounded(peer)
+            self._known(peer)
+        for changed in sorted(self._changed):
+            self._balanced(changed)
+        self._changed.clear()
+        if self.failure:
+            raise InvariantError(self.failure)
+
+    def flows(self, name: str) -> dict[str, dict[Exchange, Row]] | None:
+        """What a peer's row has at its end of those of each partner; ``None`` where nothing is conserved."""
+        books = self.peers[name].link.books
+        return books.final if isinstance(books, WatchedBooks) and books.conserving else None
+
+    def _bounded(self, peer: Peer) -> None:
+        link = peer.link
+        if self._came[peer.name] == link.line.bytes_in:
+            return  # what is held grows by what comes
+        self._came[peer.name] = link.line.bytes_in
+        for (sender, _), inbox in link.streams.inboxes.items():
+            if inbox.reserved > 2 * link.streams.row_bytes + (inbox.window + 1) * max(inbox.widest, 1):
+                self.fail(f"{peer.name} sets {inbox.reserved} bytes aside for {sender}")
+        mailbox = peer.mailbox
+        most = AHEAD + len(link.streams.outboxes) * link.streams.window
+        if isinstance(mailbox, WatchedMailbox) and mailbox.longest > most:
+            self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
+
+    def _known(self, peer: Peer) -> None:
+        """Whom a peer has proven to be there is who it is, and nobody is taken for a liar: all are honest."""
+        if peer.membership.excluded:
+            self.fail(f"{peer.name} has excluded {', '.join(sorted(peer.membership.excluded))}, who did not lie")
+        if self._greeted[peer.name] == len(peer.membership.proven):
+            return
+        self._greeted[peer.name] = len(peer.membership.proven)
+        for other in sorted(peer.membership.proven):
+            hello = peer.membership.up[other]
+            true = self.lives[other].get(hello.incarnation)
+            if true is None or (hello.key, hello.nonce) != (true.me.key, true.me.nonce):
+                self.fail(f"{peer.name} takes somebody else for {other}")
+
+    def _balanced(self, name: str) -> None:
+        books = self._books(name)
+        if books is None:
+            return
+        for other in sorted(books.flows.partners | books.masks.partners):
+            theirs = self._books(other)
+            if theirs is not None:
+                self._flows(name, other, books.flows, theirs.flows)
+                if self._met(name, other) and self._met(other, name):  # else their masks are of other keys
+                    self._masks(name, other, books.masks, theirs.masks)
+
+    def _met(self, name: str, other: str) -> bool:
+        """Whether a peer has met the present life of another, or one with its keys."""
+        there = self.peers[name].membership
+        return other in there.proven and there.up[other].key == self.peers[other].me.key
+
+    def _books(self, name: str) -> Books | None:
+        peer = self.peers.get(name)
+        there = peer is not None and name not in self.dead and peer.phase not in {"joining", "gathering"}
+        return peer.link.books if peer is not None and there else None
+
+    def _flows(self, one: str, other: str, a: FlowLedger, b: FlowLedger) -> None:
+        """What an edge moved at one end it moved back at the other, or is held by who can take it back."""
+        if not isinstance(a, WatchedFlows) or not isinstance(b, WatchedFlows):
+            return
+        if len(self.lives[one]) + len(self.lives[other]) > 2:  # a life plays again what the one before had applied
+            return
+        here, there = a.net.get(other, {}), b.net.get(one, {})
+        held = {(one, each) for each in _held(a, other)} | {(other, each) for each in _held(b, one)}
+        for exchange in here.keys() | there.keys():
+            if exchange in here and exchange in there:
+                if not np.array_equal(here[exchange], -there[exchange]):
+                    self.fail(f"{one} and {other} moved different flows in exchange {exchange}")
+            elif (one if exchange in here else other, exchange) not in held:
+                self.fail(f"the flow of exchange {exchange} between {one} and {other} is at one end and held by none")
+
+    def _masks(self, one: str, other: str, a: MaskLedger, b: MaskLedger) -> None:
+        """A mask is at both ends with opposite signs, or one of them knows that it may not be."""
+        if not isinstance(a, WatchedMasks) or not isinstance(b, WatchedMasks):
+            return
+        edge = (min(one, other), max(one, other))
+        masks = {mask for mask in [*a.terms, *b.terms] if mask.edge == edge}
+        lone = {mask for mask in masks if a.terms[mask] + b.terms[mask]}
+        if lone and not lone <= {*a.uncancelled(), *b.uncancelled()}:
+            self.fail(f"masks of {one} and {other} do not cancel, and neither knows: {sorted(lone)}")
+        if any(abs(each.terms[mask]) > 1 for mask in masks for each in (a, b)):
+            self.fail(f"a mask of {one} and {other} was applied twice")
+
+
+def _held(flows: FlowLedger, partner: str) -> set[Exchange]:
+    return {exchange for other, exchange in flows.unsettled() if other == partner}
+
+
+class WatchedMailbox(Mailbox):
+    """A mailbox that tells what it keeps and gives."""
+
+    def __init__(self, watch: Watch, peer: Peer) -> None:
+        super().__init__()
+        self.watch = watch
+        self.peer = peer
+
+    @property
+    def longest(self) -> int:
+        """Rows of one sender that wait, at most."""
+        return max(map(len, self._waiting.values()), default=0)
+
+    def deliver(self, sender: str, head: Head, row: Rows, *, said: Said | None = None) -> Verdict:
+        """Keep a row, or say why not."""
+        verdict = super().deliver(sender, head, row, said=said)
+        if verdict == "kept":
+            life = sender, self.peer.membership.up[sender].incarnation
+            self.watch.arrived(self.peer.name, life, Delivery(head, row))
+        return verdict
+
+    def take(self, sender: str) -> Delivery | None:
+        """The sender's row of this exchange, once."""
+        delivery = super().take(sender)
+        if delivery is not None:
+            self.watch.used(lived(self.peer), sender, delivery, exchange=self.exchange)
+        return delivery
+
+
+class WatchedNewest(WatchedMailbox, Newest):
+    """The same of peers that wait for nobody, who use rows of whichever exchange."""
+
+    def collect(self) -> dict[str, Delivery]:
+        """The rows that have come since one last asked, each once."""
+        came = super().collect()
+        for sender, delivery in came.items():
+            life = f"{sender} in its life {self.peer.membership.up[sender].incarnation}"
+            self.watch.used(lived(self.peer), life, delivery, exchange=delivery.exchange)
+        return came
+
+
+class WatchedOutbox(Outbox):
+    """An outbox that tells what is put into it."""
+
+    def __init__(self, watch: Watch, peer: Peer, outbox: Outbox) -> None:
+        super().__init__(outbox.incarnation, phase=outbox.phase, chunk=outbox.chunk, trailer=outbox.trailer)
+        self.watch = watch
+        self.peer = peer
+
+    def put(self, parts: Collection[bytes | memoryview]) -> None:
+        """Queue a message."""
+        head, numbers = parts
+        del head
+        self.watch.sent(lived(self.peer), self.peer.mailbox.exchange, numbers)
+        masks = self.peer.link.books.masks
+        if isinstance(masks, WatchedMasks) and masks.latest is not None:
+            self.watch.covered(self.peer, masks.latest, numbers)
+            masks.latest = None
+        super().put(tuple(parts))
+
+
+class WatchedBooks(Books):
+    """Books whose ledgers are watched, in this life and from the page that it goes on from."""
+
+    watch: Watch
+    owner: Peer
+    final: dict[str, dict[Exchange, Row]] | None = None
+    """The flows in the row at its end."""
+
+    @classmethod
+    def of(cls, books: Books, watch: Watch, owner: Peer) -> WatchedBooks:
+        """The same, watched, before anything is in them."""
+        watched = cls(
+            books.peer,
+            gossip=books.flows.partners if books.conserving else None,
+            masks=books.masks.partners,
+            heaviest=books.heaviest,
+            healing=books.healing,
+        )
+        watched.watch, watched.owner = watch, owner
+        watched._watched(Entered())
+        return watched
+
+    def _watched(self, entered: Entered) -> None:
+        changed = partial(self.watch.changed, self.peer)
+        self.flows = WatchedFlows.of(self.flows, entered, owner=self.peer, changed=changed, fail=self.watch.fail)
+        self.masks = WatchedMasks.of(self.masks, entered, changed=changed)
+
+    def page(self) -> tuple[Page, Beside]:
+        """What to save with the row."""
+        page, rows = super().page()
+        if isinstance(self.flows, WatchedFlows) and isinstance(self.masks, WatchedMasks):
+            net = {partner: dict(each) for partner, each in self.flows.net.items()}
+            terms = Counter(self.masks.terms)
+            self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, terms, self._keys())
+        return page, rows
+
+    def _owe(self, exchange: Exchange, flow: Row) -> None:
+        if exchange in self._chains[self._chain_of[exchange]].shares:  # it is over
+            self.watch.belated.add(self.peer)
+        super()._owe(exchange, flow)
+
+    def remainder(self) -> Row | None:
+        """What is still missing from the row, which nothing enters afterwards."""
+        if isinstance(self.flows, WatchedFlows):
+            self.final = {partner: dict(each) for partner, each in self.flows.net.items()}
+        return super().remainder()
+
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
+        """Go on from a page."""
+        super().turn(page, rows, round=round, journal=journal)
+        found = self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered())
+        now = self._keys()
+        renewed = {partner for partner, key in found.keys.items() if now.get(partner, key) != key}
+        terms = Counter({mask: many for mask, many in found.terms.items() if not renewed & {*mask.edge}})
+        self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}, terms))
+
+    def _keys(self) -> dict[str, bytes]:
+        """Of all whom the owner has met."""
+        there = self.owner.membership
+        return {partner: there.up[partner].key for partner in there.proven}

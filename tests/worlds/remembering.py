@@ -1,0 +1,121 @@
+"""Ledgers that remember all that ever entered a row, as no peer's own need to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from p2pfl.protocol.ledgers import masks as ledger
+from p2pfl.protocol.ledgers.flows import Exchange, FlowLedger, Row, Statement
+from p2pfl.protocol.ledgers.masks import MaskLedger
+from p2pfl.protocol.ledgers.payments import Mask, Payment
+from p2pfl.protocol.ledgers.slots import Slot
+
+
+@dataclass
+class Entered:
+    """What has entered a row for good: flows by partner and exchange, and masks."""
+
+    net: dict[str, dict[Exchange, Row]] = field(default_factory=dict)
+    terms: Counter[Mask] = field(default_factory=Counter)
+    keys: dict[str, bytes] = field(default_factory=dict)
+    """By partner, under which the masks are."""
+
+
+class WatchedFlows(FlowLedger):
+    """A ledger of flows that remembers all that entered the row, for good, and tells when it has changed."""
+
+    owner: str
+    changed: Callable[[], None]
+    fail: Callable[[str], None]
+    net: dict[str, dict[Exchange, Row]]
+
+    @classmethod
+    def of(
+        cls,
+        flows: FlowLedger,
+        entered: Entered,
+        *,
+        owner: str,
+        changed: Callable[[], None],
+        fail: Callable[[str], None],
+    ) -> WatchedFlows:
+        """The same, watched."""
+        watched = cls.__new__(cls)
+        watched.__dict__.update(vars(flows))
+        watched.owner, watched.changed, watched.fail, watched.net = owner, changed, fail, entered.net
+        return watched
+
+    def deliver(self, partner: str, exchange: Exchange, row: Row) -> Row | None:
+        """Return the flow of a row."""
+        moved = super().deliver(partner, exchange, row)
+        if moved is not None:
+            entered = self.net.setdefault(partner, {})
+            if exchange in entered:
+                self.fail(f"{self.owner} applied the row of {partner} of exchange {exchange} twice")
+            entered[exchange] = moved
+            self.changed()
+        return moved
+
+    def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
+        """Learn what a partner stated; return what is taken back."""
+        return self._taken(partner, super().hear(partner, statement))
+
+    def revive(self, partner: str, since: Exchange) -> dict[Exchange, Row]:
+        """Listen to a partner's next life; return what is taken back."""
+        return self._taken(partner, super().revive(partner, since))
+
+    def _taken(self, partner: str, back: dict[Exchange, Row]) -> dict[Exchange, Row]:
+        for exchange in back:
+            del self.net[partner][exchange]
+        self.changed()
+        return back
+
+
+class WatchedMasks(MaskLedger):
+    """A ledger of masks that does the same."""
+
+    changed: Callable[[], None]
+    terms: Counter[Mask]
+    latest: Payment | None
+
+    @classmethod
+    def of(cls, masks: MaskLedger, entered: Entered, *, changed: Callable[[], None]) -> WatchedMasks:
+        """The same, watched."""
+        watched = cls.__new__(cls)
+        watched.__dict__.update(vars(masks))
+        watched.changed, watched.terms, watched.latest = changed, entered.terms, None
+        return watched
+
+    def release(
+        self,
+        round: int,
+        *,
+        partners: Collection[str] | None = None,
+        shared: Collection[str] | None = None,
+        payable: Callable[[Slot], bool] = lambda _: True,
+    ) -> Payment:
+        """Decide the masks of the next release."""
+        self.latest = self._noted(super().release(round, partners=partners, shared=shared, payable=payable))
+        return self.latest
+
+    def settle(self, *, shared: Collection[str] | None = None) -> Payment:
+        """Pay all differences."""
+        return self._noted(super().settle(shared=shared))
+
+    def hear(self, partner: str, statement: ledger.Statement) -> None:
+        """Learn what a partner stated."""
+        super().hear(partner, statement)
+        self.changed()
+
+    def renew(self, partner: str) -> None:
+        """Begin anew with a partner under other keys: what was shared under the old ones is another mask."""
+        super().renew(partner)
+        edge = min(self.peer, partner), max(self.peer, partner)
+        self.terms = Counter({mask: count for mask, count in self.terms.items() if mask.edge != edge})
+
+    def _noted(self, payment: Payment) -> Payment:
+        self.terms.update(payment.terms)
+        self.changed()
+        return payment

@@ -1,0 +1,175 @@
+"""What the peers of a world do: small swarms of pure averaging, drawn by key from the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from p2pfl.experiment import Plan, plan, read
+from p2pfl.rows import draw
+from p2pfl.virtual.learner import Goals
+
+SMALL = {
+    "name": "world",
+    "data": {"name": "synthetic"},
+    "model": {"name": "linear"},
+    "learning": {"dtype": "float64", "device": "cpu", "weighted": False},
+    "gossip": {"steps": 2},
+    "transport": {"gather": 120.0},
+}
+"""Rows of 5 KB, in one chunk or a few. Both ends' half-open connections, one after another, end before gather."""
+
+MASKED = ("privacy.mode=pairwise", "privacy.partners=1")
+"""Worlds draw graphs in which a peer has one mask partner, and in which partners die: as few are enough here."""
+
+ALGORITHMS = (
+    ("learning.algorithm=fedavg",),
+    ("learning.algorithm=fedavg", *MASKED),
+    ("learning.algorithm=fedavg", *MASKED, "gossip.steps=3"),
+    ("learning.algorithm=fedavg", "learning.weighted=true"),
+    ("learning.algorithm=fedavg", "learning.weighted=true", *MASKED),
+    ("learning.algorithm=fedavg", "gossip.steps=6", "gossip.acceleration=chebyshev"),
+    ("learning.algorithm=dpsgd",),
+    ("learning.algorithm=dpsgd", *MASKED),
+    ("learning.algorithm=robust_sgp",),
+    ("learning.algorithm=fedavg", "privacy.mode=secagg", "gossip.steps=1"),
+)
+MORE = (
+    ("learning.algorithm=choco", "compression.name=qsgd", "compression.levels=7"),
+    ("learning.algorithm=fedavg", "compression.name=random_k", "compression.share=0.2", "compression.refresh=2"),
+    ("learning.algorithm=dpsgd", "compression.name=bfloat16"),
+    ("learning.algorithm=fedavg", "robustness.rule=median"),
+    ("learning.algorithm=dpsgd", "robustness.rule=clipped_gossip"),
+    ("learning.algorithm=gossip_learning",),
+)
+"""Drawn in a fifth of the seeds: few bytes, rules in place of averages, peers that wait for nobody."""
+
+CYCLES = 20
+"""Times the rounds of others, for peers that wait for nobody."""
+
+LINES = (("8", "2048"), ("12", "4096"), ("20", "8192"))
+"""Patience and chunk."""
+
+HURRIES = (1.0, 1.0, 0.7, 0.4)
+"""Drawn where slow neighbours may be left behind."""
+
+GRAPHS = ("path", "ring", "star", "complete", "exponential", "one_peer_exponential")
+
+
+HEALED = {
+    "ring": "ring",
+    "complete": "circulant",
+    "star": "random_regular",
+    "exponential": "exponential",
+    "one_peer_exponential": "one_peer_exponential",
+}
+"""What takes the place of a graph in worlds in which it heals."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An experiment of a world.
+
+    Attributes
+    ----------
+    changes
+        Of :data:`SMALL`.
+    """
+
+    changes: tuple[str, ...]
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """What is changed: peers that wait for nobody make one exchange a cycle, and take no other number."""
+        return {key: value for key, value in SMALL.items() if key != "gossip" or not self.asynchronous}
+
+    @property
+    def averages(self) -> bool:
+        """Whether the mean of the rows is to be the mean of the goals, whatever happens to living peers.
+
+        A difference of compressed rows that is missed is made up for later, but what was mixed meanwhile is not.
+        """
+        others = self.running or self.convex or any(each.startswith("compression.") for each in self.changes)
+        return "learning.weighted=true" not in self.changes and not others
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether nobody waits for anybody."""
+        return "learning.algorithm=gossip_learning" in self.changes
+
+    @property
+    def convex(self) -> bool:
+        """Whether every number of a row is to lie between those of the goals, whatever happens; no mean is kept."""
+        return self.asynchronous or any(each.startswith("robustness.") for each in self.changes)
+
+    @property
+    def running(self) -> bool:
+        """Whether running sums are sent."""
+        return "learning.algorithm=robust_sgp" in self.changes
+
+
+def setting(seed: int) -> Setting:
+    """Draw the setting of a seed."""
+    random = draw(seed, "world setting")
+    algorithm: tuple[str, ...] = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
+    more = draw(seed, "world other")  # of its own, so that the other seeds stay what they were
+    if more.random() < 0.2:
+        algorithm = MORE[int(more.integers(len(MORE)))]
+    peers = (3, 3, 4, 4, 5)[int(random.integers(5))]
+    graphs = [graph for graph in GRAPHS if _fits(graph, algorithm)]
+    graph = graphs[int(random.integers(len(graphs)))]
+    if graph == "one_peer_exponential" or _hides(algorithm) == "secagg":
+        peers = max(4, peers if graph == "complete" else 4)
+    heals = _heals(graph, algorithm) and draw(seed, "world heals").random() < 0.2
+    if heals:  # with more peers, of whom more may be lost
+        graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
+    rounds = int(random.integers(1, 4)) * (CYCLES if "learning.algorithm=gossip_learning" in algorithm else 1)
+    given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={rounds}")
+    patience, chunk = LINES[int(random.integers(len(LINES)))]
+    hurry = HURRIES[int(random.integers(len(HURRIES)))] if _hurries(algorithm) else 1.0
+    line = (f"transport.patience={patience}", f"transport.chunk={chunk}", f"transport.hurry={hurry}")
+    healing = ("topology.heal=true",) if heals else ()
+    return Setting((*given, *healing, *line, *algorithm))
+
+
+def _hides(algorithm: tuple[str, ...]) -> str:
+    """Its privacy mode."""
+    return next((each.partition("=")[2] for each in algorithm if each.startswith("privacy.mode")), "none")
+
+
+def _hurries(algorithm: tuple[str, ...]) -> bool:
+    """Whether slow neighbours may be left behind."""
+    return _hides(algorithm) == "none" and "learning.algorithm=gossip_learning" not in algorithm
+
+
+def _heals(graph: str, algorithm: tuple[str, ...]) -> bool:
+    """Whether an algorithm can be played while the graph heals."""
+    never = ("robust_sgp", "secagg", "choco", "random_k")
+    return graph in HEALED and not any(each in option for each in never for option in algorithm)
+
+
+def _fits(graph: str, algorithm: tuple[str, ...]) -> bool:
+    """Whether an algorithm can be played on a graph."""
+    if any("robustness" in each for each in algorithm):
+        return graph in {"ring", "complete", "exponential"}  # where everybody hears two
+    if _hides(algorithm) == "secagg":
+        return graph == "complete"  # of the small ones, that in which everybody hears three
+    if graph == "one_peer_exponential":
+        never = ("robust_sgp", "chebyshev", "choco", "random_k")
+        return not any(each in option for each in never for option in algorithm)
+    return graph != "exponential" or not any("chebyshev" in each for each in algorithm)
+
+
+@dataclass
+class Plans:
+    """Settings resolved, each once: peers of all worlds share what does not change."""
+
+    known: dict[Setting, Plan] = field(default_factory=dict)
+
+    def of(self, setting: Setting, *, seed: int) -> Plan:
+        """The plan of a setting, with the goals of a seed."""
+        found = self.known.get(setting)
+        if found is None:
+            found = self.known[setting] = plan(read(setting.table, changes=setting.changes))
+        goals = Goals(found.learner.layout, dtype=found.learner.dtype, seed=seed)
+        return replace(found, learner=goals)

@@ -1,0 +1,105 @@
+"""What must hold of sums over neighbourhoods: each is that of the terms on its roll, and no single term is opened.
+
+A term can be read by whoever knows the sender's own key and the keys of all its pairs. Receivers are given the one of
+who is there and the others of who is not; never both of one peer for one sum, in whichever of its lives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import product
+
+import numpy as np
+
+from p2pfl.peer.adding import Adding
+from p2pfl.privacy.stream import Ints
+from p2pfl.protocol.wire.messages import Agreements, Unmasking
+from p2pfl.secagg.protocol import Sender, Share, Slot
+from p2pfl.secagg.receiver import Getting
+from p2pfl.secagg.sender import Giving
+from worlds.keys import Fail, KeyWatch
+
+
+class SumWatch:
+    """Looks at all terms and sums of a world.
+
+    Parameters
+    ----------
+    fail
+        Told of the first thing that went wrong.
+    keys
+        Told of every mask.
+    """
+
+    def __init__(self, fail: Fail, keys: KeyWatch) -> None:
+        self.fail = fail
+        self.keys = keys
+        self.terms: dict[tuple[Slot, str], list[Ints]] = defaultdict(list)
+        """By sum and sender, the term of each of its lives that gave one."""
+        self._own: set[tuple[Slot, str]] = set()
+        self._pairs: set[tuple[Slot, str]] = set()
+
+    def watched(self, adding: Adding) -> None:
+        """Watch both parts of a peer in sums."""
+        adding.giving = WatchedGiving.of(adding.giving, self)
+        adding.getting = WatchedGetting.of(adding.getting, self)
+
+    def opened(self, slot: Slot, sender: str, word: Unmasking) -> None:
+        """A sender gives keys away."""
+        self._own.add((slot, sender))
+        self._pairs.update((slot, other) for other in word.pairs)
+        for _, peer in self._own & self._pairs:
+            self.fail(f"the term of {peer} in {slot} can be read: its own key and those of its pairs were given away")
+
+    def summed(self, slot: Slot, here: tuple[str, ...], total: Ints) -> None:
+        """A receiver has its sum."""
+        choices = product(*(self.terms[slot, sender] for sender in here))
+        if not any(np.array_equal(total, np.sum(terms, axis=0)) for terms in choices):
+            self.fail(f"the sum of {slot} is not that of the terms of {', '.join(here)}")
+
+
+class WatchedGiving(Giving):
+    """The part of a sender, which tells what it says."""
+
+    watch: SumWatch
+
+    @classmethod
+    def of(cls, giving: Giving, watch: SumWatch) -> WatchedGiving:
+        """The same, watched."""
+        watched = cls(giving.peer, sums=giving.sums, seal=giving.seal, source=giving.source)
+        watched.watch = watch
+        return watched
+
+    def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
+        """Mask a term."""
+        term = points.copy()
+        self.watch.terms[slot, self.peer].append(term)
+        part, share = super().mask(slot, points)
+        self.watch.keys.added(part, term)
+        return part, share
+
+    def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
+        """Open a term."""
+        word = super().agreed(receiver, all_)
+        self.watch.opened(Slot(receiver, all_.round, all_.step), self.peer, word)
+        return word
+
+
+class WatchedGetting(Getting):
+    """The part of a receiver, which tells what it has added up."""
+
+    watch: SumWatch
+
+    @classmethod
+    def of(cls, getting: Getting, watch: SumWatch) -> WatchedGetting:
+        """The same, watched."""
+        watched = cls(getting.peer, sums=getting.sums, seal=getting.seal, heaviest=getting.heaviest)
+        watched.watch = watch
+        return watched
+
+    def total(self) -> Ints | None:
+        """The sum."""
+        total = super().total()
+        if total is not None:
+            self.watch.summed(self.slot, self.called, total)
+        return total

@@ -1,0 +1,393 @@
+"""What must have come of a world in which all has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import msgspec
+import numpy as np
+import torch
+
+from p2pfl.algorithms import Accounting, State
+from p2pfl.errors import PeerError, RunError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Source
+from p2pfl.peer.notices import PROMISED
+from p2pfl.protocol.ledgers.flows import Exchange, Row
+from p2pfl.report.masses import account
+from p2pfl.simulation.engine import play
+from p2pfl.simulation.stacked import Faults
+from p2pfl.virtual.learner import Goals
+from worlds.excuses import MEET, NARROW, Span, excuse, meet
+from worlds.faults import History
+from worlds.settings import Setting
+
+EXACT = 1e-9
+"""Of sums of few numbers of size 16 in double precision."""
+
+
+@dataclass
+class Ended:
+    """How one peer's last life ended: with a state, an error, or by a death.
+
+    Attributes
+    ----------
+    lives
+        That it has had.
+    killed
+        Whether the last ended for good before its time.
+    missed, rounds
+        Rows, and which rounds it played, in all lives.
+    left, words
+        What it said of what stays open, in all lives and in the last.
+    late
+        Whether a life has come later than its last checkpoint: its weight was given up.
+    planned
+        Whether it had all the edges and masks that were planned, to its end.
+    age
+        Of its row, where nobody waits for anybody.
+    spans
+        When lives of it were connected, from when to when.
+    last, trained
+        Its state after the last round that it ended, and whether its goal is in it.
+    given, vanished
+        What it stated of running sums at its end, see :class:`~p2pfl.peer.Peer`.
+    """
+
+    state: State | None = None
+    error: BaseException | None = None
+    lives: int = 0
+    killed: bool = False
+    missed: int = 0
+    left: list[str] = field(default_factory=list)
+    words: set[str] = field(default_factory=set)
+    late: bool = False
+    planned: bool = False
+    age: float = 0.0
+    rounds: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    last: State | None = None
+    trained: bool = False
+    given: Mapping[str, float] | None = None
+    vanished: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class End:
+    """A world in which all has ended.
+
+    Attributes
+    ----------
+    setting, plan, history
+        What the peers did, and what went wrong.
+    ended
+        How each of them ended.
+    flows
+        What a peer's row has at its end of those of each partner, see :meth:`~worlds.invariants.Watch.flows`.
+    faults
+        How often which happened; what becomes known here is counted there, too.
+    source, agreed
+        Of the peers' keys, and what the keys of all edges depend on.
+    belated
+        Peers whose row something entered, or left, after the exchange that it belongs to.
+    """
+
+    setting: Setting
+    plan: Plan
+    history: History
+    ended: Mapping[str, Ended]
+    flows: Callable[[str], dict[str, dict[Exchange, Row]] | None]
+    faults: Counter[str]
+    source: Source
+    agreed: str
+    belated: Collection[str]
+
+    @property
+    def killed(self) -> set[str]:
+        """Who ended for good before its time."""
+        return {name for name, ended in self.ended.items() if ended.killed}
+
+    @property
+    def states(self) -> list[State]:
+        """Of all peers."""
+        states = [self.ended[name].state for name in self.plan.topology.peers]
+        found = [state for state in states if state is not None]
+        if len(found) != len(states):
+            raise RunError("expected all peers to have a state")
+        return found
+
+    @property
+    def goals(self) -> torch.Tensor:
+        """Of all peers, ``[N, P]``."""
+        goals = self.plan.learner
+        if not isinstance(goals, Goals):
+            raise RunError("expected a world of goals")
+        return torch.stack([goals.goal(name) for name in self.plan.topology.peers])  # [N, P]
+
+
+def verdict(end: End) -> str:
+    """Why this must not have been the end; empty if it may."""
+    for name in end.plan.topology.peers:
+        ended = end.ended[name]
+        if isinstance(ended.error, RunError) and PROMISED in str(ended.error):
+            end.faults["lost with their last rows"] += 1
+            continue
+        if ended.state is not None and not _whole(end, ended):
+            return f"{name} ended without its last round, and did not say why"
+        if ended.state is None and name not in end.killed:
+            if why := _excused(end, name):
+                end.faults["ended for want of others"] += 1
+                end.faults.update(f"wanted: {each}" for each in why)
+                continue
+            return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
+        if (ended.missed or ended.vanished) and not end.history.kinds:
+            return f"{name} missed {ended.missed} rows or gave somebody up although nothing went wrong"
+    if not isinstance(end.plan.learner, Goals):  # only of averaging alone is the result known
+        return ""
+    return _known(end, end.plan.learner)
+
+
+def _whole(end: End, ended: Ended) -> bool:
+    """Whether somebody has played the last round, or has said why not: it gave up, or came when all was over."""
+    played = end.plan.experiment.rounds - 1 in ended.rounds
+    gave_up = any("is kept" in each for each in ended.words)
+    end.faults["gave up"] += gave_up
+    return played or gave_up or ended.late
+
+
+def _known(end: End, goals: Goals) -> str:
+    """Why the rows must not be what they are."""
+    if failure := _accounted(end, goals) or (_within(end, goals) if end.setting.convex else ""):
+        return failure
+    whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())
+    if whole and undisturbed(end) and (failure := _left_out(end) or ("" if end.belated else _differs(end))):
+        return failure
+    if end.setting.running:
+        return _summed(end)
+    return _averaged(end) if whole and end.setting.averages else ""
+
+
+def _excused(end: End, name: str) -> list[str]:
+    """Why a peer may have ended without its neighbours; empty if it may not.
+
+    Each that is missing is explained, and there was no time in which all were there so that it could have begun.
+    """
+    error, mine = end.ended[name].error, end.ended[name].spans[-1:]
+    if not isinstance(error, PeerError) or not mine:
+        return []
+    missing = (*error.absent, *error.gone)
+    graph = end.plan.topology
+    expected = graph.neighbours(name) if end.plan.healing is None else {*graph.peers} - {name}
+    around = sorted({*expected, *missing})
+    apart = {other: end.history.apart(other) for other in (name, *around)}
+    all_there = mine, *(end.ended[other].spans for other in around)
+    within = NARROW if "bandwidth" in end.history.kinds else MEET
+    if meet(*all_there, apart=[span for each in apart.values() for span in each], within=within):
+        return []
+    why = [
+        excuse(end.ended[other], mine[0], apart=(*apart[name], *apart[other]), met=other in error.gone, within=within)
+        for other in missing
+    ]
+    return why if all(why) else []
+
+
+def undisturbed(end: End) -> bool:
+    """Whether all have played all rounds, as planned, and missed nothing.
+
+    In however many lives, but where rows are masked or compressed: a later life's masks are others, and in each row
+    something stays of them, though not in their mean; and differences that are taken back were mixed meanwhile.
+    """
+    whole = {*range(end.plan.experiment.rounds)}
+    once = end.plan.codec is not None or (end.plan.masked and end.plan.protection.sums is None)
+    return not end.setting.asynchronous and all(
+        ended.state is not None
+        and not (once and ended.lives > 1)
+        and {*ended.rounds} == whole
+        and ended.planned
+        and not (ended.missed or ended.left or ended.late)
+        for ended in end.ended.values()
+    )
+
+
+def _left_out(end: End) -> str:
+    """What was exchanged along one edge, but not along another, where nobody missed anything."""
+    graph = end.plan.topology
+    flows = {name: each for name in graph.peers if (each := end.flows(name)) is not None}
+    if graph.period > 1 or end.plan.codec is not None:
+        return ""
+    every = {exchange for edges in flows.values() for edge in edges.values() for exchange in edge}
+    for name, edges in flows.items():
+        for other in graph.neighbours(name):
+            if without := every - edges.get(other, {}).keys():
+                return f"{name} and {other} left out {sorted(without)}, and neither says that it missed a row"
+    return ""
+
+
+def _differs(end: End) -> str:
+    """The rows are those of the simulation of all rows at once, with the same secrets.
+
+    Sums in secret are the same to the last bit. Other rows are added up in another order, so that they may differ by
+    some units in the last place; where they are rounded onto the grid of masks, those can tip a number that lies
+    half-way, by a step in each release, which counts more where a small mass is divided by.
+    """
+    end.faults["compared with simulate"] += 1
+    end.faults["compared with simulate although peers came back"] += any(
+        ended.lives > 1 for ended in end.ended.values()
+    )
+    plan, settings = end.plan, end.plan.protection.settings
+    named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
+    simulated, _ = play(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
+    rows = torch.cat([state.rows for state in end.states])  # [N, P]
+    exact = plan.protection.sums is not None
+    grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])
+    most = 0.0 if exact else grid if plan.masked else 1e-12
+    off = float((rows - simulated.rows).abs().max())
+    return f"the rows are off by {off:.3g} from those of the simulation, though nobody missed any" if off > most else ""
+
+
+def _within(end: End, goals: Goals) -> str:
+    """Every number of a row lies between those of the goals, or of the start where somebody begins late."""
+    hull = end.goals  # [N, P]
+    if any(ended.lives > 1 or ended.late for ended in end.ended.values()):
+        hull = torch.cat([hull, goals.start(end.plan.topology.peers[:1])])  # [N + 1, P]
+    low, high = hull.amin(0), hull.amax(0)  # [P]
+    for name, ended in end.ended.items():
+        if ended.state is not None:
+            row = ended.state.rows[0]
+            off = float(torch.maximum(low - row, row - high).max())
+            if off > 1e-9:
+                return f"the row of {name} is off by {off:.3g} from what lies between the goals"
+    return ""
+
+
+def _averaged(end: End) -> str:
+    """The mean of the rows is that of the goals, unless peers say that it may not be."""
+    if not all(weights.symmetric for weights in end.plan.weights) and any(e.missed for e in end.ended.values()):
+        return ""  # nothing is conserved along edges that weigh otherwise at their other end
+    if any(ended.left for ended in end.ended.values()):
+        end.faults["left open"] += 1
+        return ""
+    rows = torch.cat([state.rows for state in end.states])  # [N, P]
+    off = float((rows.mean(0) - end.goals.mean(0)).abs().max())
+    settings = end.plan.protection.settings
+    grid = end.plan.experiment.rounds * 2.0**-settings.bits if end.plan.masked else 1e-9  # each release rounds
+    if end.plan.protection.sums is not None:
+        grid = end.plan.experiment.rounds * len(rows) * 2.0**-settings.bits  # and so does each term
+    return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
+
+
+def _accounted(end: End, goals: Goals) -> str:
+    """A row is its goal and what was moved to it, and what is moved between two that were not lost is the same.
+
+    So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
+    """
+    plain = not end.plan.masked and all(omega == 1.0 for omega in end.plan.gossip.omegas)
+    entered = {}
+    for name, ended in end.ended.items():
+        flows = None if ended.state is None or ended.late else end.flows(name)
+        if ended.state is None or flows is None or not end.setting.averages:
+            continue
+        entered[name] = flows
+        moved = sum((row for each in flows.values() for row in each.values()), np.zeros(1))
+        off = float(np.abs(ended.state.rows[0].numpy() - goals.goal(name).numpy() - moved).max())
+        if plain and off > 1e-9:
+            return f"the row of {name} is off by {off:.3g} from its goal and what was moved to it"
+    for one, other in combinations(sorted(entered), 2):
+        here, there = entered[one].get(other, {}), entered[other].get(one, {})
+        said = any("may have moved" in each for name in (one, other) for each in end.ended[name].left)
+        even = here.keys() == there.keys() and all(np.array_equal(here[each], -there[each]) for each in here)
+        if not even and not said:
+            return f"{one} and {other} ended with different flows, and neither said so"
+    return ""
+
+
+class Sums:
+    """The running sums of a world: those who are left as they ended, the others as after their last round.
+
+    Attributes
+    ----------
+    left
+        By peer that ended with a state, that.
+    """
+
+    def __init__(self, end: End) -> None:
+        self.end, self.graph = end, end.plan.topology.at(0)
+        self.left = {name: ended.state for name, ended in end.ended.items() if ended.state is not None}
+        last = {name: ended.last for name, ended in end.ended.items() if ended.last is not None}
+        self._sums = {name: state for name, state in (last | self.left).items() if state.extra}
+        self.nothing = np.zeros(end.goals.shape[-1] + 1)  # [P + 1]
+
+    def put(self, name: str) -> Row:
+        """What a peer put in, ``[P + 1]``: its goal, unless it came after the first round, and a mass of 1."""
+        goal = self.end.goals[self.graph.peers.index(name)].numpy()  # [P]
+        return np.append(goal * self.end.ended[name].trained, 1.0)
+
+    def held(self, name: str) -> Row:
+        """What is in a peer's row, ``[P + 1]``; the common start is zero."""
+        if name not in self._sums:
+            return np.append(self.nothing[:-1], 1.0)
+        state = self._sums[name]
+        mass = state.extra["mass"]  # [1, 1]
+        return torch.cat([state.rows * mass, mass], -1)[0].numpy()
+
+    def said(self, name: str, to: str) -> Row:
+        """All that a peer ever gave another, ``[P + 1]``."""
+        heard = name in self._sums and to in self.graph.heard_by(name)
+        return self._sums[name].extra["total"][0].numpy() if heard else self.nothing
+
+    def seen(self, name: str, sender: str) -> Row:
+        """What a peer has of that, ``[P + 1]``."""
+        heard = name in self._sums and sender in self.graph.hears(name)
+        return (
+            self._sums[name].extra["seen"][0, self.graph.hears(name).index(sender)].numpy() if heard else self.nothing
+        )
+
+    def way(self, one: str, to: str) -> Row:
+        """What is on its way from one to another, ``[P + 1]``."""
+        return self.said(one, to) - self.seen(to, one)
+
+    def lost(self, dead: Sequence[str]) -> Row:
+        """What those took who died together, ``[P + 1]``: what they had, and what was on its way from and to them."""
+        arcs = {arc for one in dead for to in self.graph.neighbours(one) for arc in ((one, to), (to, one))}
+        return _sum(self.held(peer) for peer in dead) + _sum(self.way(*arc) for arc in sorted(arcs))
+
+
+def _sum(rows: Iterable[Row]) -> Row:
+    return sum(rows, np.zeros(1))
+
+
+def _summed(end: End) -> str:
+    """All that was put in is in a row or on its way, or was given to those who died, as those who are left state."""
+    sums, algorithm, total = Sums(end), end.plan.algorithm, np.zeros(1)
+    for name, state in sums.left.items():
+        total = total + sums.held(name) - sums.put(name)
+        for other in sums.graph.neighbours(name):
+            if other in sums.left:
+                total = total + sums.way(name, other)
+            elif isinstance(algorithm, Accounting):
+                total = total + algorithm.given(state, peers=(name,), to=other)[0].numpy()
+        if failure := _stated(sums, name):
+            return failure
+    if (off := float(np.abs(total).max())) > EXACT:
+        return f"mass is lost: rows, what is on its way and what the dead were given are off by {off:.3g}"
+    for each in account(end.plan, {name: end.ended[name].given or {} for name in sums.left})["lost"]:
+        true = sums.lost(each["peers"])[-1]
+        if abs(true - each["mass"]) > EXACT:
+            return f"{', '.join(each['peers'])} took {true:.6g} masses, and the others state {each['mass']:.6g}"
+    return ""
+
+
+def _stated(sums: Sums, name: str) -> str:
+    """Why a peer's words at its end are not true; empty if they are."""
+    ended = sums.end.ended[name]
+    for other in sums.graph.neighbours(name):
+        gave, stated = (sums.said(name, other) - sums.seen(name, other))[-1], (ended.given or {}).get(other)
+        if stated is None or abs(stated - gave) > EXACT:
+            return f"{name} gave {other} {gave:.6g} masses and states {stated}"
+        sentence = f"from {other}, which took a mass of {gave:.6g} from here"
+        if (other in ended.vanished) != any(sentence in each for each in ended.words):
+            return f"{name} does not say what {other} took, or says so of somebody who is there"
+    return ""

@@ -1,0 +1,387 @@
+"""One seed, one history: the peers of a swarm in a world of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter, deque
+from contextvars import Context
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from p2pfl.algorithms import State
+from p2pfl.errors import P2PFLError, StorageError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Identity, Roster, SeededSource
+from p2pfl.peer import Notice, Peer
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.protocol.wire.codec import decode
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.report import Record
+from p2pfl.rows import draw, raw
+from p2pfl.transport.channel import KEEPALIVE
+from p2pfl.transport.lasting import Lasting
+from p2pfl.virtual.clock import WHO, StuckError, VirtualLoop
+from p2pfl.virtual.learner import Timed
+from p2pfl.virtual.network import NOBODY, WorldTransport
+from worlds.disk import Mounted, WorldDisk
+from worlds.faults import DISKS, Death, History
+from worlds.invariants import InvariantError, Watch
+from worlds.settings import Setting
+from worlds.verdict import End, Ended, verdict
+
+FOLDER = Path("peers")
+"""Where every peer has its files, on its own disk."""
+
+ANOTHER = 2**40
+"""Between the seeds of two lives' secrets."""
+
+MOST_EVENTS = 2_000_000
+"""Callbacks of a world that still goes somewhere."""
+
+RECENT = 64
+"""Messages that a stranger remembers, to repeat them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a world.
+
+    Attributes
+    ----------
+    seed, setting, kinds
+        Which it was, and which kinds of fault it had.
+    failure
+        What must not have happened, empty if all is well.
+    log
+        All that happened on the network, and to whom.
+    events, seconds
+        Callbacks that ran, and virtual seconds that passed.
+    faults
+        How often which happened.
+    """
+
+    seed: int
+    setting: Setting
+    kinds: frozenset[str]
+    failure: str
+    log: tuple[str, ...]
+    events: int
+    seconds: float
+    faults: Counter[str]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the log."""
+        return f"{zlib.crc32(chr(10).join(self.log).encode()):08x}"
+
+
+@dataclass
+class Life:
+    """A process of a peer."""
+
+    peer: Peer
+    task: asyncio.Task[None]
+    disk: Mounted | None
+    joined: bool = False
+
+
+class World:
+    """A swarm, its network, and what goes wrong.
+
+    Parameters
+    ----------
+    seed
+        Of all that is drawn.
+    setting, plan
+        What the peers do.
+    history
+        What goes wrong.
+    """
+
+    def __init__(self, seed: int, setting: Setting, plan: Plan, history: History) -> None:
+        self.seed = seed
+        self.setting = setting
+        self.plan = plan
+        self.history = history
+        self.lines: list[str] = []
+        self.faults: Counter[str] = Counter()
+        self.ended = {name: Ended() for name in plan.topology.peers}
+        self.loop = VirtualLoop(history.clocks)
+        self.transport = WorldTransport(
+            self.loop, history.conditions, seed=seed, restarts=history.restarts, log=self._log
+        )
+        self.transport.heard = self._overhear
+        self.transport.said = said = dict[str, set[bytes]]()
+        self.watch = Watch(said)
+        self.source = SeededSource(seed)
+        names = plan.topology.peers
+        self.identities = {name: Identity.generate(self.source, peer=name) for name in names}
+        self.roster = Roster({name: identity.public for name, identity in self.identities.items()})
+        self.disks = {name: self._disk(name) for name in names} if DISKS & history.kinds else {}
+        self._lives: dict[str, Life] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._parted: dict[str, float] = {}  # when the broker had the goodbye of somebody who is not gone yet
+        self._expected = 0  # lives that are still to begin
+        self._over = asyncio.Event()
+        self._ran: Counter[str] = Counter()
+        self._deaths = {(death.peer, death.event): death for death in history.deaths}
+        self._forgeries = deque(history.forgeries)
+        self._recent: deque[tuple[str, bytes]] = deque(maxlen=RECENT)
+        self._accepted = 0
+        self._random = draw(seed, "world stranger")
+        self.bound = self._bound()
+
+    def _bound(self) -> float:
+        """Virtual seconds in which everybody has ended: each exchange waits for each other peer at most."""
+        settings, plan = self.plan.experiment, self.plan
+        exchanges = (settings.rounds + 2) * (plan.gossip.steps + 2 * plan.diameter + 2)
+        each = 2 * settings.transport.patience * (len(plan.topology.peers) + 1) + max(self.history.takes.values())
+        again = sum(settings.transport.gather + 60.0 + (death.back or 0.0) for death in self.history.deaths)
+        again += sum(settings.transport.gather + 60.0 for _ in self.history.full)
+        return 1.2 * (self.history.quiet + settings.transport.gather + again + exchanges * each)
+
+    def run(self) -> Outcome:
+        """Let it happen."""
+        self.loop.after = self._after
+        failure = ""
+        try:
+            with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+                try:
+                    runner.run(self._happen())
+                finally:
+                    self.loop.after = None
+        except (InvariantError, StuckError) as error:
+            failure = str(error)
+        return Outcome(
+            self.seed,
+            self.setting,
+            self.history.kinds,
+            failure or self._verdict(),
+            tuple(self.lines),
+            self.loop.events,
+            self.loop.now,
+            self.faults + self.transport.counts + self._stored(),
+        )
+
+    def _disk(self, name: str) -> WorldDisk:
+        full = tuple((each.at, each.at + each.seconds) for each in self.history.full if each.peer == name)
+        lies = "torn writes" in self.history.kinds
+        return WorldDisk(self.loop, seed=self.seed, name=name, full=full, lies=lies)
+
+    def _stored(self) -> Counter[str]:
+        disks = self.disks.values()
+        return Counter({"full disks": sum(d.refused for d in disks), "torn writes": sum(d.cut for d in disks)})
+
+    async def _happen(self) -> None:
+        for name in self.plan.topology.peers:
+            self._begin(name)
+        for pause in self.history.pauses:
+            self.loop.call_at(pause.at, self._pause, pause.peer, pause.seconds, context=NOBODY)
+        await self._over.wait()
+
+    def _begin(self, name: str) -> None:
+        """Start a process, which goes on from what it finds on its disk."""
+        ended = self.ended[name]
+        ended.lives += 1
+        ended.error, ended.killed, ended.age = None, False, 0.0
+        ended.words.clear()
+        disk = Mounted(self.disks[name]) if self.disks else None
+        peer = self._peer(name, ended, disk)
+        context = Context()
+        context.run(WHO.set, name)
+        task = self.loop.create_task(self._life(peer, ended), context=context)
+        self._lives[name] = Life(peer, task, disk)
+        self._running.add(task)
+        task.add_done_callback(self._finished, context=NOBODY)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not self._running and not self._expected:
+            self._over.set()
+
+    def _again(self, name: str, after: float) -> None:
+        """Start the next process of a peer in a while."""
+        self._expected += 1
+
+        def begin() -> None:
+            self._expected -= 1
+            self._log("again", name, "", "")
+            self._begin(name)
+
+        self.loop.call_at(self.loop.now + after, begin, context=NOBODY)
+
+    def _peer(self, name: str, ended: Ended, disk: Mounted | None) -> Peer:
+        learner = Timed(self.plan.learner, takes=lambda peer, _: self.history.takes[peer], spend=self.loop.spent)
+        store = None if disk is None else Store(FOLDER, name, disk=disk)
+        former = store.former() if store is not None and ended.lives > 1 else None
+        if former is None or not former.kept:
+            ended.last, ended.trained = None, False
+        peer = Peer(
+            name,
+            replace(self.plan, learner=learner),
+            transport=Lasting([self.transport]),
+            source=SeededSource(self.seed + (ended.lives - 1) * ANOTHER),
+            identity=self.identities[name],
+            trust=self.roster,
+            incarnation=ended.lives,
+            observe=lambda record, state: self._observed(ended, record, state),
+            notice=lambda notice: self._heard(ended, notice),
+            store=store,
+            former=former,
+        )
+        self.watch.adopt(peer)
+        return peer
+
+    async def _life(self, peer: Peer, ended: Ended) -> None:
+        name = peer.name
+        try:
+            async with peer:
+                self._lives[name].joined = True
+                self.watch.joined(peer)
+                began = self.loop.now
+                try:
+                    ended.state = await peer.run()
+                finally:
+                    ended.spans.append((began, self._parted.pop(name, self.loop.now)))
+                ended.planned = self._planned(peer)
+                ended.given, ended.vanished = peer.given, peer.vanished
+                self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
+        except P2PFLError as error:
+            ended.error = error
+            killed = name in self.watch.dead  # it is started again, or not, whatever it dies of
+            self.watch.dead.add(name)
+            self._log("failed", name, "", str(error))
+            if not killed and self.disks and isinstance(error, StorageError):
+                self._again(name, max(1.0, self.history.quiet - self.loop.now))
+
+    def _planned(self, peer: Peer) -> bool:
+        """Whether a peer had all the edges and masks that were planned, to its end."""
+        cover = peer.hiding.cover
+        return peer.link.edges.topology is self.plan.topology and not (cover is not None and cover.charged)
+
+    def _observed(self, ended: Ended, record: Record, state: State) -> None:
+        """A round has ended."""
+        ended.missed += len(record.missed)
+        ended.rounds.append(record.round)
+        age = float(state.extra["age"][0, 0]) if self.setting.asynchronous else 0.0
+        if age < ended.age:
+            self.watch.fail(f"the age of the row of {record.peer} fell from {ended.age:g} to {age:g}")
+        ended.age = age
+        ended.last = state
+        ended.trained |= record.training_loss is not None
+
+    def _heard(self, ended: Ended, notice: Notice) -> None:
+        ended.left.append(notice.sentence)
+        ended.words.add(notice.sentence)
+        ended.late |= "the others are ahead" in notice.sentence
+        self._log("notice", notice.peer, "", notice.sentence)
+
+    def _log(self, kind: str, who: str, topic: str, detail: str) -> None:
+        self.lines.append(f"{self.loop.now:.9f} {kind} {who} {topic} {detail}")
+
+    # ------------------------------------------------------------------ what goes wrong
+
+    def _after(self, who: str) -> None:
+        if who:
+            self._ran[who] += 1
+            death = self._deaths.pop((who, self._ran[who]), None)
+            if death is not None:
+                self._kill(death)
+        self.watch.after(who)
+        if self.loop.now > self.bound or self.loop.events > MOST_EVENTS:
+            waiting = {name: str(life.peer.progress) for name, life in self._lives.items() if not life.task.done()}
+            raise InvariantError(f"after {self.loop.now:.0f} s these have not ended: {waiting}")
+
+    def _kill(self, death: Death) -> None:
+        """End a process; its device, too, if its power goes."""
+        name, life, ended = death.peer, self._lives[death.peer], self.ended[death.peer]
+        if name in self.watch.dead or life.task.done() or ended.state is not None:
+            return
+        back = death.back if self.disks else None
+        self.faults["deaths" if back is None else "crashes"] += 1
+        ended.killed = back is None
+        self.watch.dead.add(name)
+        self._log("death", name, "", "silent" if death.silent else "")
+        for channel in [each for each in self.transport.broker.channels.values() if each.who == name]:
+            if death.silent:
+                channel.vanish()
+            else:
+                channel.abort()
+        if life.joined:
+            life.peer.link.line.channel.abort()  # it does not join again
+        life.task.cancel()
+        if life.disk is not None:
+            life.disk.gone()
+            self.disks[name].crash(power=death.silent)
+        if back is not None and death.bare:
+            self.faults["lost disks"] += 1
+            self.disks[name] = self._disk(name)
+        if back is not None:
+            self._again(name, back)
+
+    def _pause(self, name: str, seconds: float) -> None:
+        self.faults["pauses"] += 1
+        self._log("pause", name, "", f"{seconds:.3f}")
+        self.loop.pause(name, seconds)
+        if seconds > 1.5 * KEEPALIVE:  # who stands still says no keepalive either
+            for channel in [each for each in self.transport.broker.channels.values() if each.who == name]:
+                when = self.loop.now + 1.5 * KEEPALIVE
+                self.loop.call_at(when, channel.lose, "nothing came any more", context=NOBODY)
+
+    def _overhear(self, who: str, topic: str, data: bytes) -> None:
+        """Note who says goodbye; a stranger listens, and speaks when its time has come."""
+        if not who:
+            return
+        if data and topic.endswith(f"/{who}/state"):
+            said = decode(data)
+            if isinstance(said, Hello) and said.status == "left":
+                self._parted[who] = self.loop.now
+        self._recent.append((topic, data))
+        self._accepted += 1
+        while self._forgeries and self._forgeries[0].after <= self._accepted:
+            forgery = self._forgeries.popleft()
+            topic, data = self._forged(forgery.kind)
+            self.faults["forgeries"] += 1
+            retain = topic.endswith("/state")
+            self.loop.call_soon(partial(self._forge, topic, data, retain=retain), context=NOBODY)
+
+    def _forge(self, topic: str, data: bytes, *, retain: bool) -> None:
+        self.transport.accept("", topic, data, retain=retain)
+
+    def _forged(self, kind: str) -> tuple[str, bytes]:
+        random = self._random
+
+        def one() -> tuple[str, bytes]:
+            return self._recent[int(random.integers(len(self._recent)))]
+
+        topic, data = one()
+        if kind == "moved":
+            topic = one()[0]
+        elif kind == "noise":
+            data = data[:1] + random.bytes(int(random.integers(0, 200)))
+        elif kind == "flipped" and data:
+            place, bit = int(random.integers(len(data))), 1 << int(random.integers(8))
+            data = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
+        return topic, data
+
+    def _verdict(self) -> str:
+        """Why this must not have been the end; empty if it may."""
+        for name, ended in self.ended.items():
+            task = self._lives[name].task
+            ended.error = ended.error or (task.exception() if task.done() and not task.cancelled() else None)
+        agreed = f"{self.plan.experiment.name}{self.roster.digest}"
+        return verdict(
+            End(
+                self.setting,
+                self.plan,
+                self.history,
+                self.ended,
+                self.watch.flows,
+                self.faults,
+                source=self.source,
+                agreed=agreed,
+                belated=self.watch.belated,
+            )
+        )
