@@ -58,6 +58,7 @@ ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}
 ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
+ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit"}
 
 PURE = {
