@@ -122,8 +122,10 @@ def strangers(membership: Membership) -> list[str]:
     return told
 
 
-def ahead(round: int, *, again: bool) -> str:
-    """Say with which round a peer begins, or goes on, where others have not waited for it."""
+def ahead(round: int, *, again: bool, rounds: int) -> str:
+    """Say with which of the rounds a peer begins, or goes on, where others have not waited for it."""
+    if round >= rounds:
+        return f"the others are in their last round: it comes too late to play one of the {rounds} rounds"
     how = "comes back" if again else "begins"
     return f"the others are ahead: it {how} in round {round + 1}, from where they are then"
 
@@ -137,7 +139,7 @@ def unpaid(missed: Collection[str]) -> str:
 
 
 def resting(rounds: int, *, lost: bool) -> str:
-    """Say that an earlier life has promised to release nothing more, and which row is kept.
+    """Say that an earlier incarnation has promised to release nothing more, and which row is kept.
 
     Parameters
     ----------
@@ -147,7 +149,7 @@ def resting(rounds: int, *, lost: bool) -> str:
         Whether a newer one was released, and is lost.
     """
     why = "; what was released after it stays with the others: the mean of the rows is not what it was" if lost else ""
-    return f"an earlier life has {PROMISED}: its row after {rounds} rounds is kept as it is{why}"
+    return f"an earlier incarnation has {PROMISED}: its row after {rounds} rounds is kept as it is{why}"
 
 
 def exclusion(peer: str, proof: Proof, *, identity: bytes, path: Path | None) -> str:

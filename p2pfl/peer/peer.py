@@ -14,7 +14,7 @@ import torch
 
 import p2pfl
 from p2pfl.algorithms import Accounting, State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, PeerError, RunError, foremost
+from p2pfl.errors import BudgetError, CoverError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
@@ -38,7 +38,7 @@ from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, restin
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.paying import paid
 from p2pfl.peer.possible import AFTER
-from p2pfl.peer.resuming import rest, resumed
+from p2pfl.peer.resuming import gathered, rest, resumed
 from p2pfl.peer.seal import Seal
 from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, shifted
 from p2pfl.peer.sums import SummedLiveNeighbourhood
@@ -255,7 +255,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await self.link.enter(tasks)
                 self.phase = "gathering"
-                await self._gather()
+                await gathered(self.link, self.keeper, experiment=self.plan.experiment, say=self._say)
                 self._introduce()
                 self.phase = "learning"
                 state = await self._rounds(*await self._resume())
@@ -283,18 +283,9 @@ class Peer:
         """Decide from which checkpoint to go on, and with which round."""
         chosen, first = await resumed(self.link, self.keeper)
         if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
-            self._say(ahead(first, again=self.keeper.former.journal is not None))
+            again = self.keeper.former.journal is not None
+            self._say(ahead(first, again=again, rounds=self.plan.experiment.rounds))
         return chosen, first
-
-    async def _gather(self) -> None:
-        """Wait for the neighbours; who has played all rounds can do without."""
-        settings, kept = self.plan.experiment.transport, self.keeper.former.kept
-        try:
-            await self.link.gather(quorum=settings.quorum, within=settings.gather)
-        except PeerError as error:
-            if not kept or kept[0].round not in {self.keeper.journal.ended, self.plan.experiment.rounds}:
-                raise
-            self._say(f"{error}; all rounds are played, and its row is kept as it is")
 
     def _accuse(self) -> None:
         """Say aloud who was excluded, and keep the proofs."""

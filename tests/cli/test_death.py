@@ -42,7 +42,7 @@ def _installed():
     pytest.importorskip("sklearn")
 
 
-def test_the_survivors_raise_an_alarm_in_that_round_and_keep_the_best_model(place, start):
+def test_the_survivors_raise_an_alarm_and_the_dead_one_learns_later_that_it_missed_the_end(place, start, p2pfl):
     (place / "plant.toml").write_text(PLANT)
     with embedded() as broker:
         devices = [start("peer", "plant.toml", "--name", f"peer{i}", "--broker", broker.url) for i in range(3)]
@@ -52,11 +52,15 @@ def test_the_survivors_raise_an_alarm_in_that_round_and_keep_the_best_model(plac
         devices[1].process.kill()
         alarm = devices[0].until("ALARM")
         said = [devices[0].end(), devices[2].end()]
+        late = ("--broker", broker.url, "--resume", "--set", "transport.gather=1")
+        missed = p2pfl("peer", "plant.toml", "--name", "peer1", *late)
     assert [each.status for each in said] == [0, 0], said[0].err[-1500:] + said[1].err[-1500:]
     round = int(stuck.split("round ")[1].split(",")[0])
     assert f"nothing came from peer1 in round {round}, so the masks that it shared did not cancel" in alarm
     assert "start it with --resume while the others run" in alarm
     assert "peer0.best.safetensors" in alarm
+    assert missed.status == 1
+    assert '"peer1" cannot resume: peer0, peer2 did not come within 1 s' in missed.err
 
     folder = next(place.glob("runs/plant-*peer0"))
     summary = json.loads((folder / "summary.json").read_text())

@@ -8,11 +8,12 @@ import torch
 from lives import Held, Lives
 from swarms import SMALL
 
-from p2pfl.errors import RunError
+from p2pfl.errors import ResumeError, RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.peer.checkpoint import Store
 from p2pfl.peer.entering import common
+from p2pfl.peer.notices import ahead
 from p2pfl.privacy.slots import END
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
@@ -200,7 +201,7 @@ def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
             await asyncio.wait({lives.tasks["peer1"]})
         await lives.tasks["peer1"]
 
-    with pytest.raises(RunError, match="an earlier life of which has promised to release nothing more, got none"):
+    with pytest.raises(RunError, match="an earlier incarnation of which has promised to release nothing more, got none"):
         asyncio.run(asyncio.wait_for(main(), 60))
 
 
@@ -216,6 +217,49 @@ def test_who_has_played_all_rounds_ends_without_the_others(tmp_path):
 
     lives = asyncio.run(asyncio.wait_for(main(), 60))
     assert "all rounds are played, and its row is kept as it is" in said(lives, "peer1")
+
+
+def stranded(folder, *, goodbye):
+    """One peer is killed in round 3 and comes back when the others have ended, or while they say goodbye."""
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), folder)
+        lives.start()
+        await lives.until(lambda now: now["peer1"].mailbox.exchange >= (3, 0))
+        await lives.kill("peer1")
+        others = [lives.tasks[name] for name in ("peer0", "peer2", "peer3")]
+        await asyncio.gather(*others)
+        lives.start("peer1", resume=True)
+        if goodbye:
+            await lives.until(lambda now: now["peer1"].phase == "gathering")
+            membership = lives.now["peer1"].membership
+            membership.done |= membership.neighbours
+            lives.now["peer1"].link.news.tell()
+        await lives.tasks["peer1"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_comes_back_when_nobody_is_there_is_told_that_the_run_has_ended_or_stopped(tmp_path):
+    with pytest.raises(ResumeError) as caught:
+        stranded(tmp_path, goodbye=False)
+    said = str(caught.value)
+    assert said.startswith('"peer1" cannot resume: peer0, peer2, peer3 did not come within 2 s')
+    assert 'the model of "peer1" after round ' in said
+    assert "start the others with --resume, too, or begin a new run without it" in said
+    assert caught.value.status == 1
+    assert caught.value.absent == ("peer0", "peer2", "peer3")
+
+
+def test_who_comes_back_to_goodbyes_after_the_last_round_is_told_at_once_that_the_run_has_ended(tmp_path):
+    with pytest.raises(ResumeError, match='the run ended while "peer1" was away: peer0, peer2, peer3 played the last'):
+        stranded(tmp_path, goodbye=True)
+
+
+def test_who_comes_back_in_the_last_round_says_that_it_is_too_late_to_play_one():
+    assert ahead(6, again=True, rounds=6).endswith("it comes too late to play one of the 6 rounds")
+    assert ahead(5, again=True, rounds=6).endswith("it comes back in round 6, from where they are then")
 
 
 def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_had_happened(tmp_path):
