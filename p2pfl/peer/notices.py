@@ -54,7 +54,34 @@ class Notice:
 
 @dataclass(frozen=True)
 class Alarm(Notice):
-    """A notice of something that harms the result, with the way back."""
+    """A notice of something that harms the result, with the way back.
+
+    Attributes
+    ----------
+    round
+        In which it happened, counted from 0.
+    partners
+        The mask partners of which nothing came in it.
+    """
+
+    round: int = 0
+    partners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settled(Notice):
+    """A notice that masks of an earlier alarm have cancelled.
+
+    Attributes
+    ----------
+    round
+        Of the alarm.
+    partners
+        Those of it whose masks are cancelled now.
+    """
+
+    round: int = 0
+    partners: tuple[str, ...] = ()
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -125,7 +152,7 @@ def strangers(membership: Membership) -> list[str]:
 def ahead(round: int, *, again: bool, rounds: int) -> str:
     """Say with which of the rounds a peer begins, or goes on, where others have not waited for it."""
     if round >= rounds:
-        return f"the others are in their last round: it comes too late to play one of the {rounds} rounds"
+        return f"the others are ahead, in their last round: it comes too late to play one of the {rounds} rounds"
     how = "comes back" if again else "begins"
     return f"the others are ahead: it {how} in round {round + 1}, from where they are then"
 

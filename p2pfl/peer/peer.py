@@ -21,6 +21,7 @@ from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
+from p2pfl.peer.alarming import Alarms
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.best import BestModel
@@ -34,7 +35,7 @@ from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.mailbox import Mailbox, Newest
 from p2pfl.peer.membership import Membership
-from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting
+from p2pfl.peer.notices import Notice, Progress, ahead, exclusion, resting
 from p2pfl.peer.pace import Pace
 from p2pfl.peer.paying import paid
 from p2pfl.peer.possible import AFTER
@@ -46,7 +47,6 @@ from p2pfl.peer.threads import Threaded
 from p2pfl.peer.unsettled import Unsettled, unsettled
 from p2pfl.privacy.secagg_net import partners
 from p2pfl.report import Record
-from p2pfl.report.alarms import spoiled
 from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
@@ -156,7 +156,7 @@ class Peer:
         self.vanished: frozenset[str] = frozenset()
         self.unsettled = Unsettled()
         self.best = BestModel(name, store)
-        self._scores: dict[str, float] | None = None  # after the last round
+        self._alarms = Alarms(name, notice)
         self._agreeing = Agreeing(plan, name, self.source)
         self._training = Threaded(plan.learner, count=self.meter.samples.count)
         self._stack = AsyncExitStack()
@@ -359,6 +359,7 @@ class Peer:
             return bereft(self.given, self.vanished)
         missed = {} if self.link.adding is None else self.link.adding.missed
         deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
+        self._alarms.settle(self.link.books.masks.uncancelled())
         self.unsettled = unsettled(self.link.books, deviation=deviation, peers=peers, missed=missed)
         return self.unsettled.sentences
 
@@ -440,17 +441,19 @@ class Peer:
         return {name: float(each[0]) for name, each in assess(self.plan, state.rows, (self.name,)).items()}
 
     def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
-        """Say at once when masks that did not cancel are in the models."""
-        before, self._scores = self._scores, scores
-        if self.notice is None or not self.plan.masked:
+        """Say at once when masks that did not cancel are in the models, and when they have cancelled since."""
+        if not self.plan.masked:
             return
-        lost = self.hiding.lost(net.missed)
-        noise = self.plan.residual if lost else 0.0
-        kept = self.best.best
-        best = None if kept is None else (kept.round, self.best.place)
-        said = spoiled(lost, round=round, deviation=noise, before=before, now=scores, best=best)
-        if said is not None:
-            self.notice(Alarm(self.name, said))
+        kept, cover = self.best.best, self.hiding.cover
+        self._alarms.settle(self.link.books.masks.uncancelled())
+        self._alarms.look(
+            self.hiding.lost(net.missed),
+            slot=None if cover is None else cover.slot,
+            round=round,
+            scores=scores,
+            deviation=lambda: self.plan.residual,
+            best=None if kept is None else (kept.round, self.best.place),
+        )
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed

@@ -64,13 +64,16 @@ def test_the_survivors_raise_an_alarm_and_the_dead_one_learns_later_that_it_miss
 
     folder = next(place.glob("runs/plant-*peer0"))
     summary = json.loads((folder / "summary.json").read_text())
-    assert "nothing came from peer1" in summary["alarms"][0]
-    assert summary["unsettled"]["masks"] == {"peer1": 1}
-    assert 0 < summary["unsettled"]["deviation"] < 1
-    assert summary["best"]["part"] == "train"
+    [raised] = summary["alarms"]
+    assert "nothing came from peer1" in raised.pop("sentence")
+    assert raised == {"peer": "peer0", "round": round - 1, "partners": ["peer1"], "cancelled": False}
+    assert summary["unsettled"]["peer0"]["masks"] == {"peer1": 1}
+    assert 0 < summary["unsettled"]["peer0"]["deviation"] < 1
+    kept = summary["best"]["peer0"]
+    assert kept["part"] == "train"
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     before = records[round - 2]["scores"]["accuracy"]
-    best = accuracy(folder / summary["best"]["file"])
-    assert best == records[summary["best"]["round"]]["scores"]["accuracy"]
+    best = accuracy(folder / kept["file"])
+    assert best == records[kept["round"]]["scores"]["accuracy"]
     assert best > before - 0.02
     assert records[round - 1]["scores"]["accuracy"] > before - 0.15  # the default mask is sized for this

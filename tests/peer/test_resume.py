@@ -11,6 +11,7 @@ from swarms import SMALL
 from p2pfl.errors import ResumeError, RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
+from p2pfl.peer.alarming import Raised
 from p2pfl.peer.checkpoint import Store
 from p2pfl.peer.entering import common
 from p2pfl.peer.notices import ahead
@@ -201,7 +202,9 @@ def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
             await asyncio.wait({lives.tasks["peer1"]})
         await lives.tasks["peer1"]
 
-    with pytest.raises(RunError, match="an earlier incarnation of which has promised to release nothing more, got none"):
+    with pytest.raises(
+        RunError, match="an earlier incarnation of which has promised to release nothing more, got none"
+    ):
         asyncio.run(asyncio.wait_for(main(), 60))
 
 
@@ -346,3 +349,36 @@ def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
         assert ["peer1" in record.missed for record in lives.records[name]] == [3 <= round < 5 for round in range(9)]
     rows = torch.cat([ended[name].state.rows for name in lives.names])  # [4, P]
     assert (rows - rows.mean(0)).norm(dim=-1).max() < 0.5 * rows.mean(0).norm()
+
+
+def died_after_the_others_had_masked(folder):
+    """One peer dies when its neighbours wait for it in round 3, and comes back when they are in round 5."""
+    experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *MASKS])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), folder)
+        lives.start()
+        held = Held(lives.now["peer1"], round=3)
+        others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
+        await held.reached.wait()
+        await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
+        await lives.until(lambda now: all(now[name].link.waiting for name in ("peer0", "peer2")))
+        await lives.kill("peer1")
+        for each in others:
+            await each.reached.wait()
+        lives.start("peer1", resume=True)
+        await lives.until(lambda now: now["peer1"].link.first is not None if now["peer1"]._link else False)
+        for each in others:
+            each.go.set()
+        await lives.end()
+        return lives
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_an_alarm_about_masks_ends_when_the_peer_that_died_is_back(tmp_path):
+    raised = Raised()
+    for notice in died_after_the_others_had_masked(tmp_path).notices:
+        raised.observe(notice)
+    found = [(each["peer"], each["round"], each["cancelled"]) for each in raised.facts if each["partners"] == ["peer1"]]
+    assert sorted(found) == [("peer0", 3, True), ("peer2", 3, True)]
