@@ -20,8 +20,8 @@ KEY = "p2pfl"
 
 FORMULA = {
     "inputs": "read each text cell as `cells` says: strip it, and compare it in lower case with `missing`; encode each "
-    "column in order: a number stays, a text becomes 1 for its level and 0 for each other level, a missing cell becomes "
-    "the column's `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
+    "column in order: a number stays, a text becomes 1 for its level and 0 for each other level, a missing cell is the "
+    "column's `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
     "outputs": "the largest output is the class; a predicted number is output * deviation + mean",
 }
 """How to apply the numbers, as words for a reader."""
