@@ -160,8 +160,8 @@ def ahead(round: int, *, again: bool, rounds: int) -> str:
 def unpaid(missed: Collection[str]) -> str:
     """Return a sentence that models are missing from the gossip step in which masks are paid, for good."""
     return (
-        f"nothing came from {', '.join(sorted({*missed}))} in the exchange that pays what masks were owed: the mean of "
-        "the rows is not what it was"
+        f"nothing came from {', '.join(sorted({*missed}))} in the gossip step that settles masks, which changes the "
+        "mean of all models"
     )
 
 
@@ -175,7 +175,7 @@ def resting(rounds: int, *, lost: bool) -> str:
     lost
         Whether a newer one was released, and is lost.
     """
-    why = "; what was released after it stays with the others: the mean of the rows is not what it was" if lost else ""
+    why = "; what was released after it stays with the others and changes the mean of all models" if lost else ""
     return f"an earlier incarnation has {PROMISED}: its row after {rounds} rounds is kept as it is{why}"
 
 

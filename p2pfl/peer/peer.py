@@ -288,7 +288,7 @@ class Peer:
         return chosen, first
 
     def _accuse(self) -> None:
-        """Say aloud who was excluded, and keep the proofs."""
+        """Report who was excluded, and keep the proofs."""
         rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
         for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
             path = self.keeper.accuse(peer, proof)

@@ -52,8 +52,11 @@ def test_every_name_is_a_rule(changes, rule):
     [
         (["privacy.mode=pairwise"], "each row is under masks that only the average of all takes off"),
         (["privacy.mode=secagg"], "peers are given sums and no row that could be looked at"),
-        (["learning.weighted=true"], "learning.weighted = true, as a mass is a claim that a liar would inflate"),
-        (["learning.fraction=0.5"], "learning.fraction below 1, as a mass"),
+        (
+            ["learning.weighted=true"],
+            "learning.weighted = true, as a weight is a claim that a malicious peer would inflate",
+        ),
+        (["learning.fraction=0.5"], "learning.fraction below 1, as a weight"),
         (["privacy.mode=independent", "privacy.participation=0.5", "privacy.noise=0.1"], "privacy.participation below"),
         (["gossip.acceleration=chebyshev"], "which expects linear mixing"),
         (["learning.consensus=true"], "learning.consensus, which takes a plain average"),
