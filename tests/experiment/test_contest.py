@@ -124,7 +124,7 @@ def test_no_algorithm_in_cycles_of_its_own_goes_with_rules_or_lies(wanted):
 @pytest.mark.parametrize("name", ["alie", "ipm", "dissensus"])
 def test_live_liars_cannot_know_what_honest_peers_will_send(name):
     assert planned(f"attack.name={name}").attack is not None
-    with pytest.raises(ExperimentError, match="must know the rows of all honest peers: use simulate"):
+    with pytest.raises(ExperimentError, match="must know the parameters of all honest ones: use simulate"):
         planned(f"attack.name={name}", only=["peer0"])
 
 
