@@ -90,8 +90,9 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
+    from p2pfl.peer.alarming import Raised  # noqa: PLC0415
     from p2pfl.peer.launch.worker import brokers, live, overhearing  # noqa: PLC0415
-    from p2pfl.peer.notices import Alarm, Described, Done  # noqa: PLC0415
+    from p2pfl.peer.notices import Described, Done  # noqa: PLC0415
     from p2pfl.peer.storage.best import kept  # noqa: PLC0415
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
@@ -111,7 +112,8 @@ def peer(options: argparse.Namespace) -> int:
         return _over(last, options)
     resolved = p2pfl.plan(experiment, only=[options.name])
     accounts.check(options, resolved)
-    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "alarms": []}
+    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
+    alarms = Raised()
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
@@ -128,10 +130,9 @@ def peer(options: argparse.Namespace) -> int:
                 summary.update(given=event.given, vanished=event.vanished)
                 played = None if event.played is None else {event.peer: event.played}
                 summary["privacy"] = describe(resolved, spent=event.spent, played=played)
-                summary["best"] = None if event.best is None else kept(event.peer, event.best)
-                summary["unsettled"] = None if event.unsettled is None else event.unsettled.facts
-            elif isinstance(event, Alarm):
-                summary["alarms"].append(event.sentence)
+                summary["best"] = {} if event.best is None else {event.peer: kept(event.peer, event.best)}
+                summary["unsettled"] = {event.peer: event.unsettled.facts} if event.unsettled else {}
+            alarms.observe(event)
             lines.observe(event)
 
         for warning in overhearing(experiment, urls=urls, peer=options.name):
@@ -139,7 +140,7 @@ def peer(options: argparse.Namespace) -> int:
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         given: dict[str, Any] = {"former": former, "record": options.record}
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
-        own.finish(summary)
+        own.finish(summary | {"alarms": alarms.facts})
         erase_keys(folder)
     return _finish(own.summary, folder, options)
 

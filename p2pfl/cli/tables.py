@@ -214,8 +214,16 @@ def _stopped(result: Mapping[str, Any]) -> list[Text]:
 
 
 def _alarms(result: Mapping[str, Any]) -> list[Text]:
-    """Return what harmed the result, for whoever did not watch."""
-    return [Text(sentence, style="bold red") for sentence in result.get("alarms", ())]
+    """Return what harmed the result, for whoever did not watch; in red what still does."""
+    lines = []
+    for alarm in result.get("alarms", ()):
+        if alarm["cancelled"]:
+            names = ", ".join(alarm["partners"])
+            said = f"in round {alarm['round'] + 1} masks of {names} did not cancel; they are cancelled now"
+            lines.append(Text(f"{alarm['peer']}: {said}"))
+        else:
+            lines.append(Text(f"{alarm['peer']}: {alarm['sentence']}", style="bold red"))
+    return lines
 
 
 def _gain(score: Mapping[str, float | None], metric: str) -> Text:

@@ -359,7 +359,7 @@ class Trust(Section, frozen=True):
     ----------
     roster
         A file with the public keys of all peers (``p2pfl identity`` writes it). Without one the
-        first key seen for a name is trusted, which is said aloud; ``run`` makes a roster of its own.
+        first key seen for a name is trusted, which is reported; ``run`` makes a roster of its own.
     keys
         A folder for this device: ``NAME.pem``, its identity, made when it is missing, and
         ``known.toml``, the keys it has trusted on first use. Without one an identity lasts for one run.

@@ -140,6 +140,8 @@ class Link:
     def _gathered(self) -> bool:
         """Whether all have come whom there is reason to wait for."""
         membership, whereabouts = self.membership, self.whereabouts
+        if membership.over:
+            return True
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
         if whereabouts.running:  # who is not there now comes late, too, as do those who gather like us

@@ -55,7 +55,7 @@ def summarise(
     agreed: Mapping[str, Any] | None = None,
     stopped: str | None = None,
     given: Mapping[str, Given] | None = None,
-    alarms: Sequence[str] = (),
+    alarms: Sequence[Mapping[str, Any]] = (),
     unsettled: Mapping[str, Any] | None = None,
     best: Mapping[str, Any] | None = None,
     spent: float | None = None,
@@ -83,7 +83,7 @@ def summarise(
     given
         By peer what it gave each neighbour at its end, where the algorithm keeps account of it.
     alarms
-        What harmed the result while it ran, in sentences.
+        What harmed the result while it ran, and whether it does so still.
     unsettled
         By peer what it could not settle with its neighbours, of those that have something.
     best

@@ -109,7 +109,7 @@ def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_tol
     running = live(experiment, MemoryTransport(lose=lose), source=SeededSource(5), alive=alive, notice=said.append)
     ended = asyncio.run(asyncio.wait_for(running, 40))
     assert all(not end.records[-1].missed for end in ended.values())  # no record tells of it
-    told = [notice.peer for notice in said if "in the exchange that pays what masks were owed" in notice.sentence]
+    told = [notice.peer for notice in said if "in the gossip step that settles masks" in notice.sentence]
     assert told == ["peer1"]
 
 
