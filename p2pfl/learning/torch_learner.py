@@ -415,6 +415,4 @@ class TorchLearner:
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """One row ``[P]`` under the model's own names, what is frozen included."""
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
-        return {
-            name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()
-        }
+        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()}

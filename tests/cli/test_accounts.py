@@ -70,7 +70,8 @@ def test_a_run_without_a_price_on_data_with_an_account_is_refused_unless_it_is_u
     assert [entry for entry in kept(cells) if "mu" in entry] == [json.loads(line) for line in before.splitlines()]
 
 
-def test_the_summary_says_whether_an_account_lacks_the_run(cells, p2pfl):
+@pytest.mark.usefixtures("cells")
+def test_the_summary_says_whether_an_account_lacks_the_run(p2pfl):
     assert json.loads(simulated(p2pfl).out)["accounted"] is True  # there is no account yet
     assert json.loads(simulated(p2pfl, *PRICED).out)["accounted"] is True
     for command in (["simulate", "--no-baselines"], ["simulate", "--no-baselines", "--network", "wan"], ["run"]):
@@ -80,7 +81,8 @@ def test_the_summary_says_whether_an_account_lacks_the_run(cells, p2pfl):
     assert json.loads(simulated(p2pfl, "--unaccounted", *PRICED).out)["accounted"] is True
 
 
-def test_the_summary_of_a_peer_says_whether_an_account_lacks_the_run(cells, p2pfl):
+@pytest.mark.usefixtures("cells")
+def test_the_summary_of_a_peer_says_whether_an_account_lacks_the_run(p2pfl):
     assert simulated(p2pfl, *PRICED).status == 0
     with embedded() as broker:
         where = ["--broker", broker.url, "--set", "topology.peers=1"]
