@@ -32,7 +32,8 @@ def test_the_data_of_a_chunk_is_a_view_into_the_payload():
 def test_an_unknown_version_is_refused_with_the_remedy():
     payload = bytearray(encode(Claim(3)))
     payload[0] = VERSION + 1
-    with pytest.raises(DecodeError, match="expected protocol version 4, got 5: install the same version"):
+    said = f"expected protocol version {VERSION}, got {VERSION + 1}: install the same version"
+    with pytest.raises(DecodeError, match=said):
         decode(payload)
 
 
