@@ -15,8 +15,6 @@ def paragraphs():
     """First words and number of sentences of each paragraph and item; tables are linked cell by cell elsewhere."""
     page = (ROOT / "docs" / "protection.md").read_text("utf-8")
     page = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
-        r"^```.*?^```$", "", (ROOT / "docs" / "protection.md").read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
     parts = [part for block in re.split(r"\n\n+", page) for part in re.split(r"\n(?=- |\d\. )", block)]
     for part in parts:
         words = part.split()

@@ -41,7 +41,9 @@ def test_an_unknown_version_is_refused_with_the_remedy():
 def test_what_a_peer_of_the_version_before_publishes_is_refused_with_the_remedy(first):
     """Its sealed payloads began with 2 and 3, and had no tags."""
     for plain in (True, False):
-        with pytest.raises(DecodeError, match=f"expected protocol version 4, got {first}: install the same version"):
+        with pytest.raises(
+            DecodeError, match=f"expected protocol version {VERSION}, got {first}: install the same version"
+        ):
             decode(bytes([first]) + bytes(100), plain=plain)
 
 
