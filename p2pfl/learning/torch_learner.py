@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from p2pfl.learning.optimisers import Recipe
 from p2pfl.learning.plain import Autocast, Plain
 from p2pfl.learning.stacked import Stacked
 from p2pfl.learning.stragglers import work as share_of_work
+from p2pfl.process import one_at_a_time
 from p2pfl.rows import Layout, Rows
 
 BLOCK = {"cpu": 12 * 2**20}
@@ -133,7 +133,7 @@ class TorchLearner:
         self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
         self.r2 = metrics is None and classes is None
         self.model = copy.deepcopy(model)
-        self.alone = threading.RLock()  # shared by copies: one row at a time is in the model, see bind of Plain
+        self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         self._prepare(pretrained, frozen)
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
