@@ -19,7 +19,7 @@ ROOMS = {
     "topology": {"errors", "draws"},
     "data": {"errors", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "rows", "data", "identity"},
+    "learning": {"errors", "process", "rows", "data", "identity"},
     "neighbourhood": {"errors", "rows", "compression", "topology"},
     "robust": {"errors", "rows", "neighbourhood"},
     "algorithms": {"errors", "rows", "compression", "topology", "learning", "neighbourhood"},

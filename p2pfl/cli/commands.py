@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     resolved = p2pfl.plan(experiment)
     if resolved.protection.sums is not None:
         check_live(experiment, resolved.algorithm)
-    given = accounts.check(options, resolved)
+    accounts.check(options, resolved)
     again = folder is not None
     folder = folder or folders.new(options.runs, experiment.name)
     with _kept(folder, again=f"p2pfl run --resume {folder}"), view.live(resolved, quiet=options.json) as live:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             observe=live.observe,
             resume=again,
             record=options.record,
-            **given,
+            unaccounted=options.unaccounted,
         )
     return _finish(result.summary, folder, options)
 
@@ -65,10 +65,10 @@ def simulate(options: argparse.Namespace) -> int:
     if options.network is not None:
         return _forecast(options, experiment)
     resolved = p2pfl.plan(experiment)
-    given = accounts.check(options, resolved)
+    accounts.check(options, resolved)
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
-        given |= {"baselines": not options.no_baselines}
+        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
         result = simulated(resolved, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
 
@@ -79,10 +79,10 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     from p2pfl.virtual.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
-    given = accounts.check(options, p2pfl.plan(experiment))
+    accounts.check(options, p2pfl.plan(experiment))
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
-        given |= {"baselines": not options.no_baselines}
+        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
         result = forecast(experiment, over, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
 
@@ -111,8 +111,8 @@ def peer(options: argparse.Namespace) -> int:
     if last is not None and folders.ended(last):
         return _over(last, options)
     resolved = p2pfl.plan(experiment, only=[options.name])
-    accounts.check(options, resolved)
-    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name}
+    accounted = accounts.check(options, resolved)
+    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "accounted": accounted}
     alarms = Raised()
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)

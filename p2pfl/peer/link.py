@@ -346,8 +346,8 @@ class Link:
         self.news.tell()
 
     def _told(self, sender: str, account: Account) -> None:
-        if not self.line.told(self.membership.up[sender], account):
-            raise DecodeError("expected an account in the sender's own words, got another")
+        if account.incarnation != self.membership.up[sender].incarnation:
+            raise DecodeError("expected an account of the sender's present life, got one of another")
         possible.account(account, last=self.last)
         self.books.hear(sender, account, life=self.me.incarnation, key=self.me.key)
         self.news.tell()

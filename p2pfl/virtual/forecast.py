@@ -213,7 +213,7 @@ def forecast(
     began = began or datetime.now(UTC)
     source = SeededSource(experiment.seed)
     resolved = plan(experiment).drawing(source)
-    check_accounted(resolved, unaccounted=unaccounted)
+    accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(
@@ -252,6 +252,7 @@ def forecast(
         spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
         played=_trained(peers),
         baselines=baselines,
+        accounted=accounted,
     )
     run.finish(summary | {"predicted": True})
     return run

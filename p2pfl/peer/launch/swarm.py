@@ -177,7 +177,7 @@ def run(
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment)
-    check_accounted(resolved, unaccounted=unaccounted)
+    accounted = check_accounted(resolved, unaccounted=unaccounted)
     tell = observe or (lambda _event: None)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
         owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
@@ -224,6 +224,7 @@ def run(
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
             spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
             played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
+            accounted=accounted,
         )
         result.finish(summary)
         erase_keys(folder)
