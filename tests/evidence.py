@@ -80,10 +80,14 @@ HELD: dict[tuple[str, int], str] = {
     ("`python -m benchmarks.mask_size` prints this", 7): "python -m benchmarks.mask_size",
     ("Masks alone are not differential", 3): """
         audit/test_game.py::test_masks_alone_hide_whose_an_update_was_and_not_that_it_was""",
-    ("A peer says at once", 5): """
-        cli/test_death.py::test_the_survivors_raise_an_alarm_in_that_round_and_keep_the_best_model
+    ("A peer says at once", 7): """
+        cli/test_death.py::test_the_survivors_raise_an_alarm_and_the_dead_one_learns_later_that_it_missed_the_end
+        peer/test_alarming.py::test_masks_that_cancel_later_are_reported_once_and_end_the_alarm
         peer/test_best.py::test_training_samples_judge_where_there_is_no_validation_part_and_never_test_samples
         peer/test_resume.py::test_masks_of_a_round_that_is_released_again_cancel""",
+    ("`p2pfl explain` shows the deviation", 3): """
+        cli/test_explain.py::test_the_size_of_a_mask_is_told_and_where_it_comes_from
+        privacy/test_mask_size.py::test_a_learner_that_takes_the_place_of_the_model_does_not_keep_a_mask_that_was_sized_for_the_model""",
     ("Each peer is given the", 5): """
         secagg/test_live.py::test_live_peers_in_memory_end_in_the_rows_of_the_simulation_to_the_last_bit
         secagg/test_protocol.py::test_shares_are_uniform_whatever_the_term_and_differ_for_every_sum_and_peer
