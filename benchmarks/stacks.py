@@ -120,7 +120,11 @@ def counting() -> Iterator[None]:
 
 def table(load: str, *, repeats: int) -> None:
     """Print what each kind of simulation costs, and its ratio to one under ``OMP_NUM_THREADS=1``."""
-    turns = [{kind: spawned(load, kind) for kind in KINDS} for _ in range(repeats)]
+    kinds = [*KINDS]
+    turns = []
+    for turn in range(repeats):
+        first = turn % len(kinds)  # a machine whose speed drifts favours no kind
+        turns.append({kind: spawned(load, kind) for kind in kinds[first:] + kinds[:first]})
     for kind, label in KINDS.items():
         costs = [turn[kind] for turn in turns]
         ratios = sorted(turn[kind].wall / turn["single"].wall for turn in turns)
