@@ -3,16 +3,18 @@
 import math
 from typing import get_args
 
+import msgpack
 import msgspec
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.wire.codec import HEAD, VERSION, _ChunkHead, _TermHead, decode, encode
+from p2pfl.protocol.wire.codec import HEAD, PREFIX, VERSION, _ChunkHead, _TermHead, decode, encode
 from p2pfl.protocol.wire.messages import Chunk, Message, Term
-from p2pfl.protocol.wire.rows import Head, _head
+from p2pfl.protocol.wire.rows import Head, _head, encode_row
 
 HEADS = {Chunk: _ChunkHead, Term: _TermHead}
 """What travels as msgpack of messages that carry data."""
@@ -195,3 +197,30 @@ def test_the_head_of_a_row_is_held_to_its_bounds(data):
     wrong = data.draw(data.draw(st.sampled_from(WRONG["Head"])))
     with pytest.raises(DecodeError):
         _head(msgspec.msgpack.encode(wrong))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_the_reference_package_of_msgpack_reads_what_we_send_and_we_read_what_it_packs(name, data):
+    kind = KINDS[name]
+    values = [data.draw(inside(each)) for each in fields(kind).values()]
+    rest = b"data" if name in {"Chunk", "Term"} else b""
+    message = decode(payload(kind, values, rest))
+    sent = encode(message)
+    end = PREFIX + int.from_bytes(sent[1:PREFIX], "little")
+    head = msgpack.unpackb(sent[PREFIX:end], strict_map_key=False)
+    assert head == [inspect.type_info(kind).tag, *values]
+    packed = msgpack.packb(head)
+    assert decode(sent[:1] + len(packed).to_bytes(2, "little") + packed + rest) == message
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
+    row = torch.arange(data.draw(st.integers(1, 30)), dtype=torch.float32)
+    round, step = data.draw(st.integers(0, 10**6)), data.draw(st.integers(0, 1000))
+    prefix, _ = encode_row(row, round=round, step=step)
+    length = int.from_bytes(prefix[:4], "little")
+    head = msgpack.unpackb(prefix[4 : 4 + length])
+    assert head == [round, step, "float32", len(row), None, None, 0, False]
