@@ -158,7 +158,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     asyncio.run(asyncio.wait_for(main(), 40))
     told = {each.peer: each.sentence for each in notices if "may not have cancelled" in each.sentence}
     assert set(told) == {"peer0", "peer2"}
-    assert all("masks shared with peer3" in sentence for sentence in told.values())
+    assert all("1 mask shared with peer3" in sentence for sentence in told.values()), told
     masks = alive["peer0"].link.books.masks.uncancelled()
     epoch = alive["peer0"].membership.epoch("peer3")
     assert masks == [Mask(("peer0", "peer3"), Slot(0, 1), epoch)]
