@@ -44,7 +44,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "reference" / "api" / "topology" / "index.html").is_file()
