@@ -49,7 +49,11 @@ def tested(mutant: Mutant) -> str:
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_test, args=(mutant, sender))
     child.start()
-    failed: str = receiver.recv()
+    sender.close()  # so that a child that ends early is noticed
+    try:
+        failed: str = receiver.recv()
+    except EOFError:
+        raise SystemExit(f"no result of the tests against {mutant.name}") from None
     child.join()
     return f"caught ({failed})" if failed else "**no**"
 
@@ -78,9 +82,11 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tests-only", action="store_true", help="leave out the audit")
-    parser.add_argument("--only", type=int, nargs="*", default=range(len(MUTANTS)), metavar="NUMBER")
-    print("| mutant | audit | tests |\n| --- | --- | --- |", flush=True)
+    every = range(len(MUTANTS))
+    about = f"which lines of the table to make, from 0 to {every[-1]}; all by default"
+    parser.add_argument("--only", type=int, nargs="*", default=every, choices=every, metavar="NUMBER", help=about)
     options = parser.parse_args()
+    print("| mutant | audit | tests |\n| --- | --- | --- |", flush=True)
     found = {number: tested(MUTANTS[number]) for number in options.only}  # first, while this process has no threads
     for number, failed in found.items():
         mutant = MUTANTS[number]

@@ -1,7 +1,7 @@
 """Everything that can go wrong, as one tree.
 
     P2PFLError
-    ├── InputError                the user can mend it before anything starts; exit status 2
+    ├── InputError                the user can fix it before anything starts; exit status 2
     │   ├── ExperimentError       the experiment file: unknown key, value out of range, missing file
     │   ├── TopologyError         a graph that is disconnected, weights that are not doubly stochastic
     │   ├── DataError             a data set that is missing, a split that is impossible
@@ -19,6 +19,7 @@
         │   ├── BusyError         the broker refused a subscription that it may grant later
         │   └── RefusedError      the broker does not let us publish or read there
         ├── PeerError             a neighbour is missing, differs, or carries our name
+        │   └── ResumeError       nobody is there to go on with: the run ended, or stopped
         └── StorageError          a run directory or checkpoint cannot be written or read
 
 Each message is one sentence: what was expected, what came, what to do.
@@ -121,6 +122,10 @@ class PeerError(RunError):
     def __init__(self, sentence: str, *, absent: Sequence[str] = (), gone: Sequence[str] = ()) -> None:
         super().__init__(sentence)
         self.absent, self.gone = tuple(absent), tuple(gone)
+
+
+class ResumeError(PeerError):
+    """A peer that resumes finds nobody to go on with; what it had learned is kept."""
 
 
 class StorageError(RunError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ KEPT = 128 * 2**20
 
 LARGEST = 32 * 2**20
 """Bytes of the largest allocation that comes from the heap, which is the most that glibc accepts."""
+
+
+def one_at_a_time() -> contextlib.AbstractContextManager[object]:
+    """Return what one thread at a time can enter, and enter again inside."""
+    return threading.RLock()
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ ROOMS = (
     ("identity", "Keys, rosters and signatures."),
     ("transport", "Channels between peers."),
     ("report", "Records, summaries and run directories."),
+    ("testing", "Contract suites and test doubles for transports and learners of your own."),
     ("errors", "The exceptions that p2pfl raises."),
 )
 """Packages whose public names get a page of the Python API, and what each is for."""

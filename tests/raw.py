@@ -26,7 +26,8 @@ class Saved:
         wanted = self.about["inputs"]
         if any(column["levels"] for column in wanted["columns"] or ()):
             rows = [
-                [number for cell in zip(wanted["columns"], row, strict=True) for number in code(*cell)] for row in rows
+                [number for cell in zip(wanted["columns"], row, strict=True) for number in code(*cell, wanted["cells"])]
+                for row in rows
             ]
         encoded = torch.tensor(rows, dtype=torch.float64).flatten(1)
         mean, deviation = (torch.tensor(wanted[name], dtype=torch.float64) for name in ("mean", "deviation"))
@@ -52,7 +53,8 @@ class Saved:
         return float(1 - residual / (targets - targets.mean()).square().sum())
 
 
-def code(column, cell):
+def code(column, cell, read):
     """The numbers of one cell of a table."""
-    cell = column["missing"] if cell in ("", "?", None) else cell
+    cell = cell.strip() if read["stripped"] else cell
+    cell = column["missing"] if cell.lower() in read["missing"] else cell
     return [float(cell)] if column["levels"] is None else [float(cell == level) for level in column["levels"]]

@@ -28,7 +28,10 @@ LIES = (
     "peer/test_churn.py::test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded",
 )
 FLOOR = ("privacy/test_isolation.py::test_if_all_mask_neighbours_collude_private_noise_is_left",)
-NOTHING = ("privacy/test_accountant.py::test_without_a_clip_or_without_private_noise_nothing_is_claimed",)
+PARTNERS = (
+    "peer/test_partners.py::test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone",
+    "peer/test_partners.py::test_a_release_needs_one_partner_more_than_may_collude_unless_a_guarantee_counts_them",
+)
 SUMS = ("privacy/test_release.py::test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit",)
 
 HELD = {
@@ -39,7 +42,9 @@ HELD = {
     "a broker that lies": {
         "no model that you release": FORGE,
         "the same guarantee: your noise needs nobody": NOISE,
-        "nothing is claimed": NOTHING,
+        "no model that you release: each is sealed, and leaves under `privacy.partners` masks or not at all": FORGE
+        + BYTES
+        + PARTNERS,
         "up to the local floor; with an epsilon your neighbours' budgets end it": LIES,
     },
     "one neighbour": {
@@ -57,7 +62,9 @@ HELD = {
     "neighbours with the broker": {
         "no more than those neighbours alone": BYTES,
         "the same guarantee with any broker": NOISE,
-        "masks of the other edges hold if the broker only listens": KNOWN,
+        "masks of the other edges hold if the broker only listens; if it lies, one mask that "
+        "they lack where fewer than `privacy.partners` neighbours collude: the sum of two updates shows": KNOWN
+        + PARTNERS,
         "the same guarantee if the broker only listens; up to the local floor if it lies": EXACT + LIES,
     },
     "everyone else together": {

@@ -19,7 +19,7 @@ ROOMS = {
     "topology": {"errors", "draws"},
     "data": {"errors", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "rows", "data", "identity"},
+    "learning": {"errors", "process", "rows", "data", "identity"},
     "neighbourhood": {"errors", "rows", "compression", "topology"},
     "robust": {"errors", "rows", "neighbourhood"},
     "algorithms": {"errors", "rows", "compression", "topology", "learning", "neighbourhood"},
@@ -58,6 +58,7 @@ ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}
 ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
+ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit"}
 
 PURE = {

@@ -38,6 +38,7 @@ from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import mean
 from p2pfl.neighbourhood import Public, settled
 from p2pfl.privacy import Settings
+from p2pfl.process import one_thread
 from p2pfl.rows import draw
 from p2pfl.topology import Topology, Weights
 
@@ -100,6 +101,7 @@ class Inversions:
     found: tuple[Inversion, ...]
 
 
+@one_thread()
 def invert(
     settings: Settings,
     observers: Sequence[Observer],

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
 
 
-def check(options: argparse.Namespace, resolved: Plan) -> dict[str, Any]:
-    """Refuse a run that the account of its data cannot count, or warn; return the arguments that say which.
+def check(options: argparse.Namespace, resolved: Plan) -> bool:
+    """Refuse a run that the account of its data cannot count, or warn; return whether no account lacks the run.
 
     Raises
     ------
     InputError
         If the account cannot count the run and ``--unaccounted`` is not given.
     """
-    from p2pfl.report.budget import beside, check_accounted, unpriced  # noqa: PLC0415 (it imports torch)
+    from p2pfl.report.budget import beside, check_accounted  # noqa: PLC0415 (it imports torch)
 
-    check_accounted(resolved, unaccounted=options.unaccounted)
-    if options.unaccounted and unpriced(resolved) is not None:
+    accounted = check_accounted(resolved, unaccounted=options.unaccounted)
+    if not accounted:
         path = beside(resolved.experiment)
         print(f"UNACCOUNTED: {path} does not count this run; do not rely on that account any more", file=sys.stderr)
-    return {"unaccounted": options.unaccounted}
+    return accounted

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     resolved = p2pfl.plan(experiment)
     if resolved.protection.sums is not None:
         check_live(experiment, resolved.algorithm)
-    given = accounts.check(options, resolved)
+    accounts.check(options, resolved)
     again = folder is not None
     folder = folder or folders.new(options.runs, experiment.name)
     with _kept(folder, again=f"p2pfl run --resume {folder}"), view.live(resolved, quiet=options.json) as live:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             observe=live.observe,
             resume=again,
             record=options.record,
-            **given,
+            unaccounted=options.unaccounted,
         )
     return _finish(result.summary, folder, options)
 
@@ -65,10 +65,10 @@ def simulate(options: argparse.Namespace) -> int:
     if options.network is not None:
         return _forecast(options, experiment)
     resolved = p2pfl.plan(experiment)
-    given = accounts.check(options, resolved)
+    accounts.check(options, resolved)
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
-        given |= {"baselines": not options.no_baselines}
+        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
         result = simulated(resolved, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
 
@@ -79,10 +79,10 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     from p2pfl.virtual.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
-    given = accounts.check(options, p2pfl.plan(experiment))
+    accounts.check(options, p2pfl.plan(experiment))
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
-        given |= {"baselines": not options.no_baselines}
+        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
         result = forecast(experiment, over, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
 
@@ -90,8 +90,9 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
+    from p2pfl.peer.alarming import Raised  # noqa: PLC0415
     from p2pfl.peer.launch.worker import brokers, live, overhearing  # noqa: PLC0415
-    from p2pfl.peer.notices import Alarm, Described, Done  # noqa: PLC0415
+    from p2pfl.peer.notices import Described, Done  # noqa: PLC0415
     from p2pfl.peer.storage.best import kept  # noqa: PLC0415
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
@@ -110,8 +111,9 @@ def peer(options: argparse.Namespace) -> int:
     if last is not None and folders.ended(last):
         return _over(last, options)
     resolved = p2pfl.plan(experiment, only=[options.name])
-    accounts.check(options, resolved)
-    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "alarms": []}
+    accounted = accounts.check(options, resolved)
+    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "accounted": accounted}
+    alarms = Raised()
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
@@ -128,10 +130,9 @@ def peer(options: argparse.Namespace) -> int:
                 summary.update(given=event.given, vanished=event.vanished)
                 played = None if event.played is None else {event.peer: event.played}
                 summary["privacy"] = describe(resolved, spent=event.spent, played=played)
-                summary["best"] = None if event.best is None else kept(event.peer, event.best)
-                summary["unsettled"] = None if event.unsettled is None else event.unsettled.facts
-            elif isinstance(event, Alarm):
-                summary["alarms"].append(event.sentence)
+                summary["best"] = {} if event.best is None else {event.peer: kept(event.peer, event.best)}
+                summary["unsettled"] = {event.peer: event.unsettled.facts} if event.unsettled else {}
+            alarms.observe(event)
             lines.observe(event)
 
         for warning in overhearing(experiment, urls=urls, peer=options.name):
@@ -139,7 +140,7 @@ def peer(options: argparse.Namespace) -> int:
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         given: dict[str, Any] = {"former": former, "record": options.record}
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
-        own.finish(summary)
+        own.finish(summary | {"alarms": alarms.facts})
         erase_keys(folder)
     return _finish(own.summary, folder, options)
 

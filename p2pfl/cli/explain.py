@@ -38,6 +38,7 @@ def explained(resolved: Plan) -> dict[str, Any]:
         "cost": _cost(resolved),
         "data": _data(resolved),
         "privacy": describe_privacy(resolved, spent=None)["statement"],
+        "mask": _mask(resolved),
     }
 
 
@@ -59,6 +60,28 @@ def show(found: Mapping[str, Any]) -> None:
         facts(pairs)
     console.print()
     console.print(Text(f"privacy: {found['privacy']}"), soft_wrap=not console.is_terminal)
+    if found["mask"] is not None:
+        said = f"mask: deviation {found['mask']['deviation']:.3g} in each parameter, {found['mask']['origin']}"
+        console.print(Text(said), soft_wrap=not console.is_terminal)
+
+
+def _mask(resolved: Plan) -> dict[str, Any] | None:
+    """Return the standard deviation of a pairwise mask and where it comes from; ``None`` without such masks."""
+    wanted, settings = resolved.experiment.privacy, resolved.protection.settings
+    if not resolved.masked:
+        return None
+    if wanted.mask is not None:
+        origin = "as privacy.mask says"
+    elif resolved.sized is not None:
+        origin = (
+            "the default from public numbers: initial parameters, learning rate, steps of a round and graph; a peer "
+            f"that dies leaves noise of {resolved.residual:.2g} in each parameter of the others"
+        )
+    elif wanted.epsilon is not None and not wanted.noise:
+        origin = "calibrated to privacy.epsilon"
+    else:
+        origin = "as large as privacy.clip" if math.isfinite(wanted.clip) else "the default without privacy.clip"
+    return {"deviation": settings.mask, "origin": origin}
 
 
 def _topology(resolved: Plan) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
     if "scores" in result:  # of one peer
         said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {said}"))
-        lines += [*_stopped(result), *_alarms(result)]
+        lines += [*_stopped(result), *_outside(result), *_alarms(result)]
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():
         lines.append(Text("model.json there says how raw values become inputs of the models in peers/"))
@@ -203,7 +203,7 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
         lines.append(Text(f"{result['missed']} rows did not come in time", style="yellow"))
     if lost := (result.get("masses") or {}).get("statement"):
         lines.append(Text(lost, style="yellow"))
-    lines += _alarms(result)
+    lines += [*_outside(result), *_alarms(result)]
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
 
@@ -213,9 +213,23 @@ def _stopped(result: Mapping[str, Any]) -> list[Text]:
     return [Text(f"stopped after {said}", style="yellow")] if said else []
 
 
+def _outside(result: Mapping[str, Any]) -> list[Text]:
+    """Return that the run is missing in the account of its data, if it is; earlier runs do not say."""
+    said = "the account of the data does not count this run: it ran with --unaccounted"
+    return [] if result.get("accounted", True) else [Text(said, style="bold red")]
+
+
 def _alarms(result: Mapping[str, Any]) -> list[Text]:
-    """Return what harmed the result, for whoever did not watch."""
-    return [Text(sentence, style="bold red") for sentence in result.get("alarms", ())]
+    """Return what harmed the result, for whoever did not watch; in red what still does."""
+    lines = []
+    for alarm in result.get("alarms", ()):
+        if alarm["cancelled"]:
+            names = ", ".join(alarm["partners"])
+            said = f"in round {alarm['round'] + 1} masks of {names} did not cancel; they are cancelled now"
+            lines.append(Text(f"{alarm['peer']}: {said}"))
+        else:
+            lines.append(Text(f"{alarm['peer']}: {alarm['sentence']}", style="bold red"))
+    return lines
 
 
 def _gain(score: Mapping[str, float | None], metric: str) -> Text:

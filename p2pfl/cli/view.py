@@ -15,7 +15,7 @@ from rich.text import Text
 from p2pfl.cli.tables import grid, size
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.peer import Notice, Progress
-from p2pfl.peer.notices import Alarm, Done
+from p2pfl.peer.notices import Alarm, Done, Settled
 from p2pfl.report import Record
 from p2pfl.report.summary import describe
 
@@ -178,7 +178,7 @@ class Live:
 
 
 def _style(notice: Notice) -> str:
-    return "bold red" if isinstance(notice, Alarm) else "yellow"
+    return "bold red" if isinstance(notice, Alarm) else "green" if isinstance(notice, Settled) else "yellow"
 
 
 class Rounds:

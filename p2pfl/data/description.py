@@ -31,6 +31,22 @@ class Field:
     missing: float | str | None = None
 
 
+@dataclass(frozen=True)
+class Cells:
+    """How the text of a table's cells is read, before anything is encoded.
+
+    Parameters
+    ----------
+    missing
+        What stands for a missing cell, in lower case; the cell is compared in lower case, too.
+    stripped
+        Whether white space around the text of a cell is removed first.
+    """
+
+    missing: tuple[str, ...]
+    stripped: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Description:
     r"""How raw values become features and targets.
@@ -53,6 +69,8 @@ class Description:
         The name of the target column, if it has one.
     target_mean, target_deviation
         :math:`\mu_y` and :math:`\sigma_y`.
+    cells
+        How the text of a cell is read; ``None`` where raw values are numbers.
 
     Examples
     --------
@@ -70,6 +88,7 @@ class Description:
     target: str | None = None
     target_mean: float = 0.0
     target_deviation: float = 1.0
+    cells: Cells | None = None
 
     def scaled(self, *, mean: FloatArray, deviation: FloatArray) -> Description:
         r"""Return the description of the features after another :math:`(x - \mu) / \sigma`, ``[F]`` each."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Description, Field
+from p2pfl.data.description import Cells, Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scaled
 from p2pfl.errors import DataError
 
@@ -84,6 +84,7 @@ def csv(
             columns=tuple(each.field for each in encoded),
             mean=np.concatenate([each.mean for each in encoded]),  # [d]
             deviation=np.concatenate([each.deviation for each in encoded]),  # [d]
+            cells=Cells(tuple(sorted(MISSING)), stripped=True),
             classes=labels,
             target=str(target),
         )
@@ -121,7 +122,7 @@ def _rows(file: Path) -> list[list[str]]:
         raise DataError(f"expected a comma-separated file in UTF-8, got {file}: {error}; save it as such") from None
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
-            raise DataError(f"expected {len(rows[0])} cells in row {number} of {file}, got {len(row)}; mend that row")
+            raise DataError(f"expected {len(rows[0])} cells in row {number} of {file}, got {len(row)}; fix that row")
     return rows
 
 
@@ -171,7 +172,7 @@ def _check_feature(column: Column, file: Path) -> None:
                 "list it under `drop`"
             )
     elif np.isinf(column.numbers).any():
-        raise DataError(f'expected finite numbers in column "{column.name}" of {file}, got infinity; mend them')
+        raise DataError(f'expected finite numbers in column "{column.name}" of {file}, got infinity; fix them')
 
 
 @dataclass(frozen=True, eq=False)

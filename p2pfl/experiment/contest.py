@@ -141,8 +141,8 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
         )
     if live and wanted.name in ALL:
         raise ExperimentError(
-            f'attack.name: expected a lie for which its own row is enough of live peers, got "{wanted.name}", for '
-            "which liars must know the rows of all honest peers: use simulate, or another attack"
+            f'attack.name: live peers need an attack that takes their own parameters alone, got "{wanted.name}", for '
+            "which malicious peers must know the parameters of all honest ones: use simulate, or another attack"
         )
     if unknown := sorted(set(wanted.peers) - set(peers)):
         raise ExperimentError(f'attack.peers: expected peers of the experiment, got "{unknown[0]}": correct it')
@@ -197,12 +197,12 @@ def _misfit(experiment: Experiment) -> str:
     if why := LINEAR.get(name):
         return f"with {name}, which {why}"
     if masses := _uneven(experiment):
-        return f"with {masses}, as a mass is a claim that a liar would inflate: rows weigh alike"
+        return f"with {masses}, as a weight is a claim that a malicious peer would inflate: all weigh alike"
     if gossip.acceleration != "none":
         return f'with gossip.acceleration = "{gossip.acceleration}", which expects linear mixing'
     for key, given in (("learning.consensus", experiment.learning.consensus), ("data.scale", experiment.data.scale)):
         if given:
-            return f"with {key}, which takes a plain average that one liar could spoil"
+            return f"with {key}, which takes a plain average that one malicious peer could spoil"
     if experiment.compression.name in TRACKED:
         return f'with compression.name = "{experiment.compression.name}", under which differences travel and no rows'
     return ""

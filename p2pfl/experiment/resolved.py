@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Compressed, FedAvg, Gossip, Stop
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
+from p2pfl.errors import ExperimentError
 from p2pfl.experiment.asynchrony import asynchronous
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.reading import flat
@@ -74,6 +76,14 @@ class Plan:
         The smallest and the largest by which rows count in sums.
     healing
         The same graph over any of its peers; ``None`` where it stays as it is.
+    sized
+        Number and L2 norm of the initial parameters that the default mask was sized from, see :func:`size_and_norm`;
+        ``None`` where it does not depend on them.
+
+    Raises
+    ------
+    ExperimentError
+        The mask was sized for another model than the learner's.
     """
 
     experiment: Experiment
@@ -91,6 +101,18 @@ class Plan:
     rule: Rule | None = None
     attack: Attack | None = None
     healing: graphs.Healing | None = None
+    sized: tuple[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sized is None:
+            return
+        size, norm = size_and_norm(self.learner)
+        if size != self.sized[0] or not math.isclose(norm, self.sized[1], rel_tol=1e-6):
+            raise ExperimentError(
+                "privacy.mask: the default was computed for the model of the experiment, which has "
+                f"{self.sized[0]} parameters of norm {self.sized[1]:.3g}, and this learner starts from {size} of norm "
+                f"{norm:.3g}; set privacy.mask to the deviation of a mask"
+            )
 
     def contested(
         self,
@@ -250,6 +272,12 @@ class Plan:
             "steps": str(self.gossip.steps),
             "classes": str(self.federation.dataset.classes),
         }
+
+
+def size_and_norm(learner: Learner) -> tuple[int, float]:
+    """Return the number of a learner's initial parameters and their L2 norm, the same for all peers."""
+    start = learner.start(("",))
+    return start.shape[1], float(start.double().norm())
 
 
 def _raw(tensor: torch.Tensor) -> bytes:

@@ -20,7 +20,7 @@ from p2pfl.experiment.learners import algorithm, expected_update, learner
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.outline import built, check_hiding, check_peers, hidden, loaded
 from p2pfl.experiment.protection import sizes_masks
-from p2pfl.experiment.resolved import Plan
+from p2pfl.experiment.resolved import Plan, size_and_norm
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import check_live, masses, sized, summed
 from p2pfl.learning import Learner
@@ -98,6 +98,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         rule=bears,
         attack=lies,
         healing=heals,
+        sized=None if update is None else size_and_norm(trained),
     )
 
 

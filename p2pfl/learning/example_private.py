@@ -169,7 +169,6 @@ class ExamplePrivateLearner(TorchLearner):
         trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
         kept = {name: value.to(self.device, copy=True) for name, value in (memory or {}).items()}
         loss, steps = torch.zeros(len(rows), dtype=torch.float64), torch.zeros(len(rows), dtype=torch.int64)  # [R]
-        self.model.train()
         for index, peer in enumerate(peers):
             rate, count = self.cost(peer)
             if not awake[index] or not count:
@@ -177,7 +176,8 @@ class ExamplePrivateLearner(TorchLearner):
             row = _Row(
                 self, trained[index : index + 1], {name: value[index : index + 1] for name, value in kept.items()}
             )
-            with checks.blamed(self.model, doing=f"in round {round}"):
+            with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+                self.model.train()
                 last = min(count, max(1, math.ceil(1 / rate)))
                 loss[index] = row.train(peer, round=round, steps=count, last=last, index=index, correction=correction)
             steps[index] = count

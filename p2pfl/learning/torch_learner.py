@@ -27,6 +27,7 @@ from p2pfl.learning.optimisers import Recipe
 from p2pfl.learning.plain import Autocast, Plain
 from p2pfl.learning.stacked import Stacked
 from p2pfl.learning.stragglers import work as share_of_work
+from p2pfl.process import one_at_a_time
 from p2pfl.rows import Layout, Rows
 
 BLOCK = {"cpu": 12 * 2**20}
@@ -52,6 +53,9 @@ class TorchLearner:
     One row is trained by plain autograd. Many are trained at once: sequences of linear and
     convolutional layers by batched products, any other module by ``vmap``, and one that ``vmap``
     cannot trace row by row. The mathematics is the same, results differ by rounding.
+
+    Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
+    time, so one trains or evaluates after another.
 
     Parameters
     ----------
@@ -129,6 +133,7 @@ class TorchLearner:
         self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
         self.r2 = metrics is None and classes is None
         self.model = copy.deepcopy(model)
+        self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         self._prepare(pretrained, frozen)
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
@@ -162,6 +167,9 @@ class TorchLearner:
             parameter.requires_grad_(name in names)
         self.layout = Layout(names, tuple(tuple(parameters[name].shape) for name in names))
         self.initial = self.layout.join({name: parameters[name].detach().cpu() for name in names})  # [P]
+        own = {id(parameter): name for name, parameter in parameters.items()}  # one name for tied ones
+        held = self.model.state_dict(keep_vars=True)
+        self._saved = {name: (own.get(id(value), ""), value) for name, value in held.items()}
 
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """One engine for a row alone, one for a stack."""
@@ -295,9 +303,9 @@ class TorchLearner:
             peers=tuple(peers),
             round=round,
         )
-        self.model.train()
         engine = self._engine(rows)
-        with checks.blamed(self.model, doing=f"in round {round}"):
+        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+            self.model.train()
             training.train(work, learner=self, engine=engine, correction=correction)
         back = rows.device
         return Fitted(
@@ -344,8 +352,8 @@ class TorchLearner:
             round=round,
             first=step,
         )
-        self.model.train()
-        with checks.blamed(self.model, doing=f"in round {round}"):
+        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+            self.model.train()
             training.train(work, learner=self, engine=self._engine(rows), correction=None, slope=training.Slope())
         work.rows[torch.from_numpy(work.counts == 0).to(self.device)] = 0
         return work.rows.to(rows.device)
@@ -397,9 +405,9 @@ class TorchLearner:
             ``train``, ``validation`` or ``test``. A peer without samples in it scores NaN.
         """
         self._check_rows(rows, peers)
-        self.model.eval()
         held = getattr(self.federation, part)
-        with checks.blamed(self.model, doing=f"on the {part} part"):
+        with self.alone, checks.blamed(self.model, doing=f"on the {part} part"):
+            self.model.eval()
             stack, parts = rows.to(self.device, self.dtype), [held[peer] for peer in peers]
             scores = evaluate(self, stack, parts, engine=self._engine(rows))
         return {name: score.to(rows.device) for name, score in scores.items()}
@@ -407,8 +415,4 @@ class TorchLearner:
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """One row ``[P]`` under the model's own names, what is frozen included."""
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
-        names = {id(parameter): name for name, parameter in self.model.named_parameters()}  # one for tied ones
-        return {
-            name: trained.get(names.get(id(value), ""), value).detach().cpu().clone()
-            for name, value in self.model.state_dict(keep_vars=True).items()
-        }
+        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()}

@@ -141,15 +141,8 @@ class Line:
         await self.say("up")
 
     async def tell(self, account: Account) -> None:
-        """Publish an account, signed where there is an identity."""
-        signed = account if self.identity is None else account.signed(self.identity, swarm=self.swarm)
-        await self.publish("account", signed)
-
-    def told(self, hello: Hello, account: Account) -> bool:
-        """Whether an account is of the peer's present life and its own word."""
-        if account.incarnation != hello.incarnation:
-            return False
-        return self.identity is None or account.authentic(hello.identity, swarm=self.swarm)
+        """Publish an account; the envelope proves to each neighbour whose it is."""
+        await self.publish("account", account)
 
     async def heard(self) -> AsyncGenerator[Heard]:
         """All that comes, as long as the connection lasts."""

@@ -140,6 +140,8 @@ class Link:
     def _gathered(self) -> bool:
         """Whether all have come whom there is reason to wait for."""
         membership, whereabouts = self.membership, self.whereabouts
+        if membership.over:
+            return True
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
         if whereabouts.running:  # who is not there now comes late, too, as do those who gather like us
@@ -344,8 +346,8 @@ class Link:
         self.news.tell()
 
     def _told(self, sender: str, account: Account) -> None:
-        if not self.line.told(self.membership.up[sender], account):
-            raise DecodeError("expected an account in the sender's own words, got another")
+        if account.incarnation != self.membership.up[sender].incarnation:
+            raise DecodeError("expected an account of the sender's present life, got one of another")
         possible.account(account, last=self.last)
         self.books.hear(sender, account, life=self.me.incarnation, key=self.me.key)
         self.news.tell()

@@ -54,7 +54,34 @@ class Notice:
 
 @dataclass(frozen=True)
 class Alarm(Notice):
-    """A notice of something that harms the result, with the way back."""
+    """A notice of something that harms the result, with the way back.
+
+    Attributes
+    ----------
+    round
+        In which it happened, counted from 0.
+    partners
+        The mask partners of which nothing came in it.
+    """
+
+    round: int = 0
+    partners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settled(Notice):
+    """A notice that masks of an earlier alarm have cancelled.
+
+    Attributes
+    ----------
+    round
+        Of the alarm.
+    partners
+        Those of it whose masks are cancelled now.
+    """
+
+    round: int = 0
+    partners: tuple[str, ...] = ()
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -122,8 +149,10 @@ def strangers(membership: Membership) -> list[str]:
     return told
 
 
-def ahead(round: int, *, again: bool) -> str:
-    """Say with which round a peer begins, or goes on, where others have not waited for it."""
+def ahead(round: int, *, again: bool, rounds: int) -> str:
+    """Say with which of the rounds a peer begins, or goes on, where others have not waited for it."""
+    if round >= rounds:
+        return f"the others are ahead, in their last round: it comes too late to play one of the {rounds} rounds"
     how = "comes back" if again else "begins"
     return f"the others are ahead: it {how} in round {round + 1}, from where they are then"
 
@@ -131,13 +160,13 @@ def ahead(round: int, *, again: bool) -> str:
 def unpaid(missed: Collection[str]) -> str:
     """Return a sentence that models are missing from the gossip step in which masks are paid, for good."""
     return (
-        f"nothing came from {', '.join(sorted({*missed}))} in the exchange that pays what masks were owed: the mean of "
-        "the rows is not what it was"
+        f"nothing came from {', '.join(sorted({*missed}))} in the gossip step that settles masks, which changes the "
+        "mean of all models"
     )
 
 
 def resting(rounds: int, *, lost: bool) -> str:
-    """Say that an earlier life has promised to release nothing more, and which row is kept.
+    """Say that an earlier incarnation has promised to release nothing more, and which row is kept.
 
     Parameters
     ----------
@@ -146,8 +175,8 @@ def resting(rounds: int, *, lost: bool) -> str:
     lost
         Whether a newer one was released, and is lost.
     """
-    why = "; what was released after it stays with the others: the mean of the rows is not what it was" if lost else ""
-    return f"an earlier life has {PROMISED}: its row after {rounds} rounds is kept as it is{why}"
+    why = "; what was released after it stays with the others and changes the mean of all models" if lost else ""
+    return f"an earlier incarnation has {PROMISED}: its row after {rounds} rounds is kept as it is{why}"
 
 
 def exclusion(peer: str, proof: Proof, *, identity: bytes, path: Path | None) -> str:

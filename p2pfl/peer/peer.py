@@ -14,13 +14,14 @@ import torch
 
 import p2pfl
 from p2pfl.algorithms import Accounting, State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, PeerError, RunError, foremost
+from p2pfl.errors import BudgetError, CoverError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
+from p2pfl.peer.alarming import Alarms
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.hiding import Hiding
@@ -28,9 +29,9 @@ from p2pfl.peer.introductions import Introductions
 from p2pfl.peer.line import Line, spoken
 from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.notices import Alarm, Notice, Progress, ahead, exclusion, resting
+from p2pfl.peer.notices import Notice, Progress, ahead, exclusion, resting
 from p2pfl.peer.paying import paid
-from p2pfl.peer.resuming import rest, resumed
+from p2pfl.peer.resuming import gathered, rest, resumed
 from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, shifted
 from p2pfl.peer.storage.best import BestModel
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
@@ -48,7 +49,6 @@ from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.report import Record
-from p2pfl.report.alarms import spoiled
 from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
@@ -156,7 +156,7 @@ class Peer:
         self.vanished: frozenset[str] = frozenset()
         self.unsettled = Unsettled()
         self.best = BestModel(name, store)
-        self._scores: dict[str, float] | None = None  # after the last round
+        self._alarms = Alarms(name, notice)
         self._agreeing = Agreeing(plan, name, self.source)
         self._training = Threaded(plan.learner, count=self.meter.samples.count)
         self._stack = AsyncExitStack()
@@ -255,7 +255,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await self.link.enter(tasks)
                 self.phase = "gathering"
-                await self._gather()
+                await gathered(self.link, self.keeper, experiment=self.plan.experiment, say=self._say)
                 self._introduce()
                 self.phase = "learning"
                 state = await self._rounds(*await self._resume())
@@ -283,21 +283,12 @@ class Peer:
         """Decide from which checkpoint to go on, and with which round."""
         chosen, first = await resumed(self.link, self.keeper)
         if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
-            self._say(ahead(first, again=self.keeper.former.journal is not None))
+            again = self.keeper.former.journal is not None
+            self._say(ahead(first, again=again, rounds=self.plan.experiment.rounds))
         return chosen, first
 
-    async def _gather(self) -> None:
-        """Wait for the neighbours; who has played all rounds can do without."""
-        settings, kept = self.plan.experiment.transport, self.keeper.former.kept
-        try:
-            await self.link.gather(quorum=settings.quorum, within=settings.gather)
-        except PeerError as error:
-            if not kept or kept[0].round not in {self.keeper.journal.ended, self.plan.experiment.rounds}:
-                raise
-            self._say(f"{error}; all rounds are played, and its row is kept as it is")
-
     def _accuse(self) -> None:
-        """Say aloud who was excluded, and keep the proofs."""
+        """Report who was excluded, and keep the proofs."""
         rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
         for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
             path = self.keeper.accuse(peer, proof)
@@ -368,6 +359,7 @@ class Peer:
             return bereft(self.given, self.vanished)
         missed = {} if self.link.adding is None else self.link.adding.missed
         deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
+        self._alarms.settle(self.link.books.masks.uncancelled())
         self.unsettled = unsettled(self.link.books, deviation=deviation, peers=peers, missed=missed)
         return self.unsettled.sentences
 
@@ -449,17 +441,19 @@ class Peer:
         return {name: float(each[0]) for name, each in assess(self.plan, state.rows, (self.name,)).items()}
 
     def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
-        """Say at once when masks that did not cancel are in the models."""
-        before, self._scores = self._scores, scores
-        if self.notice is None or not self.plan.masked:
+        """Say at once when masks that did not cancel are in the models, and when they have cancelled since."""
+        if not self.plan.masked:
             return
-        lost = self.hiding.lost(net.missed)
-        noise = self.plan.residual if lost else 0.0
-        kept = self.best.best
-        best = None if kept is None else (kept.round, self.best.place)
-        said = spoiled(lost, round=round, deviation=noise, before=before, now=scores, best=best)
-        if said is not None:
-            self.notice(Alarm(self.name, said))
+        kept, cover = self.best.best, self.hiding.cover
+        self._alarms.settle(self.link.books.masks.uncancelled())
+        self._alarms.look(
+            self.hiding.lost(net.missed),
+            slot=None if cover is None else cover.slot,
+            round=round,
+            scores=scores,
+            deviation=lambda: self.plan.residual,
+            best=None if kept is None else (kept.round, self.best.place),
+        )
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed

@@ -239,6 +239,11 @@ class Membership:
         return self.neighbours - self.greeted - polite
 
     @property
+    def over(self) -> bool:
+        """Whether all neighbours have played the last round and left."""
+        return bool(self.neighbours) and self.neighbours <= self.done
+
+    @property
     def known(self) -> frozenset[str]:
         """Whose words count."""
         return self.names or self.neighbours

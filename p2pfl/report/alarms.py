@@ -1,9 +1,9 @@
-"""Decide what a person must know at once, and say what to do about it: pure functions of what a round showed."""
+"""Decide what a person must know at once, and what to do about it: pure functions of what a round showed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 TRIPLED = 3.0
 """Times the loss of the round before, from which on a model counts as spoiled although no partner is known to be gone.
@@ -48,26 +48,49 @@ def spoiled(
     >>> alarm = spoiled(["peer1"], best=(600, "peers/peer0.best.safetensors"), **how)
     >>> "nothing came from peer1 in round 606" in alarm, "accuracy 0.970 before, 0.290 now" in alarm
     (True, True)
-    >>> "start it with --resume while the others run" in alarm, "round 601, in peers/peer0.best.safetensors" in alarm
+    >>> "if it has ended, start it with --resume" in alarm, "round 601, in peers/peer0.best.safetensors" in alarm
     (True, True)
     >>> spoiled([], best=None, round=3, deviation=0.33, before=before, now=before) is None
     True
     """
     if not lost and not _tripled(before, now):
         return None
-    names = ", ".join(sorted(lost))
     if lost:
-        who = "it" if len(lost) == 1 else "they"
-        noise = f"noise of deviation {deviation * math.sqrt(len(lost)):.2g}"
-        what = f"nothing came from {names} in round {round + 1}, so the masks that {who} shared did not cancel: "
-        what += f"they leave {noise} in the models"
-        cure = f"They cancel when {names} is heard again; if it has ended, start it with --resume while the others run"
+        what, cure = _uncancelled(sorted(lost), round=round, deviation=deviation)
     else:
         what = f"the loss rose steeply in round {round + 1}; masks of a peer that disappeared may be in the models"
         cure = "Look for a peer that is gone, and start it with --resume while the others run"
     scores = f" ({_changes(before, now)})" if before else ""
     kept = "" if best is None else f"; the best model so far is that of round {best[0] + 1}, in {best[1]}"
     return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less."
+
+
+def cancelled(partner: str, *, round: int) -> str:
+    """Return the sentence that the masks of an alarm have cancelled.
+
+    Examples
+    --------
+    >>> cancelled("peer1", round=11)
+    'masks of peer1 are cancelled: what was missing in round 12 no longer moves the mean of the models'
+    """
+    said = f"what was missing in round {round + 1} no longer moves the mean of the models"
+    return f"masks of {partner} are cancelled: {said}"
+
+
+def _uncancelled(lost: Sequence[str], *, round: int, deviation: float) -> tuple[str, str]:
+    """Return what happened in a round in which mask partners were lost, and the way back."""
+    names, one = ", ".join(lost), len(lost) == 1
+    who, are, have, them = ("it", "is", "has", "it") if one else ("they", "are", "have", "them")
+    noise = f"noise of deviation {deviation * math.sqrt(len(lost)):.2g}"
+    what = (
+        f"nothing came from {names} in round {round + 1}, so the masks that {who} shared did not cancel: they leave "
+        f"{noise} in the models"
+    )
+    cure = (
+        f"If {names} {are} only slow, or offline for a while, the masks cancel when {who} {are} received again; if "
+        f"{who} {have} ended, start {them} with --resume while the others run. This peer says when they are cancelled"
+    )
+    return what, cure
 
 
 def _tripled(before: Mapping[str, float] | None, now: Mapping[str, float]) -> bool:

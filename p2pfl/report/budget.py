@@ -107,7 +107,7 @@ def unpriced(plan: Plan) -> str | None:
     return None
 
 
-def check_accounted(plan: Plan, *, unaccounted: bool = False) -> None:
+def check_accounted(plan: Plan, *, unaccounted: bool = False) -> bool:
     """Refuse a run without a price on data that have an account, unless it may be outside of the account.
 
     Parameters
@@ -117,13 +117,20 @@ def check_accounted(plan: Plan, *, unaccounted: bool = False) -> None:
     unaccounted
         Whether the run may be outside of the account.
 
+    Returns
+    -------
+    bool
+        Whether no account lacks the run, which ``summary.json`` states as ``accounted``.
+
     Raises
     ------
     InputError
         If it has no price and may not be, or the account cannot be read.
     """
-    if not unaccounted and (reason := unpriced(plan)) is not None:
+    reason = unpriced(plan)
+    if reason is not None and not unaccounted:
         raise InputError(reason)
+    return reason is None
 
 
 class Budget:

@@ -19,8 +19,9 @@ KEY = "p2pfl"
 """Key of the same content in the metadata of a safetensors file."""
 
 FORMULA = {
-    "inputs": "encode each column in order: a number stays, a text becomes 1 for its level and 0 for each other level, "
-    "a missing cell becomes `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
+    "inputs": "read each text cell as `cells` says: strip it, and compare it in lower case with `missing`; encode each "
+    "column in order: a number stays, a text becomes 1 for its level and 0 for each other level, a missing cell is the "
+    "column's `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
     "outputs": "the largest output is the class; a predicted number is output * deviation + mean",
 }
 """How to apply the numbers, as words for a reader."""
@@ -53,6 +54,7 @@ def described(plan: Plan) -> dict[str, Any]:
         "inputs": {
             "raw": told.raw,
             "shape": list(dataset.shape),
+            "cells": None if told.cells is None else asdict(told.cells) | {"missing": list(told.cells.missing)},
             "columns": None if told.columns is None else [asdict(column) for column in told.columns],
             "mean": np.asarray(told.mean).tolist(),
             "deviation": np.asarray(told.deviation).tolist(),

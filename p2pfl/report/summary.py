@@ -55,12 +55,13 @@ def summarise(
     agreed: Mapping[str, Any] | None = None,
     stopped: str | None = None,
     given: Mapping[str, Given] | None = None,
-    alarms: Sequence[str] = (),
+    alarms: Sequence[Mapping[str, Any]] = (),
     unsettled: Mapping[str, Any] | None = None,
     best: Mapping[str, Any] | None = None,
     spent: float | None = None,
     played: Mapping[str, Mapping[Sampling, int]] | None = None,
     baselines: bool = True,
+    accounted: bool = True,
 ) -> dict[str, Any]:
     """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
 
@@ -83,7 +84,7 @@ def summarise(
     given
         By peer what it gave each neighbour at its end, where the algorithm keeps account of it.
     alarms
-        What harmed the result while it ran, in sentences.
+        What harmed the result while it ran, and whether it does so still.
     unsettled
         By peer what it could not settle with its neighbours, of those that have something.
     best
@@ -96,6 +97,8 @@ def summarise(
         many as there are records of by default.
     baselines
         Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
+    accounted
+        Whether no account of the data lacks the run, see :func:`p2pfl.report.budget.check_accounted`.
     """
     peers = tuple(sorted(together))
     metric = next((name for name in together[peers[0]] if name != "loss"), "loss")
@@ -114,6 +117,7 @@ def summarise(
         "peers": len(peers),
         "rounds": rounds,
         "stopped": stopped,
+        "accounted": accounted,
         "steps": plan.gossip.steps,
         "metric": metric if scored else None,
         "alone": None if single is None else _mean([single[peer] for peer in honest]),

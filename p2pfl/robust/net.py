@@ -91,7 +91,7 @@ class RobustNeighbourhood:
         """
         if released.masses is not None:
             raise RunError(
-                "expected rows that weigh alike under a robust rule, got rows with masses, which a liar would inflate: "
+                "a robust rule needs models of equal weight, got sample weights, which a malicious peer would inflate: "
                 'set learning.weighted = false, or robustness.rule = "none"'
             )
         heard = await self._net.hear(released)

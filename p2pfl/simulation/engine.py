@@ -88,7 +88,7 @@ def simulate(
     resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
     settings = resolved.experiment
     source = source or SeededSource(settings.seed)
-    check_accounted(resolved, unaccounted=unaccounted)
+    accounted = check_accounted(resolved, unaccounted=unaccounted)
     resolved = resolved.drawing(source)
     run = Run(settings, folder=folder, began=began)
     first = time.perf_counter()
@@ -121,6 +121,7 @@ def simulate(
         played=meter.samples.played,
         given=given(resolved, state, peers=names),
         baselines=baselines,
+        accounted=accounted,
     )
     run.finish(summary)
     return run

@@ -25,6 +25,7 @@ from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import check_accounted
@@ -173,6 +174,7 @@ class _Seen:
             self.observe(self.rounds[record.round])
 
 
+@one_thread()
 def forecast(
     experiment: Experiment,
     over: Network,
@@ -184,6 +186,8 @@ def forecast(
     unaccounted: bool = False,
 ) -> Run:
     """Run the live peers of an experiment over a simulated network.
+
+    Threads of torch and freed memory are as in :func:`p2pfl.simulation.simulate`.
 
     Parameters
     ----------
@@ -205,10 +209,11 @@ def forecast(
     P2PFLError
         Of a peer that could not go on, such as one whose neighbours did not come in time.
     """
+    keep_freed_memory()
     began = began or datetime.now(UTC)
     source = SeededSource(experiment.seed)
     resolved = plan(experiment).drawing(source)
-    check_accounted(resolved, unaccounted=unaccounted)
+    accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(
@@ -247,6 +252,7 @@ def forecast(
         spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
         played=_trained(peers),
         baselines=baselines,
+        accounted=accounted,
     )
     run.finish(summary | {"predicted": True})
     return run

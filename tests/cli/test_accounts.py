@@ -5,6 +5,8 @@ import json
 import pytest
 from sklearn.datasets import load_wine
 
+from p2pfl.transport.broker import embedded
+
 EXPERIMENT = """
 name = "cells"
 rounds = 2
@@ -66,6 +68,26 @@ def test_a_run_without_a_price_on_data_with_an_account_is_refused_unless_it_is_u
     assert outside.status == 0
     assert f"UNACCOUNTED: {cells} does not count this run" in outside.err
     assert [entry for entry in kept(cells) if "mu" in entry] == [json.loads(line) for line in before.splitlines()]
+
+
+@pytest.mark.usefixtures("cells")
+def test_the_summary_says_whether_an_account_lacks_the_run(p2pfl):
+    assert json.loads(simulated(p2pfl).out)["accounted"] is True  # there is no account yet
+    assert json.loads(simulated(p2pfl, *PRICED).out)["accounted"] is True
+    for command in (["simulate", "--no-baselines"], ["simulate", "--no-baselines", "--network", "wan"], ["run"]):
+        ended = p2pfl(*command, "cells.toml", "--json", "--unaccounted")
+        assert (command, json.loads(ended.out)["accounted"]) == (command, False)
+    assert "ran with --unaccounted" in p2pfl("simulate", "cells.toml", "--no-baselines", "--unaccounted").err
+    assert json.loads(simulated(p2pfl, "--unaccounted", *PRICED).out)["accounted"] is True
+
+
+@pytest.mark.usefixtures("cells")
+def test_the_summary_of_a_peer_says_whether_an_account_lacks_the_run(p2pfl):
+    assert simulated(p2pfl, *PRICED).status == 0
+    with embedded() as broker:
+        where = ["--broker", broker.url, "--set", "topology.peers=1"]
+        ended = p2pfl("peer", "cells.toml", "--name", "peer0", "--json", "--unaccounted", *where)
+    assert json.loads(ended.out)["accounted"] is False
 
 
 def test_a_run_that_promises_something_to_samples_is_in_the_account(cells, p2pfl):

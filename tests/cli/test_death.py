@@ -42,7 +42,7 @@ def _installed():
     pytest.importorskip("sklearn")
 
 
-def test_the_survivors_raise_an_alarm_in_that_round_and_keep_the_best_model(place, start):
+def test_the_survivors_raise_an_alarm_and_the_dead_one_learns_later_that_it_missed_the_end(place, start, p2pfl):
     (place / "plant.toml").write_text(PLANT)
     with embedded() as broker:
         devices = [start("peer", "plant.toml", "--name", f"peer{i}", "--broker", broker.url) for i in range(3)]
@@ -52,21 +52,28 @@ def test_the_survivors_raise_an_alarm_in_that_round_and_keep_the_best_model(plac
         devices[1].process.kill()
         alarm = devices[0].until("ALARM")
         said = [devices[0].end(), devices[2].end()]
+        late = ("--broker", broker.url, "--resume", "--set", "transport.gather=1")
+        missed = p2pfl("peer", "plant.toml", "--name", "peer1", *late)
     assert [each.status for each in said] == [0, 0], said[0].err[-1500:] + said[1].err[-1500:]
     round = int(stuck.split("round ")[1].split(",")[0])
     assert f"nothing came from peer1 in round {round}, so the masks that it shared did not cancel" in alarm
     assert "start it with --resume while the others run" in alarm
     assert "peer0.best.safetensors" in alarm
+    assert missed.status == 1
+    assert '"peer1" cannot resume: peer0, peer2 did not come within 1 s' in missed.err
 
     folder = next(place.glob("runs/plant-*peer0"))
     summary = json.loads((folder / "summary.json").read_text())
-    assert "nothing came from peer1" in summary["alarms"][0]
-    assert summary["unsettled"]["masks"] == {"peer1": 1}
-    assert 0 < summary["unsettled"]["deviation"] < 1
-    assert summary["best"]["part"] == "train"
+    [raised] = summary["alarms"]
+    assert "nothing came from peer1" in raised.pop("sentence")
+    assert raised == {"peer": "peer0", "round": round - 1, "partners": ["peer1"], "cancelled": False}
+    assert summary["unsettled"]["peer0"]["masks"] == {"peer1": 1}
+    assert 0 < summary["unsettled"]["peer0"]["deviation"] < 1
+    kept = summary["best"]["peer0"]
+    assert kept["part"] == "train"
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     before = records[round - 2]["scores"]["accuracy"]
-    best = accuracy(folder / summary["best"]["file"])
-    assert best == records[summary["best"]["round"]]["scores"]["accuracy"]
+    best = accuracy(folder / kept["file"])
+    assert best == records[kept["round"]]["scores"]["accuracy"]
     assert best > before - 0.02
     assert records[round - 1]["scores"]["accuracy"] > before - 0.15  # the default mask is sized for this

@@ -51,6 +51,29 @@ def test_people_get_a_page(p2pfl, changes):
     assert ("label distance" in said.out) == ("data.name=diabetes" not in changes)
 
 
+MASKS = {
+    "the default from public numbers": [],
+    "as privacy.mask says": ["privacy.mask=0.5"],
+    "as large as privacy.clip": ["privacy.noise=0.5", "privacy.clip=2", "topology.peers=5"],
+}
+
+
+@pytest.mark.parametrize("origin", MASKS)
+def test_the_size_of_a_mask_is_told_and_where_it_comes_from(p2pfl, origin):
+    arguments = ("explain", "small.toml", *sets(["privacy.mode=pairwise", "privacy.partners=1", *MASKS[origin]]))
+    told = json.loads(p2pfl(*arguments, "--json").out)["mask"]
+    assert told["origin"].startswith(origin)
+    assert told["deviation"] == {"as privacy.mask says": 0.5, "as large as privacy.clip": 2}.get(
+        origin, told["deviation"]
+    )
+    assert f"mask: deviation {told['deviation']:.3g} in each parameter, {origin}" in p2pfl(*arguments).out
+
+
+def test_no_mask_is_told_where_there_is_none(p2pfl):
+    assert json.loads(p2pfl("explain", "small.toml", "--json").out)["mask"] is None
+    assert "mask:" not in p2pfl("explain", "small.toml").out
+
+
 def test_a_bad_run_ends_with_advice(p2pfl):
     said = p2pfl("simulate", "small.toml", "--no-baselines", *sets(["rounds=8", "learning.rate=1e-6"]))
     assert "advice: the test loss went from" in said.err

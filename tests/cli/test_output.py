@@ -1,3 +1,4 @@
+import io
 import json
 import subprocess
 import sys
@@ -5,6 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 import pytest
+from rich.console import Console
 
 from p2pfl.cli import tables
 
@@ -54,6 +56,20 @@ def test_the_summaries_of_run_and_simulate_have_the_same_keys(summaries, place):
     assert datetime.fromisoformat(run["began"]) <= datetime.fromisoformat(simulated["began"]) <= datetime.now(UTC)
     assert run["training_s"] > 0
     assert run["bytes_sent"] > simulated["bytes_sent"] > 0
+
+
+def test_an_alarm_is_red_until_its_masks_have_cancelled(tmp_path):
+    """The page of colours is an export, in which red is written out."""
+    told = {"peer": "peer0", "round": 11, "partners": ["peer1"], "sentence": "ALARM: nothing came from peer1"}
+    colours = {}
+    for cancelled in (False, True):
+        console = Console(record=True, file=io.StringIO(), width=200, force_terminal=True)
+        result = {"peer": "peer0", "scores": {"loss": 1.0}, "alarms": [told | {"cancelled": cancelled}]}
+        tables.summary(result, tmp_path, console=console)
+        colours[cancelled] = console.export_text(styles=True)
+    assert "\x1b[1;31mpeer0: ALARM: nothing came from peer1" in colours[False]
+    assert "\x1b[1;31m" not in colours[True]
+    assert "peer0: in round 12 masks of peer1 did not cancel; they are cancelled now" in colours[True]
 
 
 def test_the_last_line_names_the_file_that_says_what_a_model_takes(p2pfl):

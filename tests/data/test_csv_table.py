@@ -115,7 +115,7 @@ def test_adult_has_its_published_counts_and_scales_like_scikit_learn(data_dir):
         (PATIENTS, {"target": "ill", "drop": "age"}, r"a list of columns as the option \"drop\", got 'age'"),
         (PATIENTS, {"target": 1.5}, r'the name of a column as the option "target", got 1.5'),
         (PATIENTS, {"target": "ill", "header": "no"}, r"true or false as the option \"header\", got 'no'"),
-        ("a,b\n1,2\n3\n", {"target": "b"}, r"expected 2 cells in row 3 of .*, got 1; mend that row"),
+        ("a,b\n1,2\n3\n", {"target": "b"}, r"expected 2 cells in row 3 of .*, got 1; fix that row"),
         ("a,a\n1,2\n", {"target": "a"}, r'got "a" twice'),
         ("a,b\n", {"target": "a"}, r"expected rows of data in .*, got none"),
         ("", {"target": "a"}, r"expected rows of data in .*, got none"),

@@ -52,8 +52,11 @@ def test_every_name_is_a_rule(changes, rule):
     [
         (["privacy.mode=pairwise"], "each row is under masks that only the average of all takes off"),
         (["privacy.mode=secagg"], "peers are given sums and no row that could be looked at"),
-        (["learning.weighted=true"], "learning.weighted = true, as a mass is a claim that a liar would inflate"),
-        (["learning.fraction=0.5"], "learning.fraction below 1, as a mass"),
+        (
+            ["learning.weighted=true"],
+            "learning.weighted = true, as a weight is a claim that a malicious peer would inflate",
+        ),
+        (["learning.fraction=0.5"], "learning.fraction below 1, as a weight"),
         (["privacy.mode=independent", "privacy.participation=0.5", "privacy.noise=0.1"], "privacy.participation below"),
         (["gossip.acceleration=chebyshev"], "which expects linear mixing"),
         (["learning.consensus=true"], "learning.consensus, which takes a plain average"),
@@ -121,7 +124,7 @@ def test_no_algorithm_in_cycles_of_its_own_goes_with_rules_or_lies(wanted):
 @pytest.mark.parametrize("name", ["alie", "ipm", "dissensus"])
 def test_live_liars_cannot_know_what_honest_peers_will_send(name):
     assert planned(f"attack.name={name}").attack is not None
-    with pytest.raises(ExperimentError, match="must know the rows of all honest peers: use simulate"):
+    with pytest.raises(ExperimentError, match="must know the parameters of all honest ones: use simulate"):
         planned(f"attack.name={name}", only=["peer0"])
 
 

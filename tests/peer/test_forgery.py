@@ -157,7 +157,7 @@ LIES = {
             me.me.incarnation,
             FAR,
             masks={"peer1": Masked((0, 0), (0, 10**6), ((0, 0, 10**6),), (0, 0), (0, 0))},
-        ).signed(me.identity, swarm="test"),
+        ),
     ),
 }
 

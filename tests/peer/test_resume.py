@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from lives import Held, Lives
-from p2pfl.errors import RunError
+from p2pfl.errors import ResumeError, RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
+from p2pfl.peer.alarming import Raised
+from p2pfl.peer.notices import ahead
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.protocol.entering import common
 from p2pfl.protocol.ledgers.slots import END
@@ -132,7 +134,7 @@ def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_says_so
 
     ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
     assert "its row after 5 rounds is kept" in said(lives, "peer1")
-    assert "the mean of the rows is not what it was" in said(lives, "peer1")
+    assert "changes the mean of all models" in said(lives, "peer1")
     assert [record.round for record in ended["peer1"].records] == list(range(6))  # none of them again
 
 
@@ -200,7 +202,9 @@ def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
             await asyncio.wait({lives.tasks["peer1"]})
         await lives.tasks["peer1"]
 
-    with pytest.raises(RunError, match="an earlier life of which has promised to release nothing more, got none"):
+    with pytest.raises(
+        RunError, match="an earlier incarnation of which has promised to release nothing more, got none"
+    ):
         asyncio.run(asyncio.wait_for(main(), 60))
 
 
@@ -216,6 +220,49 @@ def test_who_has_played_all_rounds_ends_without_the_others(tmp_path):
 
     lives = asyncio.run(asyncio.wait_for(main(), 60))
     assert "all rounds are played, and its row is kept as it is" in said(lives, "peer1")
+
+
+def stranded(folder, *, goodbye):
+    """One peer is killed in round 3 and comes back when the others have ended, or while they say goodbye."""
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2"])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), folder)
+        lives.start()
+        await lives.until(lambda now: now["peer1"].mailbox.exchange >= (3, 0))
+        await lives.kill("peer1")
+        others = [lives.tasks[name] for name in ("peer0", "peer2", "peer3")]
+        await asyncio.gather(*others)
+        lives.start("peer1", resume=True)
+        if goodbye:
+            await lives.until(lambda now: now["peer1"].phase == "gathering")
+            membership = lives.now["peer1"].membership
+            membership.done |= membership.neighbours
+            lives.now["peer1"].link.news.tell()
+        await lives.tasks["peer1"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_comes_back_when_nobody_is_there_is_told_that_the_run_has_ended_or_stopped(tmp_path):
+    with pytest.raises(ResumeError) as caught:
+        stranded(tmp_path, goodbye=False)
+    said = str(caught.value)
+    assert said.startswith('"peer1" cannot resume: peer0, peer2, peer3 did not come within 2 s')
+    assert 'the model of "peer1" after round ' in said
+    assert "start the others with --resume, too, or begin a new run without it" in said
+    assert caught.value.status == 1
+    assert caught.value.absent == ("peer0", "peer2", "peer3")
+
+
+def test_who_comes_back_to_goodbyes_after_the_last_round_is_told_at_once_that_the_run_has_ended(tmp_path):
+    with pytest.raises(ResumeError, match='the run ended while "peer1" was away: peer0, peer2, peer3 played the last'):
+        stranded(tmp_path, goodbye=True)
+
+
+def test_who_comes_back_in_the_last_round_says_that_it_is_too_late_to_play_one():
+    assert ahead(6, again=True, rounds=6).endswith("it comes too late to play one of the 6 rounds")
+    assert ahead(5, again=True, rounds=6).endswith("it comes back in round 6, from where they are then")
 
 
 def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_had_happened(tmp_path):
@@ -302,3 +349,36 @@ def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
         assert ["peer1" in record.missed for record in lives.records[name]] == [3 <= round < 5 for round in range(9)]
     rows = torch.cat([ended[name].state.rows for name in lives.names])  # [4, P]
     assert (rows - rows.mean(0)).norm(dim=-1).max() < 0.5 * rows.mean(0).norm()
+
+
+def died_after_the_others_had_masked(folder):
+    """One peer dies when its neighbours wait for it in round 3, and comes back when they are in round 5."""
+    experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *MASKS])
+
+    async def main():
+        lives = Lives(experiment, MemoryTransport(), folder)
+        lives.start()
+        held = Held(lives.now["peer1"], round=3)
+        others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
+        await held.reached.wait()
+        await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
+        await lives.until(lambda now: all(now[name].link.waiting for name in ("peer0", "peer2")))
+        await lives.kill("peer1")
+        for each in others:
+            await each.reached.wait()
+        lives.start("peer1", resume=True)
+        await lives.until(lambda now: now["peer1"].link.first is not None if now["peer1"]._link else False)
+        for each in others:
+            each.go.set()
+        await lives.end()
+        return lives
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_an_alarm_about_masks_ends_when_the_peer_that_died_is_back(tmp_path):
+    raised = Raised()
+    for notice in died_after_the_others_had_masked(tmp_path).notices:
+        raised.observe(notice)
+    found = [(each["peer"], each["round"], each["cancelled"]) for each in raised.facts if each["partners"] == ["peer1"]]
+    assert sorted(found) == [("peer0", 3, True), ("peer2", 3, True)]

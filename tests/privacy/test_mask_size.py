@@ -1,12 +1,15 @@
 """The default deviation of a mask, from public numbers."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
+import torch
 
 import p2pfl
 from p2pfl import topology as graphs
+from p2pfl.errors import ExperimentError
 from p2pfl.experiment.protection import AVERAGED
 from p2pfl.privacy.mask_size import LEAST, mask_deviation, residual, update_size
 
@@ -84,3 +87,24 @@ def test_a_device_that_has_its_own_data_alone_computes_the_same():
     whole = p2pfl.plan(experiment).protection.settings
     assert p2pfl.plan(experiment, only=["peer2"]).protection.settings == whole
     assert p2pfl.plan(p2pfl.plan(experiment).pinned).protection.settings == whole
+
+
+def own(size):
+    """A training loop of the user's own, with so many parameters."""
+    counts = {f"peer{number}": 1 for number in range(4)}
+    return p2pfl.ExternalLearner(lambda row, **_: row, start=torch.ones(size), samples=counts)
+
+
+def test_a_learner_that_takes_the_place_of_the_model_does_not_keep_a_mask_that_was_sized_for_the_model():
+    with pytest.raises(ExperimentError, match=r"privacy\.mask: the default was computed for the model"):
+        dataclasses.replace(swarm("ring", 4), learner=own(10))
+    table = {"topology": {"kind": "ring", "peers": 4}, "privacy": {"mode": "pairwise", "mask": 0.5}}
+    plan = dataclasses.replace(p2pfl.plan(p2pfl.read(table)), learner=own(10))
+    assert plan.protection.settings.mask == 0.5
+    plan = swarm("ring", 4)
+    assert dataclasses.replace(plan, learner=plan.learner.on(plan.federation)).masked
+
+
+def test_without_masks_any_learner_may_take_the_place_of_the_model():
+    plan = p2pfl.plan(p2pfl.read({"topology": {"kind": "ring", "peers": 4}}))
+    assert dataclasses.replace(plan, learner=own(10)).learner.layout.size == 10

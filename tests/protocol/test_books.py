@@ -169,7 +169,7 @@ def test_who_came_back_says_what_stays_open_with_partners_that_may_not_know(awar
         bob.revive("ada", 0)
     later.hear("bob", bob.account(1), life=2)
     sentences = unsettled(later, deviation=0.0, peers=2, missed={}).sentences
-    assert [("earlier life with bob" in each, "only one of two rows" in each) for each in sentences] == (
+    assert [("earlier incarnation with bob" in each, "only one of two models" in each) for each in sentences] == (
         [] if aware else [(True, True)]
     )
 

@@ -12,12 +12,14 @@ from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer import Peer
 from p2pfl.peer.introductions import Introductions
 from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
 OURS = p2pfl.__version__
+SIGNED = 7
+"""Where the signature of an announcement is, after its kind."""
 
 
 def learned(versions):
@@ -84,8 +86,51 @@ def test_a_version_that_is_too_long_is_refused_and_an_older_announcement_has_non
     assert decode(encode(hello)) == hello
     with pytest.raises(DecodeError):
         decode(encode(msgspec.structs.replace(hello, version="1" * 33)))
-    older = msgspec.msgpack.encode(["hello", "ada", 1, "up"])
-    assert decode(bytes([encode(hello)[0], len(older), 0]) + older).version == ""
+    assert came(["hello", "ada", 1, "up"]).version == ""
+
+
+def came(fields):
+    """An announcement of these fields as it is read from its bytes."""
+    head = msgspec.msgpack.encode(fields)
+    return decode(bytes([VERSION]) + len(head).to_bytes(2, "little") + head)
+
+
+def announced(version, *, fields, identity):
+    """What a peer of another release says: the fields of ours, cut off or followed by some that only it knows."""
+    ours = ["hello", *msgspec.structs.astuple(Hello("bob", 1, "up", identity=identity.public, version=version))]
+    theirs = [*ours, *range(fields)][: len(ours) + fields]
+    theirs[SIGNED] = b""
+    theirs[SIGNED] = identity.sign(b"clinic/" + msgspec.msgpack.encode(theirs), domain="hello")
+    return theirs
+
+
+@pytest.mark.parametrize(("fields", "version"), [(3, "9.0.0"), (0, "9.0.0"), (-1, "0.0.1"), (-2, "")])
+def test_an_announcement_with_other_fields_is_genuine_and_the_other_version_is_named(fields, version):
+    identity, said = Identity.generate(SeededSource(1), peer="bob"), []
+    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"bob"}), "clinic", FirstUse())
+    assert membership.hear(came(announced(version, fields=fields, identity=identity)))
+    membership.prove("bob")
+    assert not membership.refused
+    Introductions(membership, said.append)()
+    named = version if fields > -2 else "of an unknown version"
+    assert said[-1:] == [f'peer "bob" runs p2pfl {named}, this peer runs {OURS}']
+
+
+@pytest.mark.parametrize("place", [1, 2, 4, 13, 16])
+def test_an_announcement_with_more_fields_of_which_one_was_changed_is_refused(place):
+    identity = Identity.generate(SeededSource(1), peer="bob")
+    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"bob"}), "clinic", FirstUse())
+    fields = announced("9.0.0", fields=3, identity=identity)
+    fields[place] = {1: "bob", 2: 2, 4: {"seed": "2"}, 13: "9.0.1", 16: 7}[place]
+    assert membership.hear(came(fields)) == (place == 1)  # the name was not changed
+
+
+def test_a_changed_copy_of_an_announcement_is_verified_by_what_it_says_itself():
+    identity = Identity.generate(SeededSource(1), peer="bob")
+    genuine = came(announced("9.0.0", fields=1, identity=identity))
+    assert genuine.authentic(swarm="clinic")
+    assert not genuine.authentic(swarm="elsewhere")
+    assert not msgspec.structs.replace(genuine, turn=1).authentic(swarm="clinic")
 
 
 def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it_differs():

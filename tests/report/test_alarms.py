@@ -16,13 +16,16 @@ def test_a_partner_that_disappears_under_masks_raises_an_alarm_even_where_the_sc
     said = alarm(["peer2"])
     assert "nothing came from peer2 in round 12" in said
     assert "noise of deviation 0.1 " in said
-    assert "start it with --resume while the others run" in said
+    assert "If peer2 is only slow, or offline for a while, the masks cancel when it is received again" in said
+    assert "if it has ended, start it with --resume while the others run" in said
 
 
 def test_masks_of_several_partners_add_up():
     said = alarm(["peer2", "peer1", "peer3", "peer4"], now=BAD)
     assert said.startswith("ALARM: nothing came from peer1, peer2, peer3, peer4 in round 12, so the masks that they")
     assert "deviation 0.2 " in said
+    assert "If peer1, peer2, peer3, peer4 are only slow" in said
+    assert "if they have ended, start them with --resume" in said
     assert "accuracy 0.970 before, 0.290 now; loss 0.100 before, 28.000 now" in said
 
 

@@ -61,7 +61,9 @@ def patients(path, *, target):
     last = [f"{1_000 + 250 * each:.2f}" for each in risk] if target == "days" else np.where(risk > 0.5, "ill", "well")
     rows = [list(row) for row in zip(map("{:.1f}".format, age), sex, map("{:.0f}".format, weight), ward, strict=True)]
     for place in rng.choice(160 * 4, 60, replace=False):
-        rows[place // 4][place % 4] = "?" if place % 2 else ""
+        rows[place // 4][place % 4] = ("?", "", " NaN ", "n/a")[place // 4 % 4]
+    for row in rows[::3]:
+        row[1] = f" {row[1]} "
     with path.open("w", newline="") as file:
         body = [[*row, cell] for row, cell in zip(rows, last, strict=True)]
         csv.writer(file).writerows([["age", "sex", "weight", "ward", target], *body])
@@ -83,6 +85,7 @@ def test_a_model_of_a_csv_file_scores_the_same_on_its_raw_cells(tmp_path, scale)
         None,
         ["east", "north", "west"],
     ]
+    assert saved.about["inputs"]["cells"] == {"missing": ["", "?", "n/a", "na", "nan", "null"], "stripped": True}
     assert saved.about["outputs"]["class_names"] == ["ill", "well"]
     assert saved.about["outputs"]["target"] == "outcome"
 
@@ -128,6 +131,7 @@ def test_a_model_of_a_bundled_set_scores_the_same_on_its_raw_features(tmp_path, 
         return
     labels = [bundled.target_names[label] for label in bundled.target[test]]
     assert saved.accuracy(bundled.data[test], labels) == together > 0.5
+    assert saved.about["inputs"]["cells"] is None
     names = [column["name"] for column in saved.about["inputs"]["columns"] or ()]
     assert names == ([] if name == "digits" else list(bundled.feature_names))
 

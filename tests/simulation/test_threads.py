@@ -3,9 +3,13 @@
 import pytest
 import torch
 
+from p2pfl.audit.inversion import invert
 from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
+from p2pfl.privacy import Settings
 from p2pfl.simulation import simulate
 from p2pfl.simulation.curator import compare
+from p2pfl.virtual.forecast import forecast, network
 
 TABLE = {
     "rounds": 2,
@@ -27,6 +31,28 @@ def test_a_simulation_uses_one_thread_and_restores_the_callers_number():
     seen = []
     simulate(TABLE, observe=lambda _records: seen.append(torch.get_num_threads()))
     assert seen == [1, 1]
+    assert torch.get_num_threads() == 2
+
+
+def test_a_forecast_over_a_network_uses_one_thread():
+    seen = []
+    over = network("wan")
+    forecast(read(TABLE), over, observe=lambda _records: seen.append(torch.get_num_threads()), baselines=False)
+    assert seen == [1, 1]
+    assert torch.get_num_threads() == 2
+
+
+def test_an_inversion_of_an_audit_uses_one_thread():
+    resolved, seen = plan(read(TABLE)), []
+
+    def train(_federation):
+        seen.append(torch.get_num_threads())
+        raise KeyError
+
+    given = {"graph": resolved.topology, "weights": resolved.weights, "federation": resolved.federation}
+    with pytest.raises(KeyError):
+        invert(Settings(), (), fresh=SeededSource, train=train, **given)
+    assert seen == [1]
     assert torch.get_num_threads() == 2
 
 

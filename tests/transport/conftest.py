@@ -131,7 +131,7 @@ WEBSOCKETS = """
 id = 0
 [router]
 id = 0
-max_connections = 100
+max_connections = 1000
 max_outgoing_packet_count = 200
 max_segment_size = 104857600
 max_segment_count = 10

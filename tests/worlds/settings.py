@@ -172,4 +172,4 @@ class Plans:
         if found is None:
             found = self.known[setting] = plan(read(setting.table, changes=setting.changes))
         goals = Goals(found.learner.layout, dtype=found.learner.dtype, seed=seed)
-        return replace(found, learner=goals)
+        return replace(found, learner=goals, sized=None)  # under the masks of the model that they replace

@@ -21,9 +21,10 @@ from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
+from p2pfl.peer.alarming import Raised
 from p2pfl.peer.launch import fork_server as server
 from p2pfl.peer.launch.worker import BEAT, brokers, connect, earlier, main, overhearing
-from p2pfl.peer.notices import Alarm, Described, Done, Event, Failed
+from p2pfl.peer.notices import Described, Done, Event, Failed
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys
@@ -176,7 +177,7 @@ def run(
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment)
-    check_accounted(resolved, unaccounted=unaccounted)
+    accounted = check_accounted(resolved, unaccounted=unaccounted)
     tell = observe or (lambda _event: None)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
         owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
@@ -199,8 +200,9 @@ def run(
         swarm = _Swarm()
         stack.callback(swarm.end)
         swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together, record=record)
-        alarms: list[str] = []
+        alarms = Raised()
         done, first, last = _follow(swarm, result, observe, alarms=alarms)
+        done = dict(sorted(done.items()))
         stack.pop_all().close()
         ended = time.perf_counter()
         memory = [peer.memory for peer in done.values() if peer.memory is not None]
@@ -215,13 +217,14 @@ def run(
             seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
             memory=int(statistics.median(memory)) if memory else None,
             agreed=agreed,
-            stopped=stopped([done[name].stopped for name in sorted(done)]),
+            stopped=stopped([peer.stopped for peer in done.values()]),
             given={name: peer.given for name, peer in done.items() if peer.given is not None},
-            alarms=alarms,
+            alarms=alarms.facts,
             unsettled={name: peer.unsettled.facts for name, peer in done.items() if peer.unsettled},
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
             spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
             played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
+            accounted=accounted,
         )
         result.finish(summary)
         erase_keys(folder)
@@ -229,7 +232,7 @@ def run(
 
 
 def _follow(
-    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None, *, alarms: list[str]
+    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None, *, alarms: Raised
 ) -> tuple[dict[str, Done], float, float]:
     """Keep records and alarms as they come; return each peer's :class:`Done`, and when rounds began and ended."""
     done: dict[str, Done] = {}
@@ -245,12 +248,10 @@ def _follow(
                 result.describe(event.about)
             case Done():
                 done[event.peer] = event
-            case Alarm():
-                alarms.append(f"{event.peer}: {event.sentence}")
             case Failed():
                 raise _error(event)
             case _:
-                pass
+                alarms.observe(event)
         if observe is not None:
             observe(event)
     return done, max(began.values(), default=last), last

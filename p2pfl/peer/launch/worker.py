@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.errors import InputError, P2PFLError, RefusedError, RunError
+from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.incarnation import started
@@ -255,12 +255,12 @@ async def _live_on(name: str, tell: Callable[[Event], None]) -> None:
 
 
 async def _rounds(peer: Peer) -> State:
-    """Run a peer; what goes wrong before its first round is wrong input, whatever it is."""
+    """Run a peer; what goes wrong before its first round is wrong input, unless it resumes a run."""
     async with peer:
         try:
             return await peer.run()
         except P2PFLError as error:
-            if peer.phase in {"joining", "gathering"}:
+            if peer.phase in {"joining", "gathering"} and not isinstance(error, ResumeError):
                 error.status = InputError.status
             raise
 

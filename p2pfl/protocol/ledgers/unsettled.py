@@ -11,6 +11,9 @@ import msgspec
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.payments import residual_variance
 
+MOVED = "may have moved only one of two models, which changes the mean of all models"
+"""What an exchange that was not settled may have done."""
+
 
 class Unsettled(msgspec.Struct, frozen=True):
     """What one peer could not settle with its neighbours.
@@ -48,22 +51,33 @@ class Unsettled(msgspec.Struct, frozen=True):
         """Each kind in a sentence."""
         found = []
         if self.masks:
+            count = counted(sum(self.masks.values()), "mask")
             found.append(
-                f"{sum(self.masks.values())} masks shared with {', '.join(self.masks)} may not have cancelled: they "
-                f"move a number of the mean by a deviation of at most {self.deviation:.2g}"
+                f"{count} shared with {', '.join(self.masks)} may not have cancelled: noise of deviation "
+                f"{self.deviation:.2g} or less may stay in each parameter of the mean model"
             )
         found += [
-            f"{sum(each.values())} {what} {', '.join(sorted(each))} may have moved only one of two rows: "
-            "the mean of the rows is not what it was"
-            for what, each in (("exchanges with", self.steps), ("sums without", self.sums))
+            f"{counted(sum(each.values()), *what)} {', '.join(sorted(each))} {MOVED}"
+            for what, each in ((("gossip step", "with"), self.steps), (("sum", "without"), self.sums))
             if each
         ]
         if self.earlier:
             found.append(
-                f"exchanges of an earlier life with {', '.join(self.earlier)} may have moved only one of two rows, as "
-                "nobody said that they were taken back: the mean of the rows is not what it was"
+                f"gossip steps of an earlier incarnation with {', '.join(self.earlier)} {MOVED}, because no neighbour "
+                "confirmed that it reverted them"
             )
         return found
+
+
+def counted(count: int, what: str, then: str = "") -> str:
+    """Return a number of things in words.
+
+    Examples
+    --------
+    >>> counted(1, "mask"), counted(2, "gossip step", "with")
+    ('1 mask', '2 gossip steps with')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}" + (f" {then}" if then else "")
 
 
 def unsettled(books: Books, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:
@@ -87,4 +101,10 @@ def unsettled(books: Books, *, deviation: float, peers: int, missed: Mapping[str
     ends = Counter(end for mask in masks for end in mask.edge if end != books.peer)
     spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
     steps = Counter(partner for partner, _ in {*books.flows.unsettled(), *books.flows.lost})
-    return Unsettled(dict(sorted(ends.items())), spread, dict(steps), dict(missed), tuple(sorted(books.unaware)))
+    return Unsettled(
+        dict(sorted(ends.items())),
+        spread,
+        dict(sorted(steps.items())),
+        dict(sorted(missed.items())),
+        tuple(sorted(books.unaware)),
+    )

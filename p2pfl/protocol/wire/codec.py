@@ -29,11 +29,11 @@ from p2pfl.protocol.wire.messages import (
     Unmasking,
 )
 
-VERSION = 4
+VERSION = 7
 """The first byte of every payload that is not sealed.
 
-It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` has used: 2
-and 3 were those of messages without tags.
+It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` uses or has
+used.
 """
 
 PREFIX = 3
@@ -123,7 +123,7 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
         return Term(head.round, head.step, head.offset, head.total, head.mass, view[end:])
     if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
-    message: Message = head
+    message: Message = head.came(bytes(view[PREFIX:end])) if isinstance(head, Hello) else head
     return message
 
 

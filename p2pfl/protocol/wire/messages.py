@@ -18,7 +18,7 @@ from p2pfl.protocol.wire.bounds import FACTS, MANY, Key32, Name, Signature64
 Status = Literal["up", "left", "dead"]
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True):
     """Who a peer is and whether it lives; retained, and planted as the Last Will.
 
     Attributes
@@ -32,7 +32,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     key
         The public X25519 key of this life, 32 bytes.
     identity, signature
-        The public Ed25519 key of the peer, and what it signs: everything else here, in this swarm.
+        The public Ed25519 key of the peer, and what it signs: everything else here, in this swarm. Of an announcement
+        that came, the bytes are verified as they came, with fields that only a later version knows.
     answers
         The key of the :class:`Claim` to its name that it contradicts.
     rounds
@@ -81,7 +82,16 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 
     def signable(self, swarm: str) -> bytes:
         """What is signed: the swarm, and the message without its signature."""
-        return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
+        head = vars(self).get("head") or _encoder.encode(self)
+        fields = _fields.decode(head)
+        place = 1 + self.__struct_fields__.index("signature")  # after the kind of message
+        fields[place:] = [_UNSIGNED, *fields[place + 1 :]] if len(fields) > place else []
+        return swarm.encode() + b"/" + _encoder.encode(fields)
+
+    def came(self, head: bytes) -> Hello:
+        """The same, to be verified by the bytes that it was read from; a changed copy forgets them."""
+        vars(self)["head"] = head
+        return self
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
@@ -204,7 +214,7 @@ Names = Annotated[list[Name], msgspec.Meta(max_length=MANY)]
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
-    """What a peer has applied of its partners' rows and masks.
+    """What a peer has applied of its partners' rows and masks; the tags of its envelope prove whose word it is.
 
     Attributes
     ----------
@@ -214,8 +224,6 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
         Statements and whom each is for; the last, for nobody by name, is for all others.
     masks
         Statements by partner.
-    signature
-        Of the sender.
     lives
         Of which life of each partner the flows are: another than the present one does not believe them.
     """
@@ -224,20 +232,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     number: bounds.Number
     flows: Annotated[list[tuple[Moved, Names]], msgspec.Meta(max_length=MANY)] = []
     masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MANY)] = {}
-    signature: bounds.Signature = b""
     lives: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
-
-    def signed(self, identity: Identity, *, swarm: str) -> Account:
-        """The same under a signature."""
-        return msgspec.structs.replace(self, signature=identity.sign(self.signable(swarm), domain="account"))
-
-    def authentic(self, public: bytes, *, swarm: str) -> bool:
-        """Whether the owner of a key said this in this swarm."""
-        return verify(public, self.signable(swarm), self.signature, domain="account")
-
-    def signable(self, swarm: str) -> bytes:
-        """What is signed: the swarm, and the message without its signature."""
-        return swarm.encode() + b"/" + _encoder.encode(msgspec.structs.replace(self, signature=b""))
 
 
 class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
@@ -340,6 +335,8 @@ Plain = Hello | Key | Claim
 Message = Plain | Pulse | Ack | Account | Chunk | ForOne
 
 _encoder = msgspec.msgpack.Encoder()
+_fields = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_UNSIGNED = msgspec.Raw(_encoder.encode(b""))
 _spoken = msgspec.msgpack.Decoder(
     tuple[tuple[str, int, str, int], int, int, tuple[str, ...], tuple[bytes, ...]]
 )  # of :func:`sum_statement`

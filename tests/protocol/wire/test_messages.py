@@ -32,7 +32,8 @@ def test_the_data_of_a_chunk_is_a_view_into_the_payload():
 def test_an_unknown_version_is_refused_with_the_remedy():
     payload = bytearray(encode(Claim(3)))
     payload[0] = VERSION + 1
-    with pytest.raises(DecodeError, match="expected protocol version 4, got 5: install the same version"):
+    said = f"expected protocol version {VERSION}, got {VERSION + 1}: install the same version"
+    with pytest.raises(DecodeError, match=said):
         decode(payload)
 
 
@@ -40,7 +41,9 @@ def test_an_unknown_version_is_refused_with_the_remedy():
 def test_what_a_peer_of_the_version_before_publishes_is_refused_with_the_remedy(first):
     """Its sealed payloads began with 2 and 3, and had no tags."""
     for plain in (True, False):
-        with pytest.raises(DecodeError, match=f"expected protocol version 4, got {first}: install the same version"):
+        with pytest.raises(
+            DecodeError, match=f"expected protocol version {VERSION}, got {first}: install the same version"
+        ):
             decode(bytes([first]) + bytes(100), plain=plain)
 
 

@@ -1,0 +1,110 @@
+"""Tell people when masks that did not cancel are in the models, and when these have cancelled after all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from p2pfl.peer.notices import Alarm, Notice, Settled
+from p2pfl.protocol.ledgers.payments import Mask
+from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.report.alarms import cancelled, spoiled
+
+
+@dataclass
+class Alarms:
+    """What one peer has raised alarms about.
+
+    Parameters
+    ----------
+    peer
+        Whose alarms.
+    tell
+        Called with each alarm, and with a notice when its masks have cancelled; nothing is looked at without it.
+    """
+
+    peer: str
+    tell: Callable[[Notice], None] | None
+    _open: dict[tuple[str, Slot], int] = field(default_factory=dict)  # the round of an alarm, by partner and release
+    _scores: Mapping[str, float] | None = None  # after the last round
+
+    def look(
+        self,
+        lost: Collection[str],
+        *,
+        slot: Slot | None,
+        round: int,
+        scores: Mapping[str, float],
+        deviation: Callable[[], float],
+        best: tuple[int, str] | None,
+    ) -> None:
+        """Raise an alarm if masks that did not cancel are in the models of a round.
+
+        Parameters
+        ----------
+        lost
+            Mask partners of which nothing came, as in :func:`p2pfl.report.alarms.spoiled`.
+        slot
+            Of the peer's release in this round.
+        round, best
+            As in :func:`p2pfl.report.alarms.spoiled`.
+        scores
+            After the round.
+        deviation
+            Computes what the masks of one of them leave in a parameter of the average.
+        """
+        before, self._scores = self._scores, scores
+        if self.tell is None:
+            return
+        noise = deviation() if lost else 0.0
+        said = spoiled(lost, round=round, deviation=noise, before=before, now=scores, best=best)
+        if said is not None:
+            self.tell(Alarm(self.peer, said, round, tuple(sorted(lost))))
+        if slot is not None:
+            self._open |= {(partner, slot): round for partner in lost}
+
+    def settle(self, uncancelled: Collection[Mask]) -> None:
+        """Say which masks of earlier alarms are not among those that may be uncancelled.
+
+        Parameters
+        ----------
+        uncancelled
+            Of :meth:`p2pfl.protocol.ledgers.masks.MaskLedger.uncancelled`.
+        """
+        if self.tell is None or not self._open:
+            return
+        left = {(end, mask.slot) for mask in uncancelled for end in mask.edge if end != self.peer}
+        for partner, slot in sorted(self._open.keys() - left):
+            round = self._open.pop((partner, slot))
+            self.tell(Settled(self.peer, cancelled(partner, round=round), round, (partner,)))
+
+
+class Raised:
+    """The alarms of a run, as its summary lists them."""
+
+    def __init__(self) -> None:
+        self._alarms: list[tuple[Alarm, set[str]]] = []
+
+    def observe(self, event: object) -> None:
+        """Take what a peer tells."""
+        if isinstance(event, Alarm):
+            self._alarms.append((event, {*event.partners}))
+        elif isinstance(event, Settled):
+            for alarm, left in self._alarms:
+                if (alarm.peer, alarm.round) == (event.peer, event.round):
+                    left -= {*event.partners}
+
+    @property
+    def facts(self) -> list[dict[str, Any]]:
+        """Return each alarm with whether all its masks have cancelled since; an alarm without partners stays."""
+        return [
+            {
+                "peer": alarm.peer,
+                "round": alarm.round,
+                "partners": list(alarm.partners),
+                "cancelled": bool(alarm.partners) and not left,
+                "sentence": alarm.sentence,
+            }
+            for alarm, left in self._alarms
+        ]

@@ -1,0 +1,24 @@
+"""Contract suites and test doubles for transports, learners and algorithms that you write.
+
+Examples
+--------
+>>> import asyncio
+>>> from p2pfl.testing import MemoryTransport, check_transport
+>>> asyncio.run(check_transport(MemoryTransport))
+"""
+
+from p2pfl.testing.contract import ContractError
+from p2pfl.testing.learners import LEARNER_CHECKS, check_learner
+from p2pfl.testing.transports import TRANSPORT_CHECKS, check_transport
+from p2pfl.transport.memory import MemoryTransport
+from p2pfl.virtual.clock import VirtualLoop
+
+__all__ = [
+    "LEARNER_CHECKS",
+    "TRANSPORT_CHECKS",
+    "ContractError",
+    "MemoryTransport",
+    "VirtualLoop",
+    "check_learner",
+    "check_transport",
+]
