@@ -11,6 +11,8 @@ Examples
 ['peer0', 'peer1']
 """
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +48,20 @@ __all__ = [
     "simulate",
     "topology",
 ]
+
+
+def _refuse_namesake() -> None:
+    """Raise ``ImportError`` if the unrelated distribution ``p2pfl`` is installed, whose files would mix with these."""
+    for folder in sys.path:
+        for found in Path(folder).glob("p2pfl-*.*-info"):  # ours is p2pfl_mqtt-*
+            version = found.name.removeprefix("p2pfl-").rpartition(".")[0]
+            raise ImportError(
+                f"the unrelated distribution p2pfl {version} is installed in {found.parent} and provides a package of "
+                f"the same name; run `pip uninstall p2pfl`, then reinstall p2pfl-mqtt"
+            )
+
+
+_refuse_namesake()
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
     from p2pfl.lazily import lazily

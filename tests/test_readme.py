@@ -1,4 +1,4 @@
-"""What the README says works."""
+"""What the README and the pages it was taken apart into say works."""
 
 import re
 import shlex
@@ -14,12 +14,39 @@ from p2pfl.experiment.schema import Experiment
 from test_rooms import ROOMS
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text("utf-8")
+README = ROOT / "README.md"
 MAP = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-COMMANDS = [
-    line for language, block in BLOCKS if language == "sh" for line in block.splitlines() if line.startswith("p2pfl ")
-]
+PAGES = [README, *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file"))]
+LINKED = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+LONGEST = 110
+"""Lines of the README."""
+
+
+def blocks(page):
+    return re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+COMMANDS = sorted(
+    {
+        line.partition("  ")[0]
+        for page in PAGES
+        for language, block in blocks(page)
+        if language == "sh"
+        for line in block.splitlines()
+        if line.startswith("p2pfl ")
+    }
+)
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text("utf-8").splitlines()) <= LONGEST
+
+
+def test_the_python_of_the_readme_runs():
+    [block] = [block for language, block in blocks(README) if language == "python"]
+    names = {}
+    exec(compile(block, "README.md", "exec"), names)  # noqa: S102 (that is what the README asks for)
+    assert names["run"].summary["together"] > names["run"].summary["alone"]
 
 
 def test_every_block_of_python_runs_in_order(tmp_path, monkeypatch):
@@ -27,12 +54,12 @@ def test_every_block_of_python_runs_in_order(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "clinic", raising=False)  # of another test
     names = {}
-    for language, block in BLOCKS:
+    for language, block in blocks(ROOT / "docs" / "python.md"):
         file = re.match(r"# (\w+\.(?:py|toml))\n", block)
         if file:  # the reader is to save it
             (tmp_path / file[1]).write_text(block, "utf-8")
         elif language == "python":
-            exec(compile(block, "README.md", "exec"), names)  # noqa: S102 (that is what the README asks for)
+            exec(compile(block, "python.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
     assert len(names["states"]) == 4
     assert names["run"].summary["together"] > names["run"].summary["alone"]
     assert set(names["model"]) == {f"layers.{layer}.{part}" for layer in (0, 1, 3) for part in ("weight", "bias")}
@@ -52,7 +79,8 @@ def test_every_setting_of_a_command_exists(command):
 
 
 def test_the_table_of_the_experiment_file_lists_every_key():
-    rows = dict(re.findall(r"^\| (?:`\[(\w+)\]`)? ?\| (.*) \|$", TEXT, re.MULTILINE))
+    page = (ROOT / "docs" / "experiment-file.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| (?:`\[(\w+)\]`)? ?\| (.*) \|$", page, re.MULTILINE))
     sections = {section.name: fields(section.type) for section in fields(Experiment) if section.name in rows}
     sections[""] = [key for key in fields(Experiment) if key.name not in rows]
     for section, keys in sections.items():
@@ -70,12 +98,16 @@ def test_the_map_of_rooms_is_the_one_that_holds():
     assert rooms == ROOMS
 
 
-def test_every_link_leads_somewhere():
-    headings = {"#" + heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)}
-    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", TEXT):
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text("utf-8")):
         place, _, anchor = target.partition("#")
-        assert target in headings if not place else (ROOT / place).is_file(), target
-        if place and anchor:
-            page = (ROOT / place).read_text("utf-8")
-            titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-            assert anchor in {title.lower().replace(" ", "-").replace("`", "") for title in titles}, target
+        file = page.parent / place if place else page
+        assert file.is_file(), target
+        if anchor:
+            assert anchor in anchors(file), target

@@ -35,30 +35,43 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Topology(Section, frozen=True):
-    """Who hears whom.
+    """Which peers exchange models.
 
     Attributes
     ----------
-    kind, peers
-        A builder and its number of peers; or
+    kind
+        A builder: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
+        ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``, or a
+        schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
+        ``double_binary_tree``.
+    peers
+        Number of peers of ``kind``.
     file
-        any graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a
-        list of them over the same peers: a schedule, one graph for each exchange, over and over.
+        A graph in a format that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), instead of
+        ``kind`` and ``peers``. A list of files over the same peers is a schedule: one graph for each gossip step,
+        repeated.
     degree
-        Neighbours of a peer in small worlds, random regular graphs, circulants and epidemic schedules;
-        k of the Base-(k+1) graph.
-    rewire, probability, rows
-        Of small worlds; of Erdős-Rényi; of grids and tori.
+        Neighbours of a peer in small worlds, random regular graphs, circulants and epidemic schedules; k of the
+        Base-(k+1) graph.
+    rewire
+        Probability that a small world rewires an edge.
+    probability
+        Probability of an edge in an Erdős-Rényi graph.
+    rows
+        Rows of a grid or torus; by default as square as possible.
     branching
         Children of a peer in a tree.
-    clusters, inside, every
-        Of the hierarchical schedule: how many there are, what each is, and in which exchanges the bridges
-        between them are used.
+    clusters
+        Number of clusters of the hierarchical schedule.
+    inside
+        Graph inside each cluster of the hierarchical schedule.
+    every
+        The hierarchical schedule uses the bridges between clusters in every such gossip step.
     period
-        Exchanges after which the draws of an epidemic schedule repeat.
+        Gossip steps after which the draws of an epidemic schedule repeat.
     heal
-        Whether neighbours of a peer that went become each other's: rings, circulants, random regular graphs
-        (as sums of cycles) and exponential ones.
+        Connect the neighbours of a peer that disappeared to each other. Rings, circulants, random regular graphs (as
+        sums of cycles) and exponential graphs can.
     """
 
     kind: str = "ring"
@@ -77,21 +90,32 @@ class Topology(Section, frozen=True):
 
 
 class Data(Section, frozen=True):
-    """What is learned from, and who has it.
+    """What peers learn from, and which peer holds which samples.
 
     Attributes
     ----------
     name
-        A known data set, or ``package.module:function`` that gives a peer its own data.
+        A known data set, or a ``package.module:function`` that returns the data of one peer.
     split
-        ``iid``, ``dirichlet`` (alpha), ``shards`` (shards a peer), ``power_law`` (exponent), ``column``.
-    test, validation
-        Shares held out: of all data for everybody's test, of each peer's own for validation.
+        How the samples are shared out: ``iid``, ``dirichlet`` (``alpha``), ``shards`` (``shards``), ``power_law``
+        (``exponent``), ``column`` (``column``).
+    alpha
+        Parameter of the Dirichlet split; smaller values make peers differ more.
+    shards
+        Shards per peer.
+    exponent
+        Exponent of the power law of sample counts.
+    column
+        The column whose values name the peer of a sample.
+    test
+        Share of the data that is held out for testing.
+    validation
+        Share of each peer's training data that is held out for validation.
     scale
-        Bring each feature to mean 0 and deviation 1 over the training parts of all peers, who agree on
-        both by sums before the first round, under masks where there are any.
+        Scale each feature to mean 0 and deviation 1 over the training parts of all peers. Peers agree on both by sums
+        before the first round, under masks if masks are on.
     options
-        Passed to the data set's loader, such as ``path`` and ``target`` of a CSV file.
+        Arguments of the data set's loader, such as ``path`` and ``target`` of a CSV file.
     """
 
     name: Reference = "digits"
@@ -107,16 +131,18 @@ class Data(Section, frozen=True):
 
 
 class Model(Section, frozen=True):
-    """What is learned.
+    """The model to train.
 
     Attributes
     ----------
     name
-        ``linear``, ``mlp`` (hidden), ``cnn``, or ``package.module:Class``.
+        ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``.
+    hidden
+        Widths of the hidden layers of ``mlp``.
     options
-        Keyword arguments of a user's own class.
+        Keyword arguments of a class of your own.
     pretrained
-        A safetensors file to start from.
+        A safetensors file with parameters to start from.
     frozen
         Name patterns of parameters that are neither trained nor shared.
     """
@@ -129,37 +155,59 @@ class Model(Section, frozen=True):
 
 
 class Learning(Section, frozen=True):
-    """How peers learn.
+    """How peers train.
 
     Attributes
     ----------
-    algorithm, algorithm_options
-        Of docs/algorithms.md (``fedavg``; ``fedsgd`` is that with one step on all data a round), or a
-        ``package.module:Class`` of your own; and the parameters that it has beside.
-    optimizer, rate, options, schedule, schedule_options
-        Any elementwise optimiser of torch.optim, and a scheduler that is stepped once a round.
-    batch, epochs, steps
-        Samples a step; passes over the data a round, or steps a round instead.
-    stragglers, drop_stragglers
-        Share of the peers that, each round, do only a random number of the epochs (or steps), from 1 to all of
-        them; and whether these are left out of the round instead of counting with what they did.
+    algorithm
+        An algorithm of docs/algorithms.md, or a ``package.module:Class``. ``fedsgd`` is ``fedavg`` with one step on all
+        data per round.
+    algorithm_options
+        Parameters of the algorithm.
+    optimizer
+        Any elementwise optimiser of torch.optim.
+    rate
+        Learning rate.
+    options
+        Arguments of the optimiser.
+    schedule
+        A scheduler of torch.optim.lr_scheduler, stepped once per round.
+    schedule_options
+        Arguments of the scheduler.
+    batch
+        Samples per optimiser step.
+    epochs
+        Passes over the data per round.
+    steps
+        Optimiser steps per round, instead of ``epochs``.
+    stragglers
+        Share of the peers that, in each round, do only a random number of their epochs or steps, from 1 to all.
+    drop_stragglers
+        Leave stragglers out of the round instead of counting what they did.
     fraction
-        Share of the peers that take part in a round, where not all must, as in D-PSGD.
+        Share of the peers that take part in a round, for algorithms that allow it.
     weighted
-        Whether peers count by their number of samples, where not all must count alike, as in D-PSGD.
+        Weight peers by their number of samples, for algorithms that allow it.
     stop
-        End when no peer's released row moves by more than this in a round.
+        Stop when no peer's released model moves by more than this in a round.
     consensus
-        After the last round exchange until all peers hold one and the same model, the mean of what they
-        released, and add up what it scores on everybody's test data (``common`` in the summary).
-    loss, metrics
-        ``package.module:function`` of (outputs, targets), each giving one number a sample.
-    device, precision, dtype
-        Where and in which numbers; ``mixed`` is bfloat16 where the device has it.
-    example_noise, example_clip
-        Hide each sample inside its peer by DP-SGD (FedAvg): the gradient of each is clipped to that norm,
-        under noise of so many times that deviation; ``batch`` is then the mean size of secret batches.
-        The guarantee is for ``privacy.delta``.
+        After the last round, gossip until all peers hold the same model, the mean of what they released, and add up its
+        scores on the test data of all peers (``common`` in the summary).
+    loss
+        A ``package.module:function`` of (outputs, targets) that returns one number per sample.
+    metrics
+        Names, each with a function like that of ``loss``.
+    device
+        Where to train: ``auto``, or a device of torch.
+    precision
+        ``mixed`` trains in bfloat16 where the device supports it.
+    dtype
+        The type of the parameters.
+    example_noise
+        Protect each sample inside its peer by DP-SGD: noise of this multiple of ``example_clip`` on every gradient.
+        ``batch`` is then the mean size of secret batches. Works with FedAvg; the guarantee is for ``privacy.delta``.
+    example_clip
+        Bound of the norm of each sample's gradient under ``example_noise``.
     """
 
     algorithm: Reference = "fedavg"
@@ -188,21 +236,21 @@ class Learning(Section, frozen=True):
 
 
 class Gossip(Section, frozen=True):
-    """How peers agree.
+    """How peers average.
 
     Attributes
     ----------
     steps
-        Exchanges a round; by default as many as bring a disagreement down to
+        Gossip steps per round; by default as many as ``tolerance`` asks for. D-PSGD and other algorithms that train
+        between gossip steps make one.
     tolerance
-        times what it was (masks included: what is left of them in a number is below it). D-PSGD and
-        other algorithms that train between exchanges make one.
+        The share of a disagreement that may be left after the gossip steps of a round, masks included.
     weights
-        ``metropolis``, ``max_degree``, a file with a doubly stochastic matrix (``.npy`` or text), or
-        ``push`` for directed graphs of any shape: sums that are divided by masses. By default those that
-        come with the kind of graph, else ``metropolis``.
+        ``metropolis``, ``max_degree``, a file with a doubly stochastic matrix (``.npy`` or text), or ``push`` for
+        directed graphs of any shape, where sums are divided by weights. By default those that come with the kind of
+        graph, else ``metropolis``.
     acceleration
-        ``chebyshev`` needs about the square root of as many steps; ``heavy_ball`` a few more than that,
+        ``chebyshev`` needs about the square root of as many gossip steps; ``heavy_ball`` needs a few more than that,
         all of them alike.
     """
 
@@ -217,26 +265,27 @@ TRACKED = {"top_k", "random_k", "qsgd", "quantise"}
 
 
 class Compression(Section, frozen=True):
-    """How rows are made small; what is lost now is made up for later.
+    """How models are made smaller; later messages make up for what compression lost.
 
     Attributes
     ----------
     name
-        ``none``; ``float16``, ``bfloat16``; or differences from what was sent before: the numbers of largest
-        magnitude (``top_k``), any (``random_k``), or all of them in few bits (``qsgd``, ``quantise``).
+        ``none``; ``float16`` or ``bfloat16``; or a codec of differences from what was sent before: the numbers of
+        largest magnitude (``top_k``), random numbers (``random_k``), or all numbers in few bits (``qsgd``,
+        ``quantise``).
     share
-        Of the numbers (top_k, random_k).
+        Share of the numbers that ``top_k`` and ``random_k`` send.
     levels
-        Of a number's magnitude (qsgd): 7 take 4 bits, 127 take 8.
+        Levels of a number's magnitude under ``qsgd``: 7 take 4 bits, 127 take 8.
     bits
-        Of a number (quantise).
+        Bits of a number under ``quantise``.
     gamma
-        How far a peer moves towards what its neighbours have sent; by default what no graph that was
-        tried diverges with: twice the share (top_k), half of it (random_k), 1 where little is lost.
+        How far a peer moves towards what its neighbours sent; by default a value with which no tested graph diverges:
+        twice ``share`` (top_k), half of it (random_k), 1 where little is lost.
     refresh
-        Every so many rounds whole rows are sent, which repairs what lost messages have left.
+        Send whole models every so many rounds, which repairs what lost messages left.
     zstd
-        Squeeze what is sent without loss; this goes with everything.
+        Compress messages without loss as well; works with every other setting.
     """
 
     name: Literal["none", "float16", "bfloat16", "top_k", "random_k", "qsgd", "quantise"] = "none"
@@ -254,41 +303,44 @@ class Privacy(Section, frozen=True):
     Attributes
     ----------
     mode
-        ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
-        peer is given the exact sum of its neighbours' rows and none of them.
+        ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each peer
+        receives the exact sum of its neighbours' models and none of them.
     clip
-        Bound of the norm of an update; 1 where an epsilon is asked for and none is given.
+        Bound of the norm of an update; 1 if ``epsilon`` is set and this is not.
     clipping
-        ``flat``: the update as a whole; ``layer``: each of the m tensors of the model by itself, to
-        clip / sqrt(m), so that the whole is bounded all the same.
+        ``flat`` clips the update as a whole; ``layer`` clips each of the m tensors of the model to clip / sqrt(m), so
+        that the same bound holds for the whole.
     noise
         Standard deviation of the private noise in each number.
     mask
-        Standard deviation of the noise of each edge in each number (pairwise). The default follows from the initial
+        Standard deviation of the mask of each edge in each number (pairwise). The default follows from the initial
         parameters, the learning rate, the steps and the graph (docs/protection.md); with ``noise`` and ``clip`` it is
         the clip.
     bits
         Fraction bits of the fixed-point grid on which masks cancel.
     participation
-        Probability with which a peer takes part in a release; who does stays secret, so it counts in
-        the guarantee (FedAvg).
-    mask_graph, mask_degree
-        Who shares masks: the neighbours (``same``), or denser than that, which hides better and costs no
-        exchange: ``complete``, ``circulant`` or ``random`` with so many neighbours each, by default as
-        many as ``colluders`` ask for.
-    epsilon, delta
-        The guarantee over the whole run. Without ``noise`` the least costly noise and mask are
-        calibrated to it; with ``noise`` it is a budget, and the run ends before it is exceeded.
+        Probability with which a peer takes part in a release (FedAvg). Who does stays secret, so the guarantee counts
+        it.
+    mask_graph
+        Which peers share masks: the neighbours (``same``), or a denser graph, which hides better and costs no gossip
+        step: ``complete``, ``circulant`` or ``random``.
+    mask_degree
+        Mask partners of a peer under ``circulant`` and ``random``; by default as many as ``colluders`` asks for.
+    epsilon
+        The guarantee over the whole run. Without ``noise``, the least costly noise and mask are calibrated to it; with
+        ``noise`` it is a budget, and the run stops before it is exceeded.
+    delta
+        The probability in the guarantee (epsilon, delta).
     colluders
         How many peers may collude with the broker.
     partners
-        How many mask partners must be present before a row leaves under masks (pairwise): ``colluders + 1`` by default
-        where masks are all that hides it; with ``noise`` and ``clip`` 1, as the budget counts who is missing.
+        How many mask partners must be present before a model leaves under masks (pairwise): by default ``colluders +
+        1`` where masks alone hide it; 1 with ``noise`` and ``clip``, because the budget counts missing partners.
     adjacency
-        What may change: a peer's update to nothing (``zero-out``) or to any other (``replace``).
+        What the guarantee compares: a peer's update with nothing (``zero-out``), or with any other (``replace``).
     budget
-        A file that adds up what is spent on the same data by all runs under one adjacency and number of
-        colluders; ``epsilon`` is then for all of them. For data in a file it lies beside that by default.
+        A file that adds up what all runs on the same data spend, under one adjacency and number of colluders;
+        ``epsilon`` then bounds them together. For data in a file it lies beside that file by default.
     """
 
     mode: Literal["none", "independent", "pairwise", "secagg"] = "none"
@@ -309,19 +361,19 @@ class Privacy(Section, frozen=True):
 
 
 class Robustness(Section, frozen=True):
-    """What takes the place of the average where peers may lie.
+    """What replaces the average where peers may be Byzantine.
 
     Attributes
     ----------
     rule
-        ``none``; ``clipped_gossip``; ``self_centred_clipping`` (radius); ``trimmed_mean``, ``median``, ``krum`` or
-        ``multi_krum``, which weigh all rows alike.
+        ``none``; ``clipped_gossip``; ``self_centred_clipping``; or ``trimmed_mean``, ``median``, ``krum`` and
+        ``multi_krum``, which weight all models alike.
     attackers
-        How many of those that a peer hears may lie.
+        How many of the models that a peer receives may be Byzantine.
     radius
-        How far one row may pull (self_centred_clipping).
+        How far one model may pull the average (self_centred_clipping).
     nearest
-        Mix each row with those nearest to it before (trimmed_mean, median, krum, multi_krum).
+        Average each model with those nearest to it first (trimmed_mean, median, krum, multi_krum).
     """
 
     rule: Literal["none", "clipped_gossip", "self_centred_clipping", "trimmed_mean", "median", "krum", "multi_krum"] = (
@@ -333,17 +385,19 @@ class Robustness(Section, frozen=True):
 
 
 class Attack(Section, frozen=True):
-    """Peers that lie, to see what becomes of the others.
+    """Byzantine peers, to see what becomes of the others.
 
     Attributes
     ----------
     name
-        ``none``; ``sign_flip``, ``scaled``, ``random``, ``label_flip``; or, where liars know all honest rows, which
-        only ``simulate`` can tell them, ``alie``, ``ipm``, ``dissensus``.
-    share, peers
-        How many of the peers lie, drawn from the seed; or who does.
+        ``none``; ``sign_flip``, ``scaled``, ``random``, ``label_flip``; or attacks that know all honest models, which
+        only ``simulate`` can run: ``alie``, ``ipm``, ``dissensus``.
+    share
+        Share of the peers that attack, drawn from the seed.
+    peers
+        Names of the peers that attack, instead of ``share``.
     scale
-        How much; by default as in the paper of the attack.
+        Strength of the attack; by default that of its paper.
     """
 
     name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
@@ -353,16 +407,16 @@ class Attack(Section, frozen=True):
 
 
 class Trust(Section, frozen=True):
-    """Whose key is whose.
+    """Which key belongs to which peer.
 
     Attributes
     ----------
     roster
-        A file with the public keys of all peers (``p2pfl identity`` writes it). Without one the
-        first key seen for a name is trusted, which is reported; ``run`` makes a roster of its own.
+        A file with the public keys of all peers (``p2pfl identity`` writes it). Without one, a peer trusts the first
+        key seen for a name and warns about it; ``run`` creates a roster of its own.
     keys
-        A folder for this device: ``NAME.pem``, its identity, made when it is missing, and
-        ``known.toml``, the keys it has trusted on first use. Without one an identity lasts for one run.
+        A folder on this device: ``NAME.pem``, its private key, created if it is missing, and ``known.toml``, the keys
+        trusted on first use. Without one, an identity lasts for one run.
     """
 
     roster: str | None = None
@@ -370,33 +424,38 @@ class Trust(Section, frozen=True):
 
 
 class Transport(Section, frozen=True):
-    """How bytes travel.
+    """How live peers communicate.
 
     Attributes
     ----------
     broker
-        ``embedded``, or ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://`` and host and port; a list of these to fail
-        over, the first that lets us in.
+        ``embedded``, or an address with ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://``, host and port. From a list,
+        a peer uses the first broker that accepts it.
     credentials
-        A TOML file with ``user`` and ``password``, or a folder of one for each peer, ``NAME.toml``; without it they
-        are in the environment, if anywhere: ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD``.
-    ca, certificate, key
-        Files for TLS: the authority that signed the broker's certificate, and one's own.
+        A TOML file with ``user`` and ``password``, or a folder with one ``NAME.toml`` per peer. Without it, the
+        environment variables ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD`` apply.
+    ca
+        A file with the authority that signed the broker's certificate.
+    certificate
+        A file with the client certificate of this peer.
+    key
+        A file with the private key of ``certificate``.
     version
-        Of MQTT: 4 is 3.1.1.
+        Version of MQTT: 4 is 3.1.1.
     chunk
-        Bytes in a publish.
+        Bytes per message.
     patience
-        Seconds without a sign of progress after which a round goes on without a neighbour; those in which we have
-        no connection ourselves do not count.
+        Seconds without progress after which a round continues without a neighbour. Seconds in which the peer itself has
+        no connection do not count.
     outage
-        Seconds that a peer waits for the broker, when it starts and when it loses the connection; 0 gives up at once.
+        Seconds that a peer waits for the broker when it starts or loses the connection; 0 stops at once.
     hurry
-        Quantile of what neighbours take, of which twice is waited for the others in an exchange; 1 waits for all.
+        A quantile of the time that neighbours take. In a gossip step a peer waits for at most twice that; 1 waits for
+        all.
     gather
-        Seconds within which neighbours must be there before the first round, and
+        Seconds within which neighbours must be present before the first round.
     quorum
-        the share of them that suffices.
+        Share of the neighbours that suffices at the end of ``gather``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -414,18 +473,20 @@ class Transport(Section, frozen=True):
 
 
 class Simulation(Section, frozen=True):
-    """What goes wrong in ``simulate``; live peers meet the real thing.
+    """Faults in ``simulate``; live peers meet the real ones.
 
     Attributes
     ----------
     loss
-        Probability that a listener misses a neighbour's row.
+        Probability that a peer misses a neighbour's message.
     absence
         Probability that a peer sits out a round.
     delay
-        How many cycles a row takes, on average (``gossip_learning``, whose peers wait for nobody).
-    slow, pace
-        Share of the peers that are slow, and how many cycles of the others one of theirs takes (the same).
+        Mean number of cycles that a message takes (``gossip_learning``, whose peers do not wait).
+    slow
+        Share of the peers that are slow (``gossip_learning``).
+    pace
+        How many cycles of the others one cycle of a slow peer takes.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
@@ -441,9 +502,11 @@ class Experiment(Section, frozen=True):
     Attributes
     ----------
     name
-        Of the swarm and of its run directory.
+        Name of the run and of its run directory.
     seed
-        Of all that must be reproducible.
+        Seed of everything that must be reproducible.
+    rounds
+        Number of rounds.
     """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$")] = "experiment"

@@ -1,0 +1,260 @@
+"""Add the pages that mkdocs makes from the code: experiment keys, commands, the Python API, and the root's own pages.
+
+mkdocs calls the functions ``on_files`` and ``on_page_markdown``. Nothing that they write is committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+ROOMS = (
+    ("algorithms", "The algorithms, and what an algorithm of your own needs."),
+    ("learning", "Learners: training on the data of one or many peers."),
+    ("neighbourhood", "The interface between an algorithm and the network."),
+    ("topology", "Graphs, mixing weights and their spectra."),
+    ("data", "Data sets and how peers share them."),
+    ("privacy", "Masks, private noise and the release."),
+    ("compression", "Codecs for what peers send."),
+    ("robust", "Robust rules and attacks."),
+    ("identity", "Keys, rosters and signatures."),
+    ("transport", "Channels between peers."),
+    ("report", "Records, summaries and run directories."),
+    ("testing", "Contract suites and test doubles for transports and learners of your own."),
+    ("errors", "The exceptions that p2pfl raises."),
+)
+"""Packages whose public names get a page of the Python API, and what each is for."""
+
+
+# --- keys of the experiment file
+
+
+def keys() -> str:
+    """Return the page of all keys of the experiment file, from the schema."""
+    from p2pfl.experiment.schema import Experiment  # noqa: PLC0415 (mkdocs loads hooks before it knows the path)
+
+    hints = typing.get_type_hints(Experiment, include_extras=True)
+    sections = [field for field in msgspec.structs.fields(Experiment) if _is_section(field.type)]
+    parts = [
+        "# Every key of the experiment file",
+        (
+            "This page is generated from `p2pfl/experiment/schema.py`. "
+            "[The experiment file](../experiment-file.md) explains how to use it."
+        ),
+        "## Top level",
+        _table(Experiment, hints),
+    ]
+    for section in sections:
+        kind: Any = section.type
+        summary = (kind.__doc__ or "").strip().splitlines()[0]
+        parts += [f"## [{section.name}]", summary, _table(kind, typing.get_type_hints(kind, include_extras=True))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _table(section: Any, hints: dict[str, Any]) -> str:
+    about = described(section.__doc__ or "")
+    lines = ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
+    for field in msgspec.structs.fields(section):
+        if not _is_section(field.type):
+            cells = (f"`{field.name}`", values(hints[field.name]), _default(field.default), about.get(field.name, ""))
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def described(docstring: str) -> dict[str, str]:
+    """Return the text of each attribute of a NumPy docstring; attributes described together share it."""
+    body = docstring.partition("----------\n")[2]
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in body.splitlines():
+        if re.match(r"    \w", line):
+            names = [name.strip() for name in line.split(",")]
+            found |= dict.fromkeys(names, "")
+        elif line.strip():
+            for name in names:
+                text = re.sub(r"``", "`", line.strip())
+                found[name] = f"{found[name]} {text}".strip()
+    return found
+
+
+def values(kind: Any) -> str:
+    """Return what a key may hold, in words.
+
+    Examples
+    --------
+    >>> values(Literal["flat", "layer"] | None)
+    '`"flat"`, `"layer"`'
+    >>> values(Annotated[float, msgspec.Meta(gt=0, le=1)])
+    'number > 0, ≤ 1'
+    """
+    kinds = [part for part in _parts(kind) if part is not type(None)]
+    return " or ".join(dict.fromkeys(_named(part) for part in kinds))
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    if get_origin(kind) in (typing.Union, types.UnionType):
+        for part in get_args(kind):
+            yield from _parts(part)
+    else:
+        yield kind
+
+
+def _named(kind: Any) -> str:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        bounds = [part for meta in arguments[1:] for part in _bounds(meta)]
+        return " ".join(filter(None, [_named(arguments[0]), ", ".join(bounds)]))
+    if origin is Literal:
+        return ", ".join(f"`{_toml(value)}`" for value in arguments)
+    if origin is tuple:
+        return f"list of {_named(arguments[0])}"
+    if origin is dict:
+        return "table"
+    return {str: "text", bool: "`true`, `false`", int: "integer", float: "number"}.get(kind, str(kind))
+
+
+def _bounds(meta: msgspec.Meta) -> Iterator[str]:
+    for name, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤")):
+        bound = getattr(meta, name)
+        if bound is not None and abs(bound) < sys.float_info.max and bound != 2**63 - 1:
+            yield f"{sign} {bound:g}" if bound < 2**20 else f"{sign} {bound}"
+
+
+def _default(value: Any) -> str:
+    if value is msgspec.NODEFAULT or value is None:
+        return "-"
+    return f"`{_toml(value)}`"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(part) for part in value) + "]"
+    return "{}" if value == {} else str(value)
+
+
+# --- the command line
+
+
+def commands() -> str:
+    """Return the page of all commands, from the parser of the command line."""
+    from p2pfl.cli.arguments import parser  # noqa: PLC0415
+
+    top = parser()
+    [subparsers] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
+    helps = {action.dest: action.help or "" for action in subparsers._choices_actions}  # noqa: SLF001
+    parts = [
+        "# Command line",
+        (
+            "This page is generated from the parser of the command `p2pfl`; `p2pfl COMMAND --help` prints the same. "
+            "`EXPERIMENT` is a TOML file, or the name of a shipped experiment. "
+            "[Use the commands](../usage.md) shows them at work."
+        ),
+    ]
+    for name, command in subparsers.choices.items():
+        text = command.format_help()
+        parts += [f"## p2pfl {name}", _sentence(helps[name]), f"```text\n{text.strip()}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+# --- the Python API
+
+
+def public(source: Path) -> list[tuple[str, str]]:
+    """Return the module and the name of everything that a package exports, read from the source."""
+    tree = ast.parse(source.read_text("utf-8"))
+    listed = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    )
+    homes = {
+        name.asname or name.name: node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    package = ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return [(homes.get(name, package), name) for name in listed if not name.startswith("__")]
+
+
+def api() -> dict[str, str]:
+    """Return the pages of the Python API: one for ``p2pfl``, and one for each package of :data:`ROOMS`."""
+    rooms = {room for room, _ in ROOMS}
+    names = [(home, name) for home, name in public(ROOT / "p2pfl" / "__init__.py") if home != "p2pfl"]
+    index = [
+        "# Python API",
+        (
+            "`import p2pfl` gives the names on this page. Each package below has a page of its own. "
+            "Names that no page lists may change without notice."
+        ),
+        "\n".join(f"- [`p2pfl.{room}`](api/{room}.md): {about}" for room, about in ROOMS),
+        *(f"::: {home}.{name}" for home, name in names),
+    ]
+    pages = {"reference/api.md": "\n\n".join(index) + "\n"}
+    for room, about in ROOMS:
+        source = ROOT / "p2pfl" / room / "__init__.py"
+        members = public(source) if source.is_file() else _module(ROOT / "p2pfl" / f"{room}.py")
+        parts = [f"# p2pfl.{room}", about, *(f"::: {home}.{name}" for home, name in members if name not in rooms)]
+        pages[f"reference/api/{room}.md"] = "\n\n".join(parts) + "\n"
+    return pages
+
+
+def _module(source: Path) -> list[tuple[str, str]]:
+    tree = ast.parse(source.read_text("utf-8"))
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [(f"p2pfl.{source.stem}", name) for name in names if not name.startswith("_")]
+
+
+# --- pages of the root
+
+
+def root(name: str) -> str:
+    """Return a page of the repository's root, whose links lead to the pages of the site."""
+    text = (ROOT / name).read_text("utf-8")
+    text = re.sub(r"\]\(docs/", "](", text)
+    for page in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
+        text = text.replace(f"]({page}.md", f"]({page.lower()}.md")
+    return text.replace("](README.md)", "](index.md)")
+
+
+# --- what mkdocs calls
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    from mkdocs.structure.files import File  # noqa: PLC0415
+
+    pages = {"reference/keys.md": keys(), "reference/commands.md": commands(), **api()}
+    pages |= {f"{name.lower()}.md": root(f"{name}.md") for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
+    for place, content in pages.items():
+        files.append(File.generated(config, place, content=content))
+    return files

@@ -1,0 +1,106 @@
+"""The documentation site builds, and its pages say what is true."""
+
+import ast
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from p2pfl.cli.arguments import parser
+from p2pfl.experiment import read
+from p2pfl.experiment.schema import Experiment
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+MOST_ENTRIES = 30
+"""Of the glossary."""
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def hook():
+    spec = importlib.util.spec_from_file_location("docs_hook", ROOT / "scripts" / "docs_hook.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    for package in ("mkdocs", "mkdocstrings", "material"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: pip install -e '.[docs]'")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "reference" / "api" / "topology" / "index.html").is_file()
+
+
+def test_the_page_of_keys_describes_every_key(hook):
+    page = hook.keys()
+    for section in msgspec.structs.fields(Experiment):
+        if hook._is_section(section.type):
+            table = page.partition(f"## [{section.name}]\n")[2].partition("\n## ")[0]
+            for key in msgspec.structs.fields(section.type):
+                [row] = re.findall(rf"^\| `{key.name}` \|.*$", table, re.MULTILINE)
+                assert all(cell.strip() for cell in row.strip("|").replace("\\|", "").split("|")), row
+
+
+def test_the_page_of_commands_has_every_command(hook):
+    page = hook.commands()
+    for command in ("run", "simulate", "peer", "broker", "topology", "explain", "privacy", "audit", "identity"):
+        assert f"## p2pfl {command}\n" in page
+
+
+def test_the_python_api_has_every_public_name(hook):
+    import p2pfl  # noqa: PLC0415
+
+    pages = hook.api()
+    rooms = {room for room, _ in hook.ROOMS}
+    for name in p2pfl.__all__:
+        if name not in rooms and not name.startswith("__"):
+            assert re.search(rf"^::: .*\.{name}$", pages["reference/api.md"], re.MULTILINE), name
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in [*blocks(page, "python"), *blocks(page, "toml")]:
+        if named := re.match(r"# (\S+\.(?:py|toml))\n", block):
+            (tmp_path / named[1]).write_text(block, "utf-8")
+    commands = [
+        line for block in blocks(page, "sh") for line in block.splitlines() if re.match(r"p2pfl |.* p2pfl peer ", line)
+    ]
+    assert commands
+    for command in commands:
+        options = parser().parse_args(shlex.split(command.removeprefix("p2pfl"), comments=True))
+        if getattr(options, "experiment", None) and "changes" in options:
+            read(options.experiment, changes=options.changes)
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_the_python_of_a_tutorial_parses(page):
+    for block in blocks(page, "python"):
+        ast.parse(block)
+
+
+def test_the_glossary_is_short_and_names_a_source_for_each_word():
+    entries = re.findall(r"^\| \*\*.*$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    assert 0 < len(entries) <= MOST_ENTRIES
+    for entry in entries:
+        word, meaning, source = (cell.strip() for cell in entry.strip("|").split("|"))
+        assert all((word, meaning, source)), entry
