@@ -186,7 +186,7 @@ def test_the_command_predicts(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["attack.name=alie", "learning.weighted=false"], "must know the rows of all honest peers: use simulate"),
+        (["attack.name=alie", "learning.weighted=false"], "must know the parameters of all honest ones: use simulate"),
         (["simulation.loss=0.1"], "simulation.loss: expected 0 beside a network, .* got 0.1: leave it out"),
     ],
     ids=str,
