@@ -286,7 +286,7 @@ def test_joining_can_be_cancelled_at_any_time_and_leaves_nothing(transport, room
 def test_topics_have_no_wildcards(transport, room, topic):
     async def scenario():
         async with transport.join(f"{room}a") as ada:
-            with pytest.raises(TransportError, match="expected a topic without wildcards"):
+            with pytest.raises(TransportError, match="' contains wildcards; publish to one topic"):
                 await ada.publish(topic, b"x")
 
     played(scenario())
@@ -296,7 +296,9 @@ def test_topics_have_no_wildcards(transport, room, topic):
 def test_filters_are_those_of_mqtt(transport, room, pattern):
     async def scenario():
         async with transport.join(f"{room}a") as ada:
-            with pytest.raises(TransportError, match="expected a topic filter such as"):
+            with pytest.raises(
+                TransportError, match=r"' is not a topic filter; use one such as swarm/\+/state or swarm/#"
+            ):
                 await ada.subscribe(pattern)
 
     played(scenario())
