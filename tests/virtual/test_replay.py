@@ -177,10 +177,10 @@ def test_what_is_no_recording_is_told(tmp_path):
     with pytest.raises(InputError, match=r" cannot be read \(No such file or directory\); name a file of recordings/"):
         replayed(path)
     path.touch(mode=0o600)
-    with pytest.raises(InputError, match="a peer that joined, got 0 lines"):
+    with pytest.raises(InputError, match="the recording has 0 lines, but no peer that joined; record it again"):
         replayed(path)
     path.write_text("hello\n")
-    with pytest.raises(InputError, match="got a line that is none"):
+    with pytest.raises(InputError, match="a line is not part of a recording"):
         replayed(path)
 
 
