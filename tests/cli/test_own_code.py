@@ -148,7 +148,7 @@ DATA = "return (features, targets) as arrays of numbers"
 
 WRONG = {
     "a loss that raises": (f"{FOCAL} return 1 / 0", ["clinic:focal", "division by zero (in focal, line"]),
-    "a loss of one number": (f"{FOCAL} return F.cross_entropy(outputs, targets)", ["clinic:focal", ONE, "returns shape ()"]),
+    "a loss of one number": (f"{FOCAL} return F.cross_entropy(outputs, targets)", ["clinic:focal", ONE, "shape ()"]),
     "a loss of two numbers a sample": (f"{FOCAL} return outputs ** 2", ["clinic:focal", ONE, "(3, 2)"]),
     "a loss of a list": (f"{FOCAL} return [0.0] * len(outputs)", ["clinic:focal", ONE, "list"]),
     "a loss of an array": (f"{FOCAL} return outputs.detach().numpy()", ["clinic:focal", ONE, "ndarray"]),
@@ -188,8 +188,8 @@ WRONG = {
     "data of text": (f"{PATIENTS} return [['a']] * 4, [0] * 4", [DATA, "list"]),
     "ragged data": (f"{PATIENTS} return [[1, 2], [3]], [0, 1]", [DATA, "list"]),
     "complex data": (f"{PATIENTS} return torch.ones(30, 4) * 1j, torch.zeros(30)", [DATA, "complex64"]),
-    "no samples": (f"{PATIENTS} return torch.ones(0, 4), torch.zeros(0).long()", ["clinic:patients", "peer0", "returns 0 samples"]),
-    "one sample": (f"{PATIENTS} return torch.ones(1, 4), torch.zeros(1).long()", ["clinic:patients", "peer0", "returns 1 samples"]),
+    "no samples": (f"{PATIENTS} return torch.ones(0, 4), torch.zeros(0).long()", ["clinic:patients", "0 samples"]),
+    "one sample": (f"{PATIENTS} return torch.ones(1, 4), torch.zeros(1).long()", ["clinic:patients", "1 samples"]),
     "a number for features": (f"{PATIENTS} return 1.0, [0, 1]", ["clinic:patients", "peer0", "a single number"]),
     "more targets than samples": (
         f"{PATIENTS} return torch.ones(30, 4), torch.zeros(31).long()", ["clinic:patients", "peer0", "(31,)"]
