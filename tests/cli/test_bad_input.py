@@ -43,7 +43,7 @@ WRONG = {
     "nothing of that name to freeze": ((*SET, 'model.frozen=["body"]'), "'body'"),
     "an unknown optimiser": ((*SET, "learning.optimizer=sdg"), "learning.optimizer 'sdg'"),
     "an unknown schedule": ((*SET, "learning.schedule=StepRL"), "'StepRL'"),
-    "an unknown device": ((*SET, "learning.device=gpu"), "got 'gpu'"),
+    "an unknown device": ((*SET, "learning.device=gpu"), "learning.device 'gpu' is not available"),
     "a loss of no module": ((*SET, "learning.loss=nowhere:loss"), 'got "nowhere:loss"'),
     "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), 'got "f1"'),
     "an unknown topology": ((*SET, "topology.kind=rng"), 'use "ring"'),
