@@ -46,7 +46,7 @@ class SamplingMeter:
 
     @property
     def played(self) -> dict[str, dict[Sampling, int]] | None:
-        """By peer, the number of rounds for each kind of steps, including earlier runs on the same budget, if any."""
+        """Rounds by peer and kind of steps, including earlier runs on the same budget; ``None`` without DP-SGD."""
         return None if self._learner is None else {peer: dict(rounds) for peer, rounds in self._all.items()}
 
     def told(self, peer: str) -> tuple[tuple[float, float, int, int], ...] | None:
