@@ -1,4 +1,4 @@
-"""Randomness that is reproducible: every stream has a key, so that it depends on nothing else."""
+"""Reproducible randomness: every stream depends on its key alone."""
 
 import hashlib
 from typing import Any
@@ -11,8 +11,22 @@ def draw(seed: int, purpose: str, peer: str = "", round: int = 0) -> np.random.G
 
     The stream is Philox under the 128-bit key
     :math:`\mathrm{SHA256}(\text{seed}, \text{purpose}, \text{peer}, \text{round})`, so it depends
-    on nothing else: not on the order of peers, nor on how many there are.
-    For what must be reproducible only; secrets come from :mod:`p2pfl.identity`.
+    on nothing else: neither on the order of peers, nor on their number.
+    Use it for reproducible draws only; secrets come from :mod:`p2pfl.identity`.
+
+    Parameters
+    ----------
+    seed
+        Seed of the experiment.
+    purpose
+        Name of the use, such as ``"batches"``.
+    peer, round
+        Name of the peer and number of the round, if the draw depends on them.
+
+    Returns
+    -------
+    numpy.random.Generator
+        A fresh generator at the start of its stream.
 
     Examples
     --------
@@ -24,7 +38,7 @@ def draw(seed: int, purpose: str, peer: str = "", round: int = 0) -> np.random.G
 
 
 class _Key(np.random.bit_generator.ISeedSequence):
-    """Hands Philox its key as it is; given as ``key=`` it would ask the system for entropy all the same."""
+    """Seed sequence that gives Philox its key unchanged; the argument ``key=`` would still request system entropy."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest

@@ -1,41 +1,41 @@
-"""Everything that can go wrong, as one tree.
+"""Exceptions of p2pfl, as one tree.
 
     P2PFLError
-    ├── InputError                the user can fix it before anything starts; exit status 2
+    ├── InputError                wrong input, found before anything starts; exit status 2
     │   ├── ExperimentError       the experiment file: unknown key, value out of range, missing file
     │   ├── TopologyError         a graph that is disconnected, weights that are not doubly stochastic
     │   ├── DataError             a data set that is missing, a split that is impossible
     │   ├── ModelError            a model that does not fit the data or cannot be stacked
     │   └── BrokerError           a broker that cannot be reached or started
-    │       └── AccessError       a broker that does not let us in, or is not the one we trust
-    └── RunError                  it happened while learning; exit status 1
+    │       └── AccessError       a broker that denies access, or is not the trusted one
+    └── RunError                  a failure while running; exit status 1
         ├── LearningError         a loss that is not a number
         ├── PrivacyError          a released value left the range of the fixed-point grid
-        ├── CoverError            nobody is there to share a mask with
+        ├── CoverError            no neighbour is present to share a mask with
         ├── BudgetError           a release would cost more than privacy.epsilon allows
-        ├── DecodeError           bytes from the network that are not a message of ours
-        │   └── AuthenticityError a message that the peer of its topic has not sealed for us
+        ├── DecodeError           bytes from the network that are not a valid message
+        │   └── AuthenticityError a message that the peer of its topic has not sealed for this peer
         ├── TransportError        the connection was lost, a publish did not get through
         │   ├── BusyError         the broker refused a subscription that it may grant later
-        │   └── RefusedError      the broker does not let us publish or read there
-        ├── PeerError             a neighbour is missing, differs, or carries our name
-        │   └── ResumeError       nobody is there to go on with: the run ended, or stopped
+        │   └── RefusedError      the broker denies publishing or reading there
+        ├── PeerError             a neighbour is missing, differs, or has the name of this peer
+        │   └── ResumeError       no neighbour is left to go on with: the run ended, or stopped
         └── StorageError          a run directory or checkpoint cannot be written or read
 
-Each message is one sentence: what was expected, what came, what to do.
+Each message is one sentence that states what is wrong and then, after a semicolon, what to do.
 """
 
 from collections.abc import Sequence
 
 
 class P2PFLError(Exception):
-    """Root of every error that p2pfl raises on purpose."""
+    """Root of all errors that p2pfl raises on purpose."""
 
     status = 1
 
 
 def foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of all that went wrong at once: our own error if there is one, else the first."""
+    """Return the most useful of several simultaneous errors: one of p2pfl if there is one, otherwise the first."""
     leaves = [foremost(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
     return next((leaf for leaf in leaves if isinstance(leaf, P2PFLError)), leaves[0])
 
@@ -67,7 +67,7 @@ class BrokerError(InputError):
 
 
 class AccessError(BrokerError):
-    """A broker does not let us in, or is not the one we trust: to ask again would change nothing."""
+    """A broker denies access, or is not the trusted one; retrying does not help."""
 
 
 class RunError(P2PFLError):
@@ -83,11 +83,11 @@ class PrivacyError(RunError):
 
 
 class CoverError(RunError):
-    """Nobody is there to share a mask with; nothing has been released."""
+    """No neighbour is present to share a mask with; nothing has been released."""
 
 
 class BudgetError(RunError):
-    """A release would cost more than is left of the privacy budget; it has not been made."""
+    """A release would cost more than the remaining privacy budget; it has not been made."""
 
 
 class DecodeError(RunError):
@@ -103,20 +103,20 @@ class TransportError(RunError):
 
 
 class BusyError(TransportError):
-    """The broker refused a subscription without a final reason: asking again may help."""
+    """The broker refused a subscription without a final reason; retrying may help."""
 
 
 class RefusedError(TransportError):
-    """The broker refused a publish or a subscription: to ask again would change nothing."""
+    """The broker refused a publish or a subscription; retrying does not help."""
 
 
 class PeerError(RunError):
-    """A neighbour is missing, differs in what must agree, or carries our name.
+    """A neighbour is missing, differs in what must agree, or has the name of this peer.
 
     Parameters
     ----------
     absent, gone
-        Neighbours that did not come, and those that came and went.
+        Neighbours that never connected, and those that connected and left.
     """
 
     def __init__(self, sentence: str, *, absent: Sequence[str] = (), gone: Sequence[str] = ()) -> None:

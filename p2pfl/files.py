@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all."""
+"""Atomic files, which are written as a whole or not at all."""
 
 import os
 from functools import lru_cache
@@ -9,44 +9,44 @@ from p2pfl.errors import StorageError
 
 
 class Disk(Protocol):
-    """What is asked of a disk; each may raise ``OSError``."""
+    """Interface of a disk; each method may raise ``OSError``."""
 
     def read(self, path: Path) -> bytes:
-        """All of a file."""
+        """Return the contents of a file."""
 
     def write(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Write a new file and sync what is in it; its name is durable when its folder is synced."""
+        """Write a new file and sync its contents; its name is durable once its folder is synced."""
 
     def rename(self, path: Path, to: Path) -> None:
-        """Give a file another name, and take it from whatever had that."""
+        """Rename a file, and replace any file of the new name."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if there is one."""
+        """Remove a file, if it exists."""
 
     def sync(self, folder: Path) -> None:
         """Make names durable, where folders can be synced."""
 
 
 class Drive:
-    """The disk of this device."""
+    """Disk of this device."""
 
     def read(self, path: Path) -> bytes:
-        """All of a file."""
+        """Return the contents of a file."""
         return path.read_bytes()
 
     def write(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Write a new file and sync what is in it."""
+        """Write a new file and sync its contents."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
 
     def rename(self, path: Path, to: Path) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         path.replace(to)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if there is one."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def sync(self, folder: Path) -> None:
@@ -64,29 +64,29 @@ DRIVE = Drive()
 
 
 def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 0o666, disk: Disk = DRIVE) -> None:
-    """Write a file; a reader finds what was there before, or all of this, also after a loss of power.
+    """Replace a file atomically; a reader finds the old or the new contents, even after a power failure.
 
     Parameters
     ----------
     path
-        What to write.
+        Path of the file.
     data
-        All of it.
+        New contents.
     former
-        Where to keep what was there; a reader that finds nothing at ``path`` finds it here.
+        Path that keeps the old contents; a reader that finds no file at ``path`` finds them here.
     mode
-        Of a new file, before the umask.
+        Mode of a new file, before the umask.
     disk
-        Where it lies.
+        Disk of the file.
 
     Raises
     ------
     StorageError
-        If the disk is full or not writable; what was there is untouched.
+        The disk is full or not writable; the old contents stay unchanged.
     """
     temporary = _beside(path)
     try:
-        disk.remove(temporary)  # of another mode, perhaps
+        disk.remove(temporary)  # it may have another mode
         disk.write(temporary, data, mode=mode)
         if former is not None:
             _keep(disk, path, former)
@@ -95,13 +95,13 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
     except OSError as error:
         disk.remove(temporary)
         raise StorageError(
-            f"expected to write {path}, got: {error.strerror}; what was there is untouched, free some space"
+            f"{path} cannot be written ({error.strerror}), and its old contents are unchanged; free some space"
         ) from None
 
 
 @lru_cache(maxsize=16)
 def _beside(path: Path) -> Path:
-    """Where it is written first: joined once, as each join interns its name anew in a table that would grow."""
+    """Return the path to write first, joined once, because each join interns a new name in a table that would grow."""
     return path.with_name(f".{path.name}.part")
 
 
@@ -109,4 +109,4 @@ def _keep(disk: Disk, path: Path, former: Path) -> None:
     try:
         disk.rename(path, former)
     except FileNotFoundError:
-        return  # it is the first
+        return  # there is no earlier file

@@ -1,4 +1,4 @@
-"""The only thing an algorithm may talk to: those whose rows it hears."""
+""":class:`Neighbourhood`, the only interface between an algorithm and other peers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from p2pfl.rows import Rows, distances, narrowed
 
 @dataclass(frozen=True, eq=False)
 class Public:
-    """Parameters that everybody could have seen: the agreed start, and what follows from released rows alone.
+    """Public parameters: the agreed start, and results computed from released rows alone.
 
-    A release is bounded by how far it is from public parameters, so that these must depend on a peer's data only by
-    what that peer released before. Therefore they are a type of their own: :func:`p2pfl.algorithms.start` and
+    The distance of a release from public parameters is bounded, so these may depend on a peer's data only through
+    its earlier releases. They therefore have their own type: :func:`p2pfl.algorithms.start` and
     :attr:`Released.public` make one, :func:`derived` computes with them, and ``release(since=...)``,
     ``average(own=...)`` and ``State(public=...)`` take nothing else. ``tests/test_public_type.py`` lists the files that
     make one in another way.
@@ -33,19 +33,20 @@ class Public:
 
 
 def derived(function: Callable[..., Rows], *given: Public) -> Public:
-    """Compute with public parameters; the result is public, too.
+    """Compute with public parameters; the result is public as well.
 
     Parameters
     ----------
     function
-        Of the rows of ``given``. What else it uses must be public as well: settings, numbers of rounds, released rows.
+        Function of the rows of ``given``. Everything else that it uses must also be public: settings, numbers of
+        rounds, released rows.
     given
-        What it is computed from.
+        Arguments of the function.
 
     Returns
     -------
     Public
-        What the function returned.
+        Result of the function.
 
     Raises
     ------
@@ -62,44 +63,44 @@ def derived(function: Callable[..., Rows], *given: Public) -> Public:
 
 
 def checked(value: object, what: str) -> Public:
-    """Return a value that must be public.
+    """Return a value after checking that it is public.
 
     Raises
     ------
     PrivacyError
-        It is not a :class:`Public`.
+        The value is not a :class:`Public`.
     """
     if not isinstance(value, Public):
         raise PrivacyError(
-            f"{what} must be public parameters, but is {type(value).__name__}; pass state.public, released.public, or "
-            "what derived() computes from them"
+            f"{what} must be public parameters, but it is of type {type(value).__name__}; pass state.public, "
+            "released.public, or a result of derived()"
         )
     return value
 
 
 @dataclass(frozen=True)
 class Released:
-    r"""Rows that may be seen by others; only a :class:`Neighbourhood` makes them.
+    r"""Rows that others may see; only a :class:`Neighbourhood` makes them.
 
-    Sample weights are homogeneous coordinates: beside the row :math:`w_k x_k` travels the public
-    mass :math:`w_k`, both are mixed alike, and :meth:`average` divides once, at the end.
+    Sample weights are homogeneous coordinates: the public weight :math:`w_k` travels beside the row :math:`w_k x_k`,
+    both are mixed alike, and :meth:`average` divides once, at the end.
 
     Parameters
     ----------
     rows
         ``[R, P]`` floats, or int64 points of the grid :math:`2^{-\text{grid}}`.
     masses
-        ``[R, 1]`` float64, or ``None`` where every peer counts alike.
+        Sample weights ``[R, 1]`` float64, or ``None`` if all peers weigh the same.
     grid
         Fraction bits of fixed-point rows; ``None`` for floats.
     dtype
-        What fixed-point rows become when they are read as numbers.
+        Number type of fixed-point rows when they are read.
     chain
-        Which release of the round they come from; a live neighbourhood's own note.
+        Number of the release in the round, for live neighbourhoods only.
     coded
-        The bytes as which the rows travel; ``None`` where they travel as they are.
+        Encoded rows as they travel; ``None`` if they travel as they are.
     apart
-        Where the rows are differences: how far, before them, the neighbours' average was from the own row, ``[R, P]``.
+        For rows that are differences: the earlier distance of the neighbours' average from the own row, ``[R, P]``.
     """
 
     rows: Rows
@@ -112,27 +113,27 @@ class Released:
 
     @property
     def values(self) -> Rows:
-        """The rows as floats, ``[R, P]``."""
+        """Rows as floats, ``[R, P]``."""
         if self.grid is None:
             return self.rows
         return (self.rows.to(torch.float64) * 2.0**-self.grid).to(self.dtype)  # [R, P]
 
     @property
     def level(self) -> Rows:
-        """From what the result of mixing is as far as the own row is from its neighbours' average, ``[R, P]``."""
+        """Rows from which the result of mixing is as far as the own row is from its neighbours' average, ``[R, P]``."""
         return self.values if self.apart is None else self.values - self.apart
 
     def row(self, index: int) -> torch.Tensor:
-        """One row as it travels: its codes, integers as narrow as they fit, or the numbers themselves."""
+        """Return one row as it travels: its codes, integers in the narrowest type, or the numbers themselves."""
         return narrowed(self.rows[index]) if self.coded is None else self.coded.data(index)
 
     @property
     def public(self) -> Public:
-        """The rows as everybody could have seen them; weighted ones are divided by :meth:`average`."""
+        """The rows as public parameters; :meth:`average` divides weighted ones."""
         return Public(self.values)
 
     def average(self, own: Public) -> Public:
-        """Return rows over masses, ``[R, P]``; where no positive mass was heard, ``own`` stays.
+        """Return rows divided by their weights, ``[R, P]``; ``own`` replaces rows without a positive weight.
 
         Raises
         ------
@@ -142,7 +143,7 @@ class Released:
         return Public(self.mean(checked(own, "own").rows))
 
     def mean(self, own: Rows) -> Rows:
-        """Return rows over masses as :meth:`average` does; ``own`` may be private here, and so may what comes back."""
+        """Return rows divided by their weights as :meth:`average` does; ``own`` and the result may be private."""
         values = self.values
         if self.masses is None:
             return values
@@ -151,7 +152,7 @@ class Released:
         return torch.where(positive, (values / share).to(values.dtype), own)  # [R, P]
 
     def combine(self, a: float, b: float, other: Released) -> Released:
-        """``a * self + b * other``: what is public may be combined freely."""
+        """Return ``a * self + b * other``; public rows may be combined freely."""
         masses = None
         if self.masses is not None and other.masses is not None:
             masses = a * self.masses + b * other.masses
@@ -159,12 +160,12 @@ class Released:
 
 
 def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
-    """Rows as they are, weighted but hidden by nothing: what a neighbourhood without wrappers releases."""
+    """Return weighted but unprotected rows, as a neighbourhood without wrappers releases them."""
     return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
 
 
 def moved(before: Released, after: Released) -> torch.Tensor:
-    """How far an exchange moved what the rows average to, ``[R]``: zero at consensus, and where nothing is weighed."""
+    """Return the distance by which a gossip step moved the average of rows, ``[R]``; zero without weights."""
     if before.masses is None or after.masses is None:
         return distances(after.values, before.values).squeeze(-1)  # [R]
     positive = (before.masses > 0) & (after.masses > 0)  # [R, 1]
@@ -175,18 +176,18 @@ def moved(before: Released, after: Released) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Heard:
-    """Who heard which released row, edge by edge; each listener hears itself first.
+    """Received rows edge by edge; each receiver's own row comes first.
 
     Attributes
     ----------
     rows
-        ``[S, P]``: every released row at hand.
+        ``[S, P]``: every available released row.
     listener, sender
-        ``[E]`` indices into the listener's R rows and into ``rows``, sorted by listener.
+        ``[E]`` indices into the R rows of receivers and into ``rows``, sorted by receiver.
     weights
-        ``[E]`` float64 mixing weights; those of one listener sum to one.
+        ``[E]`` float64 mixing weights; those of one receiver sum to one.
     peers
-        S names: whose rows they are, for rules that remember what each neighbour said before.
+        Names of the S senders, for rules that remember earlier rows of each neighbour.
     """
 
     rows: Rows
@@ -197,39 +198,39 @@ class Heard:
 
 
 class Neighbourhood(Protocol):
-    """One round's view of the others, for the R rows in ``peers``."""
+    """View of the other peers in one round, for the R rows in ``peers``."""
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Whose R rows these are."""
+        """Names of the R local peers."""
         ...
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """Nothing private leaves but through here.
+        """Release rows; private data leave a peer only through this method.
 
-        ``since`` is what everybody could have seen; only the difference from it is private.
-        With ``masses`` the rows are weighted before they are hidden.
+        ``since`` are the public parameters; only the difference from them is private. With ``masses``, the sample
+        weights ``[R, 1]``, the rows are weighted before they are masked.
         """
         ...
 
     async def mix(self, released: Released) -> Released:
-        """Weighted average with those heard, the own released row included."""
+        """Return the weighted average of the received rows, including the own released one."""
         ...
 
     async def hear(self, released: Released) -> Heard:
-        """The released rows themselves, for rules that are not linear.
+        """Return the received rows themselves, for nonlinear rules.
 
-        For an algorithm with an attribute ``asynchronous`` nobody waits for anybody: these are then the newest row of
-        each neighbour that has arrived since one last asked.
+        For an algorithm with an attribute ``asynchronous``, peers do not wait for each other: the result then has the
+        newest row of each neighbour that arrived since the last call.
         """
         ...
 
 
 def unmixed() -> RunError:
-    """What an asynchronous neighbourhood says to an algorithm that mixes: there are no weights that all apply."""
+    """Return the error of an asynchronous neighbourhood when an algorithm mixes, as no weights apply to all."""
     return RunError(
-        "expected an algorithm that hears rows one by one where nobody waits for anybody, got one that mixes them: "
-        "call net.hear, or leave its attribute asynchronous out"
+        "an asynchronous algorithm cannot mix, because peers do not wait for each other; call net.hear, or "
+        "leave its attribute asynchronous out"
     )
 
 
@@ -237,12 +238,12 @@ Result = TypeVar("Result")
 
 
 def settled(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine that waits for nobody, without an event loop.
+    """Run a coroutine that never waits, without an event loop.
 
     Raises
     ------
     RuntimeError
-        If it waits after all.
+        The coroutine waits.
     """
     try:
         coroutine.send(None)
@@ -250,4 +251,4 @@ def settled(coroutine: Coroutine[Any, Any, Result]) -> Result:
         result: Result = stop.value
         return result
     coroutine.close()
-    raise RuntimeError("expected a coroutine that waits for nobody, but it did")
+    raise RuntimeError("the coroutine waits; run it in an event loop")

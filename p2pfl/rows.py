@@ -1,7 +1,7 @@
-"""A peer is one row: the trained numbers of its model, flattened to ``[P]``.
+"""Rows: the trained parameters of a peer's model, flattened to ``[P]``.
 
-Every function here acts on the last axis of ``[R, P]`` and neither assumes nor
-reduces the leading one: ``R = 1`` on a device, ``R = N`` in a simulation.
+Every function of this module acts on the last axis of ``[R, P]`` and neither assumes nor reduces the leading one:
+``R = 1`` on a device, ``R = N`` in a simulation.
 """
 
 import math
@@ -16,17 +16,17 @@ from p2pfl.draws import draw
 __all__ = ["Layout", "Rows", "clip", "distances", "draw", "narrowed", "norms", "raw", "scaled"]
 
 Rows = torch.Tensor
-"""``[R, P]``: one row for each peer at hand."""
+"""Tensor ``[R, P]`` with one row for each local peer."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named tensor of a model lies in its row.
+    """Places of the named tensors of a model in its row.
 
     Parameters
     ----------
     names, shapes
-        The trained tensors in the order in which they are laid end to end.
+        Names and shapes of the trained tensors, in the order of concatenation.
 
     Examples
     --------
@@ -43,16 +43,16 @@ class Layout:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many numbers of a row belong to each tensor."""
+        """Number of values of each tensor."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @property
     def size(self) -> int:
-        """P, the length of a row."""
+        """Length P of a row."""
         return sum(self.sizes)
 
     def split(self, rows: Rows) -> dict[str, torch.Tensor]:
-        """Views of ``[R, P]`` as ``{name: [R, *shape]}``; nothing is copied."""
+        """Return views of ``[R, P]`` as ``{name: [R, *shape]}``, without copying."""
         parts: dict[str, torch.Tensor] = {}
         start = 0
         for name, shape, length in zip(self.names, self.shapes, self.sizes, strict=True):
@@ -61,7 +61,7 @@ class Layout:
         return parts
 
     def join(self, parts: Mapping[str, torch.Tensor]) -> Rows:
-        """Lay ``{name: [R, *shape]}`` end to end; the inverse of :meth:`split`."""
+        """Concatenate ``{name: [R, *shape]}`` to ``[R, P]``; the inverse of :meth:`split`."""
         flat = [
             parts[name].flatten(parts[name].dim() - len(shape)) if shape else parts[name].unsqueeze(-1)
             for name, shape in zip(self.names, self.shapes, strict=True)
@@ -70,13 +70,19 @@ class Layout:
 
 
 def norms(rows: Rows) -> torch.Tensor:
-    """L2 norm of each row, ``[R, 1]``, summed in double precision."""
+    """Return the L2 norm of each row, ``[R, 1]``, summed in double precision.
+
+    Examples
+    --------
+    >>> norms(torch.tensor([[3.0, 4.0]]))
+    tensor([[5.]], dtype=torch.float64)
+    """
     lengths: torch.Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)  # [R, 1]
     return lengths
 
 
 def narrowed(row: torch.Tensor) -> torch.Tensor:
-    """An int64 row as int32 where every number fits, else itself."""
+    """Return an int64 row as int32 if all its numbers fit, otherwise unchanged."""
     if row.dtype != torch.int64 or row.numel() == 0:
         return row
     low, high = torch.aminmax(row)
@@ -85,15 +91,15 @@ def narrowed(row: torch.Tensor) -> torch.Tensor:
 
 
 def raw(row: torch.Tensor) -> memoryview:
-    """The bytes of a row ``[P]`` as they lie in memory; a view where it is on the CPU."""
+    """Return the bytes of a row ``[P]`` as they lie in memory; a view if it is on the CPU."""
     row = row.detach().cpu().contiguous()
     return memoryview(row.view(torch.uint8).numpy()) if row.numel() else memoryview(b"")  # type: ignore[arg-type]
 
 
 def scaled(rows: Rows, factor: float) -> Rows:
-    """``factor * rows`` in memory that may be written to.
+    """Return ``factor * rows`` in memory that may be written to.
 
-    On the CPU numpy takes the memory, as it asks for huge pages; page by page the fresh memory of a
+    On the CPU, numpy allocates the memory, because it requests huge pages; page by page the fresh memory of a
     50 MB row costs three times the product.
     """
     if rows.device.type != "cpu" or rows.dtype == torch.bfloat16:
@@ -103,9 +109,9 @@ def scaled(rows: Rows, factor: float) -> Rows:
 
 
 def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: int = 2**20) -> torch.Tensor:
-    r"""How far apart two stacks are, row by row: :math:`\lVert a - f b \rVert_2`, ``[R, 1]``, f = 1 if there is none.
+    r"""Return the distances of two stacks, row by row: :math:`\lVert a - f b \rVert_2`, ``[R, 1]``, f = 1 by default.
 
-    Taken in blocks of columns, so that no third stack is held.
+    They are computed in blocks of columns, so that no third stack is held.
     """
     squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
     for start in range(0, a.shape[-1], block):
@@ -119,7 +125,25 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
 def clip(rows: Rows, bound: float) -> Rows:
     r"""Scale each row to norm at most ``bound``: :math:`x \min(1, C / \lVert x \rVert)`.
 
-    An infinite bound returns the rows themselves, untouched.
+    An infinite bound returns the rows themselves, unchanged.
+
+    Parameters
+    ----------
+    rows
+        ``[R, P]``.
+    bound
+        C, above 0.
+
+    Returns
+    -------
+    torch.Tensor
+        Clipped rows ``[R, P]``.
+
+    Examples
+    --------
+    >>> clip(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
     """
     if math.isinf(bound):
         return rows

@@ -179,16 +179,24 @@ def test_random_cycles_of_which_half_is_lost_still_expand():
 
 
 def test_what_is_no_union_of_cycles_cannot_heal():
-    with refuses("expected a kind of topology that heals (ring, circulant, random_regular, exponential"):
+    with refuses(
+        'a topology of kind "star" cannot heal, as it is no union of cyclic orders; use one of ring, circulant, '
+        "random_regular, exponential, one_peer_exponential"
+    ):
         healing("star", peers=4, seed=0)
-    with refuses("expected an even degree of a random regular graph that heals, a sum of cycles, got 3; change it"):
+    with refuses(
+        "a random regular graph that heals is a sum of cycles and needs an even degree, but it is 3; change it by one"
+    ):
         healing("random_regular", peers=8, seed=0, degree=3)
-    with refuses("expected a degree of at least 1 and below the number of peers (4), got 4"):
+    with refuses(
+        "the degree must be at least 1 and below the number of peers (4), but it is 4; change the degree "
+        "(topology.degree), add peers, or use a complete graph"
+    ):
         healing("random_regular", peers=4, seed=0, degree=4)
-    with refuses("expected names of the whole graph, got eve: correct them"):
+    with refuses("the whole graph has no peers named eve; correct the names"):
         healing("ring", peers=4, seed=0).over(["peer0", "eve"])
 
 
 def test_weights_of_a_larger_degree_are_refused_where_somebody_hears_more():
-    with refuses("expected no peer to hear more than 1 others, got one that hears 2: raise it"):
+    with refuses("a peer receives from 2 others, more than the given degree of 1; raise the degree"):
         graphs.max_degree(graphs.ring(4), degree=1)

@@ -48,7 +48,9 @@ def test_a_release_starts_from_public_parameters_alone(rows):
 
 
 def test_what_nobody_released_is_no_part_of_what_is_public():
-    with pytest.raises(PrivacyError, match="the public part of a state must be public parameters, but is Tensor"):
+    with pytest.raises(
+        PrivacyError, match="the public part of a state must be public parameters, but it is of type Tensor"
+    ):
         State(ROWS, ROWS)
     with pytest.raises(PrivacyError, match="own must be public"):
         Released(ROWS, torch.zeros(3, 1)).average(own=ROWS)

@@ -209,16 +209,53 @@ def test_a_schedule_knows_the_union_of_its_exchanges(pairs, ways):
 @pytest.mark.parametrize(
     ("kind", "options", "sentence"),
     [
-        ("epidemic_oracle", {"peers": 9, "degree": 3}, "got 9 times 3; change one of them by one"),
-        ("epidemic_oracle", {"degree": 12}, "below the number of peers (12), got 12; change the degree"),
-        ("epidemic_local", {"degree": 12}, "below the number of peers (12), got 12; change the degree"),
-        ("epidemic_local", {"period": 0}, "expected at least 1 of exchanges in a period (topology.period), got 0"),
-        ("hierarchical", {"clusters": 13}, "expected 1 to 12 clusters of 12 peers, got 13; change it"),
-        ("hierarchical", {"every": 0}, "at least 1 of exchanges from bridge to bridge (topology.every), got 0; raise"),
-        ("hierarchical", {"inside": "star"}, 'clusters that are "complete" or "ring" inside, got "star"; take one'),
-        ("base", {"degree": 0}, "expected at least 1 of neighbours (topology.degree), got 0; raise it"),
-        ("tree", {"branching": 0}, "expected at least 1 of branches (topology.branching), got 0; raise it"),
-        ("epidemic", {}, 'got "epidemic"; try "epidemic_'),
+        (
+            "epidemic_oracle",
+            {"peers": 9, "degree": 3},
+            "peers times degree must be even, but it is 9 times 3; change one of them by one",
+        ),
+        (
+            "epidemic_oracle",
+            {"degree": 12},
+            (
+                "the degree must be at least 1 and below the number of peers (12), but it is 12; change the degree "
+                "(topology.degree), add peers, or use a complete graph"
+            ),
+        ),
+        (
+            "epidemic_local",
+            {"degree": 12},
+            (
+                "the degree must be at least 1 and below the number of peers (12), but it is 12; change the degree "
+                "(topology.degree), add peers, or use a complete graph"
+            ),
+        ),
+        (
+            "epidemic_local",
+            {"period": 0},
+            "the number of gossip steps in a period (topology.period) must be at least 1, but it is 0; raise it",
+        ),
+        ("hierarchical", {"clusters": 13}, "12 peers cannot form 13 clusters; use 1 to 12"),
+        (
+            "hierarchical",
+            {"every": 0},
+            (
+                "the number of gossip steps from bridge to bridge (topology.every) must be at least 1, but it is 0; "
+                "raise it"
+            ),
+        ),
+        ("hierarchical", {"inside": "star"}, 'a cluster cannot be a "star"; use "complete" or "ring"'),
+        ("base", {"degree": 0}, "the number of neighbours (topology.degree) must be at least 1, but it is 0; raise it"),
+        (
+            "tree",
+            {"branching": 0},
+            "the number of branches (topology.branching) must be at least 1, but it is 0; raise it",
+        ),
+        (
+            "epidemic",
+            {},
+            '"epidemic" is not a kind of topology; use "epidemic_',
+        ),
     ],
 )
 def test_impossible_schedules_are_refused_with_a_way_out(kind, options, sentence):

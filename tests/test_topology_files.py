@@ -95,21 +95,49 @@ def test_a_damaged_file_is_either_read_or_refused_in_one_sentence(suffix, data, 
         (
             "graph.txt",
             "",
-            "expected a topology file ending in .graphml, .gml, .json, .edgelist, .edges, .adjlist, got ",
+            "does not have a suffix of a topology file (.graphml, .gml, .json, .edgelist, .edges",
         ),
-        ("graph.json", None, "where there is none; check the path"),
-        ("graph.json", "{", "expected a readable .json graph, got "),
-        ("graph.json", "[]", "which is broken (TypeError: "),
-        ("graph.json", "{}", "which is broken (KeyError: 'nodes'); mend it"),
-        ("graph.json", "[" * 100_000, "which is broken (RecursionError: "),
-        ("graph.graphml", "<graphml", "which is broken (ParseError: "),
-        ("graph.graphml", "<graphml/>", "which is broken (NetworkXError: "),
-        ("graph.gml", "graph", "which is broken (NetworkXError: "),
-        ("graph.edgelist", b"\xff\xfe a", "which is broken (UnicodeDecodeError: "),
-        ("graph.edgelist", "", "expected a graph with at least one peer, got an empty one; add peers"),
-        ("graph.edges", "ada ada", 'expected edges between two peers, got one from "ada" to itself; remove it'),
-        ("graph.adjlist", "ada b/c", "got 'b/c'; rename that peer"),
-        ("graph.json", '{"nodes": [{"id": 1}, {"id": "1"}], "edges": []}', 'got "1" twice; rename one of them'),
+        ("graph.json", None, "does not exist; check the path"),
+        (
+            "graph.json",
+            "{",
+            "is not a readable .json graph (JSONDecodeError: ",
+        ),
+        ("graph.json", "[]", "is not a readable .json graph (TypeError: "),
+        ("graph.json", "{}", "is not a readable .json graph (KeyError: 'nodes'); fix the file"),
+        (
+            "graph.json",
+            "[" * 100_000,
+            "is not a readable .json graph (RecursionError: ",
+        ),
+        (
+            "graph.graphml",
+            "<graphml",
+            "is not a readable .graphml graph (ParseError: ",
+        ),
+        ("graph.graphml", "<graphml/>", "graph (NetworkXError: "),
+        ("graph.gml", "graph", "graph (NetworkXError: "),
+        (
+            "graph.edgelist",
+            b"\xff\xfe a",
+            "is not a readable .edgelist graph (UnicodeDecodeError: ",
+        ),
+        ("graph.edgelist", "", "the graph has no peers; add at least one"),
+        (
+            "graph.edges",
+            "ada ada",
+            'an edge connects "ada" to itself; remove it, as a peer always mixes in its own model',
+        ),
+        (
+            "graph.adjlist",
+            "ada b/c",
+            'b/c\' is not a valid peer name; rename it with 1 to 22 letters, digits, "-" or "_',
+        ),
+        (
+            "graph.json",
+            '{"nodes": [{"id": 1}, {"id": "1"}], "edges": []}',
+            'peer name "1" is used twice; rename one of the peers',
+        ),
     ],
 )
 def test_files_that_are_no_topology_are_refused_in_one_sentence(name, content, sentence, tmp_path):
@@ -121,7 +149,13 @@ def test_files_that_are_no_topology_are_refused_in_one_sentence(name, content, s
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("a.gml", "path ending in .json"), ("no/a.json", "can be written")])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("a.gml", "a topology is saved as .json, but the path is"),
+        ("no/a.json", "cannot be written (No such file or directory); choose another path"),
+    ],
+)
 def test_topologies_are_saved_as_json_where_one_can_write(name, sentence, tmp_path):
     with refuses(sentence):
         graphs.save(graphs.ring(3), tmp_path / name)

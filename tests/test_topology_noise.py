@@ -158,11 +158,11 @@ def test_decays_steps_and_sums_out_of_range_are_refused():
     ring = weights_of(graphs.ring(4))
     uneven = Topology(("a", "b", "c"), (("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")), directed=True)
     for decay in (-0.1, 1.0, math.nan):
-        with refuses(f"expected a decay from 0 to below 1, got {decay}; change it"):
+        with refuses(f"the decay must be at least 0 and below 1, but it is {decay}; change it"):
             graphs.effective_neighbours(ring, decay=decay)
-    with refuses("expected a step between 0 and 1 and noise of at least 1, got 1.0 and 2; change"):
+    with refuses("step must be between 0 and 1 and noise at least 1, but they are 1.0 and 2; change them"):
         graphs.rate(ring, step=1.0, noise=2)
-    with refuses("expected noise of at least 1, got 0.5; raise it"):
+    with refuses("noise must be at least 1, but it is 0.5; raise it"):
         graphs.best_rate(ring, noise=0.5)
-    with refuses("expected weights whose rows sum to one, got others; take metropolis weights"):
+    with refuses("the rows of the weights do not sum to one; use metropolis weights"):
         graphs.effective_neighbours([graphs.push(uneven)], decay=0.5)

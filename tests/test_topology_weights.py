@@ -149,11 +149,27 @@ def test_lanczos_agrees_with_the_closed_solver_on_weights_that_are_not_doubly_st
 @pytest.mark.parametrize(
     ("edges", "weights", "sentence"),
     [
-        ((("a", "b"), ("b", "c")), (0.5,), "expected a weight for each of 2 edges, got 1; give one for each"),
-        ((("a", "b"),), (0.0,), 'expected weights above 0 and at most 1, got 0.0 from "a" to "b"; change it or drop'),
-        ((("a", "b"),), (math.nan,), 'expected weights above 0 and at most 1, got nan from "a" to "b"'),
-        ((("a", "b"), ("b", "a")), (0.5, 0.25), 'expected one weight an edge, got 0.5 and 0.25 from "a" to "b"; keep'),
-        ((("a", "b"), ("b", "c")), (0.5, 0.75), 'no less than nothing, got 1.25 for what "b" hears; scale them'),
+        ((("a", "b"), ("b", "c")), (0.5,), "the weights (1) do not match the edges (2); give one weight for each edge"),
+        (
+            (("a", "b"),),
+            (0.0,),
+            'the weight from "a" to "b" is 0.0, not above 0 and at most 1; change it or remove the edge',
+        ),
+        (
+            (("a", "b"),),
+            (math.nan,),
+            'the weight from "a" to "b" is nan, not above 0 and at most 1; change it or remove the edge',
+        ),
+        (
+            (("a", "b"), ("b", "a")),
+            (0.5, 0.25),
+            'the edge from "a" to "b" has two weights, 0.5 and 0.25; keep one of them',
+        ),
+        (
+            (("a", "b"), ("b", "c")),
+            (0.5, 0.75),
+            'the weights of the models that "b" receives sum to 1.25; scale them to sum to at most 1',
+        ),
     ],
 )
 def test_weights_that_do_not_fit_their_edges_are_refused(edges, weights, sentence):
@@ -162,7 +178,10 @@ def test_weights_that_do_not_fit_their_edges_are_refused(edges, weights, sentenc
 
 
 def test_edges_without_weights_have_none_to_take():
-    with refuses("expected edges with weights, got 5 without; take metropolis weights, or a graph whose edges have"):
+    with refuses("the 5 edges have no weights; use metropolis weights, or a graph whose edges have weights"):
         graphs.edge_weights(graphs.ring(5))
-    with refuses('make the edges undirected, give the weights, or take "push"'):
+    with refuses(
+        '"a" receives from 1 peers and sends to 2, but in this directed graph every peer must receive from and '
+        'send to as many peers as "a" receives from (1); make the edges'
+    ):
         graphs.metropolis(UNEVEN)

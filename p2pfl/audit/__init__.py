@@ -1,4 +1,4 @@
-"""Attacks on what peers release, held against what the accountant promises."""
+"""Attacks on the releases of peers, compared with the guarantees of the accountant."""
 
 from p2pfl.audit.audit import Audit, Effort, audit
 

@@ -1,4 +1,4 @@
-"""All attacks on one experiment, and the verdict."""
+""":func:`audit`, which runs all attacks on one experiment, and its verdict."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from p2pfl.privacy.accounting.spending import Cost, spent
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work the attacks are given.
+    """Amount of work that the attacks may do.
 
     Parameters
     ----------
     trials
         Games of each player.
     canaries
-        How many, about.
+        Approximate number of canaries.
     rounds, shadows
-        Of membership inference.
+        Rounds and shadow models of membership inference.
     samples, iterations
-        Of inversion.
+        Samples and iterations of inversion.
     keys
-        Among which no two may be alike.
+        Number of keys, no two of which may be equal.
     live
-        Rounds of each live swarm; none runs where it is 0.
+        Rounds of each live run; 0 skips live runs.
     """
 
     trials: int = TRIALS
@@ -62,16 +62,16 @@ class Effort:
 
 @dataclass(frozen=True)
 class Promise:
-    r"""What the accountant says that an observer can learn at most.
+    """Upper bound of the accountant on what an observer can learn.
 
     Parameters
     ----------
     observer, colluders, victim
-        Who of whom.
+        Names of the observer, the peers that help it, and the victim.
     mu
-        Of one release; infinite where nothing is promised.
+        Bound for one release; infinite without a guarantee.
     epsilon, delta, rounds
-        Of all rounds.
+        Bound for all rounds.
     """
 
     observer: str
@@ -85,18 +85,18 @@ class Promise:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the attacks found.
+    """Results of all attacks on one experiment.
 
     Parameters
     ----------
     name, mode
-        Of the experiment, and of its privacy.
+        Name of the experiment, and its privacy mode.
     clip, noise, mask
-        What hides the rows.
+        Settings that protect the models.
     promises, claims, games, canaries, inferences, inversions
-        By attack.
+        Results by attack.
     smaller
-        What is to be said where a smaller swarm was attacked than that of the experiment.
+        Sentence that explains if the attacks ran on fewer peers than the experiment has.
     """
 
     name: str
@@ -114,39 +114,45 @@ class Audit:
 
     @property
     def promised(self) -> bool:
-        """Whether differential privacy is claimed at all."""
+        """True if the experiment claims differential privacy."""
         return any(math.isfinite(promise.mu) for promise in self.promises)
 
     @property
     def broken(self) -> list[str]:
-        """Each claim that does not hold, in a sentence."""
+        """Return a sentence for each claim that does not hold."""
         said = [
-            f"{claim.name}: expected at most {claim.allowed:.6g}, got {claim.measured:.6g}"
+            f"{claim.name}: measured {claim.measured:.6g}, which exceeds {claim.allowed:.6g}"
             for claim in self.claims
             if claim.broken
         ]
         said += [
-            f"the {game.player} player of {game.observer} sees more of {game.victim} in {_times(game.releases)} than "
-            f"is accounted: mu is above {game.lower:.3g} instead of at most {game.accounted:.3g}"
+            (
+                f"the {game.player} player of {game.observer} sees more of {game.victim} in {_times(game.releases)} "
+                f"than the accountant allows: mu is above {game.lower:.3g} instead of at most {game.accounted:.3g}"
+            )
             for game in self.games
             if game.broken
         ]
         said += [
-            f"{each.observer} tells canaries too well: mu is above {each.lower:.3g} instead of at most "
-            f"{each.accounted:.3g}"
+            (
+                f"{each.observer} distinguishes canaries too well: mu is above {each.lower:.3g} instead of at most "
+                f"{each.accounted:.3g}"
+            )
             for each in self.canaries
             if each.broken
         ]
         said += [
-            f"{each.observer} tells members too well by {each.attack} after round {each.round}: an area of "
-            f"{each.auc:.3f} instead of at most {each.ceiling:.3f}"
+            (
+                f"{each.observer} distinguishes members too well by {each.attack} after round {each.round}: an area "
+                f"of {each.auc:.3f} instead of at most {each.ceiling:.3f}"
+            )
             for each in self.inferences
             if each.broken
         ]
         return said
 
     def results(self) -> dict[str, Any]:
-        """Everything but the pictures, for machines; what is infinite is ``None``."""
+        """Return everything but the pictures for machines; infinite numbers become ``None``."""
         found = asdict(replace(self, inversions=Inversions(self.inversions.truth[:0], ())))
         del found["inversions"]
         held: dict[str, Sequence[Claim | Game | Canaries | Inference]] = {
@@ -167,18 +173,23 @@ class Audit:
 
 
 def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = None, seed: int = 0) -> Audit:
-    """Attack an experiment's release, and hold what is found against what its accountant says.
+    """Attack the release of an experiment, and compare the results with its accountant.
 
     Parameters
     ----------
     plan
-        The experiment, resolved.
+        Resolved experiment.
     fresh
-        Makes the source of secrets of each run that is attacked; by default the one that peers use.
+        Function that makes the source of secrets of each attacked run; by default the source that peers use.
     effort
-        How much work the attacks are given.
+        Amount of work of the attacks.
     seed
-        Of coins, directions and samples.
+        Seed of coins, directions and samples.
+
+    Returns
+    -------
+    Audit
+        Results of all attacks.
 
     Examples
     --------
@@ -191,7 +202,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     """
     fresh, effort = fresh or _secret, effort or Effort()
     protection = plan.protection
-    settings = replace(protection.settings, participation=1.0)  # what is promised to those who take part
+    settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
     guarantees = protection.observers()
     observers = [Observer.of(given, graph=protection.graph, settings=settings) for given in guarantees]
     where: dict[str, Any] = {"graph": protection.graph, "weights": plan.weights, "fresh": fresh, "seed": seed}
@@ -213,7 +224,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
 def _attacks(
     plan: Plan, settings: Settings, observers: Sequence[Observer], *, where: Mapping[str, Any], effort: Effort
 ) -> dict[str, Any]:
-    """Let observers of single rows attack."""
+    """Run the attacks of observers of single models."""
     return {
         "games": tuple(play(settings, observers, **where, trials=effort.trials)),
         "canaries": tuple(
@@ -261,12 +272,12 @@ def _promise(observer: Observer, plan: Plan, *, delta: float) -> Promise:
 def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:
     found = learner(experiment, federation)
     if not isinstance(found, TorchLearner):
-        raise ModelError(f"expected a torch model to attack, got a learner of type {type(found).__name__}")
+        raise ModelError(f"a {type(found).__name__} cannot be audited; use a torch model")
     return found
 
 
 def _one_step(experiment: Experiment) -> Experiment:
-    """One step of gradient descent on one sample."""
+    """Return the experiment with one step of gradient descent on one sample."""
     table = plain(experiment)
     table["learning"] |= {
         "algorithm": "fedavg",

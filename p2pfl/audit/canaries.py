@@ -1,7 +1,7 @@
-r"""Canaries: updates planted through whole rounds, and how many of them an observer tells from nothing.
+r"""Canaries: updates planted in whole rounds, which an observer tries to detect.
 
-In each round every peer releases, by a coin, either nothing or an update of its own that has a random
-direction and the largest norm that may leave: with real rows, real clipping, real mixing between rounds.
+In each round a coin decides whether a peer releases no update or an update of a random
+direction and the largest norm that clipping permits, with real clipping and real mixing between rounds.
 The observer scores the direction :math:`v_k` of each canary by
 :math:`\langle v_k, (\Sigma^{-1} z)_k \rangle / \sqrt{(\Sigma^{-1})_{kk}}` and guesses. One run of m
 canaries bounds :math:`\varepsilon` from below, without any assumption on the noise.
@@ -32,41 +32,41 @@ from p2pfl.rows import draw
 from p2pfl.topology import Topology, Weights
 
 COUNT = 1000
-"""Canaries, about."""
+"""Approximate number of canaries."""
 
 SIGNIFICANCE = 0.05
-"""Chance that a bound is too high that is only looked at."""
+"""Probability that a bound that is only reported is too high."""
 
 STRICT = 0.001
-"""The same where a promise counts as broken."""
+"""Probability that a bound that breaks a guarantee is too high."""
 
 SURE = 0.2
-"""Share of the canaries about which the observer makes a guess: half of them the highest scores, half the lowest."""
+"""Share of the canaries that the observer guesses: half of them with the highest scores, half with the lowest."""
 
 _HIGHEST = 100.0
-"""Bounds above this are not looked for."""
+"""Largest bound that is searched for."""
 
 
 @dataclass(frozen=True)
 class Canaries:
-    r"""How well an observer told planted updates from none.
+    r"""Result of one observer: how well it distinguishes planted updates from none.
 
     Parameters
     ----------
     observer
-        Who.
+        Name of the observer.
     count
-        m, how many were planted or not.
+        m, the number of coins.
     auc, tpr_percent, tpr_permille
         Area under the ROC curve, and true positives at false positive rates of 1 % and 0.1 %.
     measured, lower
         :math:`\hat\mu` of the scores and its lower confidence bound.
     accounted
-        The accountant's :math:`\mu`; infinite where nothing is promised.
+        The accountant's :math:`\mu`; infinite without a guarantee.
     epsilon, certain, bound
-        Lower bound of :math:`\varepsilon` from the guesses, one beyond doubt, and the accountant's.
+        Lower bound of :math:`\varepsilon` from the guesses, one of high confidence, and the accountant's bound.
     delta
-        Of all three.
+        The delta of all three.
     """
 
     observer: str
@@ -84,7 +84,7 @@ class Canaries:
 
     @property
     def broken(self) -> bool:
-        """Whether more was seen than was promised."""
+        """True if the observer learns more than the guarantee permits."""
         return self.lower > self.accounted or self.certain > self.bound
 
 
@@ -105,19 +105,24 @@ def plant(
     Parameters
     ----------
     settings, graph, weights
-        The pipeline's.
+        Arguments of the pipeline.
     observers
-        Who guesses.
+        Observers that guess.
     fresh
-        Makes the source of the run.
+        Function that makes the source of the run.
     size
-        P, the length of a row.
+        P, the number of parameters.
     delta
-        At which guarantees are stated.
+        The delta of guarantees.
     count
-        How many canaries, about.
+        Approximate number of canaries.
     seed
-        Of directions and coins.
+        Seed of directions and coins.
+
+    Returns
+    -------
+    list of Canaries
+        Result of each observer.
     """
     rounds = max(2, math.ceil(count / len(graph.peers)))
     pipeline = Pipeline.keyed(replace(settings, participation=1.0), graph=graph, weights=weights, source=fresh(0))
@@ -128,7 +133,7 @@ def plant(
         rng = draw(seed, "audit canaries", round=round)
         directions = rng.standard_normal((len(graph.peers), size))  # [N, P]
         layers = settings.layers or (size,)
-        for part in np.split(directions, np.cumsum(layers)[:-1], axis=1):  # views, each as long as it may leave
+        for part in np.split(directions, np.cumsum(layers)[:-1], axis=1):  # views, each scaled to the largest norm
             length = np.linalg.norm(part, axis=1, keepdims=True) * math.sqrt(len(layers))
             np.divide(part, length, out=part, where=length > 0)
         coins = rng.random(len(graph.peers)) < 0.5  # [N]
@@ -150,13 +155,13 @@ def plant(
 def one_run(count: int, *, guesses: int, correct: int, delta: float = 0.0, significance: float = SIGNIFICANCE) -> float:
     r"""Return the lower bound of :math:`\varepsilon` that guesses in one run prove.
 
-    With :math:`B \sim \mathrm{Bin}(r, e^\varepsilon / (1 + e^\varepsilon))` the chance of v or more
-    right among r guesses about m canaries is at most
+    With :math:`B \sim \mathrm{Bin}(r, e^\varepsilon / (1 + e^\varepsilon))` the probability of v or more
+    correct among r guesses about m canaries is at most
 
     .. math:: \beta + 2 m \delta \alpha, \qquad \beta = P[B \ge v], \quad
               \alpha = \max_{1 \le i \le v} P[v - i \le B < v] / i
 
-    and the bound is where that reaches the significance.
+    and the bound is the :math:`\varepsilon` at which this equals the significance.
 
     Parameters
     ----------

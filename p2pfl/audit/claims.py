@@ -1,4 +1,4 @@
-"""What must hold exactly, whatever the noise: masks cancel, clips hold, sitting out does not show, keys are new."""
+"""Exact claims, whatever the noise: masks cancel, clipping holds, abstention does not show, keys are fresh."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Topology, Weights
 
 KEYS = 300_000
-"""Keys among which no two may be alike: of 2^32 sources that could be behind them about ten pairs would be."""
+"""Number of keys, no two of which may be equal; with only 2^32 possible sources about ten pairs would be."""
 
 SIZE = 1000
-"""Length of the rows that are released."""
+"""Length of the released rows."""
 
 LONG = BLOCK + SIZE
-"""One that is released piece by piece."""
+"""Length of a row that is released piece by piece."""
 
 TURNS = 200
-"""Rounds in which a peer takes part or not."""
+"""Number of rounds in which a peer participates or not."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One of them, and whether it holds.
+    """Exact claim, and the measurement that tests it.
 
     Parameters
     ----------
     name, sentence
-        What is claimed, shortly and for people.
+        Claim in short, and as a sentence.
     measured, allowed
-        What was found, and the most that would do.
+        Measurement, and the largest value that the claim permits.
     part
-        What was looked at: the heading under which people read it.
+        Part of the system that is tested, as the heading in the report.
     """
 
     name: str
@@ -54,25 +54,30 @@ class Claim:
 
     @property
     def broken(self) -> bool:
-        """Whether it does not hold."""
+        """True if the claim does not hold."""
         return not self.measured <= self.allowed
 
 
 def claims(
     settings: Settings, *, graph: Topology, weights: Sequence[Weights], fresh: Fresh, seed: int = 0, keys: int = KEYS
 ) -> list[Claim]:
-    """Check all that apply to these settings.
+    """Check all claims that apply to these settings.
 
     Parameters
     ----------
     settings, graph, weights
-        The pipeline's.
+        Arguments of the pipeline.
     fresh
-        Makes the sources of new runs.
+        Function that makes the sources of new runs.
     seed
-        Of rows.
+        Seed of the rows.
     keys
-        How many to draw.
+        Number of keys to draw.
+
+    Returns
+    -------
+    list of Claim
+        Every claim with its measurement.
 
     Examples
     --------
@@ -95,22 +100,22 @@ def claims(
 
 
 def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> Claim:
-    """Masks that every peer draws by itself, as devices do, sum to zero to the last bit."""
+    """Check that masks which every peer draws by itself, as devices do, sum to zero exactly."""
     bare = replace(settings, noise=0.0, participation=1.0)
     pipeline = Pipeline.keyed(bare, graph=graph, weights=weights, source=SeededSource(seed))
     nothing = np.zeros((1, SIZE))
     total = sum(_released(pipeline, peer, nothing, since=nothing)[0] for peer in graph.peers)
     left = float(np.abs(total).max())  # sums of grid points are exact
-    return Claim("masks cancel", "What masks add to one row they take from another, to the last bit.", left, 0.0)
+    return Claim("masks cancel", "The masks of all peers sum to zero exactly.", left, 0.0)
 
 
 def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> Claim:
-    """However large an update is, under the same keys it moves what is released by no more than the clip."""
+    """Check that an update of any norm, under the same keys, moves the release by no more than the clip."""
     whole = replace(settings, participation=1.0)
     pipeline = Pipeline.keyed(whole, graph=graph, weights=weights, source=SeededSource(seed))
     size = sum(settings.layers) or LONG
     since, direction = draw(seed, "audit clip").standard_normal((2, 1, size))
-    masses = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight makes it longer
+    masses = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight increases the norm
     still, moved = (
         _released(pipeline, graph.peers[0], since + length * direction, since=since, masses=masses)
         for length in (0.0, 1000.0 * settings.clip)
@@ -119,14 +124,14 @@ def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], 
     grid = 2.0**-settings.bits * math.sqrt(size) if settings.hidden else 1e-9 * float(np.abs(since).max())
     return Claim(
         "updates are clipped",
-        "However large an update is, it moves the released row by no more than the clip.",
+        "An update of any norm moves the release by no more than the clip.",
         reach,
         settings.clip * (1 + 1e-9) + grid,
     )
 
 
 def secret(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> list[Claim]:
-    """Who sits out releases what he would with an update of nothing, and as many do as are accounted."""
+    """Check that abstention equals an update of zero, and that the share of abstentions is as accounted."""
     sure = replace(settings, participation=1.0)
     drawn, fixed = (
         Pipeline.keyed(each, graph=graph, weights=weights, source=SeededSource(seed)) for each in (settings, sure)
@@ -146,13 +151,13 @@ def secret(settings: Settings, *, graph: Topology, weights: Sequence[Weights], s
     return [
         Claim(
             "sitting out does not show",
-            "Who sits out in secret releases what he would if his update were nothing.",
+            "A peer that abstains in secret releases the same as with an update of zero.",
             odd,
             2.0 * 2.0**-settings.bits,
         ),
         Claim(
             "as many sit out as are accounted",
-            f"Of {TURNS} turns a share of {share:g} is taken, but for chance (standard deviations off).",
+            f"In {TURNS} rounds a peer participates in a share of {share:g}, up to chance (standard deviations off).",
             abs(joined - TURNS * share) / math.sqrt(TURNS * share * (1 - share)),
             5.0,
         ),
@@ -168,18 +173,18 @@ def _released(
     round: int = 0,
     masses: torch.Tensor | None = None,
 ) -> Floats:
-    """What one peer releases by itself, as a device does, ``[1, P]``."""
+    """Return the release of one peer by itself, as on a device, ``[1, P]``."""
     own = Weights((peer,), scipy.sparse.csr_array(np.ones((1, 1))))
     net = pipeline.hidden(StackedNeighbourhood([own], round=round, seed=0), round=round)
     return numbers(settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses)))
 
 
 def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[Claim]:
-    r"""No key comes twice: neither the first of many runs nor those of one run.
+    """Check that no key appears twice: neither the first keys of many runs nor the keys of one run.
 
-    By the birthday bound :math:`n` keys of a source with :math:`K` states hold about
-    :math:`n^2 / 2K` equal pairs: ten for 300,000 and 32 bits, which is what a seed of torch or
-    numpy's old generators has. For 256 bits the chance of one is below :math:`10^{-60}`.
+    By the birthday bound :math:`n` keys of a source with :math:`K` states contain about
+    :math:`n^2 / 2K` equal pairs: ten for 300,000 keys and 32 bits, the seeds of torch and of
+    numpy's old generators. For 256 bits the probability of one pair is below :math:`10^{-60}`.
     """
     one = fresh(0)
     many = {fresh(number).bytes(KEY_BYTES, purpose="exchange", peer=peers[0]) for number in range(count)}
@@ -187,7 +192,7 @@ def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[C
         one.bytes(KEY_BYTES, purpose="noise 0", peer=peers[number % len(peers)], round=number // len(peers))
         for number in range(count)
     }
-    sentence = "Among {} keys {} no two are alike, as they would be if only 2^32 seeds were behind them."
+    sentence = "Among {} keys {} no two are equal, as they would be with only 2^32 seeds."
     return [
         Claim("keys of runs differ", sentence.format(f"{count:,}", "of as many runs"), float(count - len(many)), 0.0),
         Claim("keys of a run differ", sentence.format(f"{count:,}", "of one run"), float(count - len(few)), 0.0),

@@ -1,19 +1,19 @@
-r"""The mechanism game: an update was released, or nothing; an observer has to tell which.
+r"""The mechanism game: an observer has to decide whether a peer released an update or not.
 
-One victim adds a change or not, by a coin; all else is fixed, and the observer knows it. (Where masks
-are all there is, the change is taken from a neighbour, for their sum is no secret.) Noise is
+A coin decides whether the victim adds a change; all else is fixed, and the observer knows it. (With masks alone, the
+change is taken from a neighbour, because their sum is not secret.) Noise is
 independent in every coordinate of a row, so P coordinates, each with its own coin, are P games played in
-one release: a row of 20,000 numbers gives what 20,000 releases of one number would. (The bound of the norm
-is widened by :math:`\sqrt P` for it; that updates are clipped is another claim, :mod:`p2pfl.audit.claims`.)
+one release: a row of 20,000 numbers gives the same as 20,000 releases of one number. (The bound of the norm
+is widened by :math:`\sqrt P` for this; :mod:`p2pfl.audit.claims` checks the clipping itself.)
 
-Two players try. The *optimal* one knows the noise: :math:`e_u^\top \Sigma^{-1} z`. The *learned* one
-trusts none of that. It watches three releases, two of them in one round, the optimal statistic of each, the
+There are two players. The *optimal* one knows the noise: :math:`e_u^\top \Sigma^{-1} z`. The *learned* one
+assumes nothing. It watches three releases, two of them in one round, the optimal statistic of each, the
 rows around the victim, and all that is mixed after them, learns Fisher's discriminant from half of the games
-and plays the other half. It is the one that finds what nobody thought of: a mask that returns, a row that was
-mixed before it was hidden.
+and plays the other half. It finds unforeseen leaks: a mask that is used twice, a row that was
+mixed before it was masked.
 
-Both measure :math:`\hat\mu`, the distance of the two cases in standard deviations. A promise is broken
-where the lower confidence bound of that exceeds the :math:`\mu` of the accountant.
+Both measure :math:`\hat\mu`, the distance of the two cases in standard deviations. A guarantee is broken
+if its lower confidence bound exceeds the :math:`\mu` of the accountant.
 """
 
 from __future__ import annotations
@@ -34,37 +34,38 @@ from p2pfl.rows import draw
 from p2pfl.topology import Topology, Weights
 
 TRIALS = 20_000
-"""Games: the standard error of the measured mu is then 0.014."""
+"""Number of games, which makes the standard error of the measured mu 0.014."""
 
 KEYS = 4
-"""Runs, each with keys of its own, to which the games are dealt."""
+"""Number of runs, each with its own keys, among which the games are divided."""
 
 RELEASES = ((0, 1.0), (1, -1.0), (1, 1.0))
-"""Round and sign of the change of each release that the learned player watches: what cancels masks adds changes."""
+"""Round and sign of the change of each release that the learned player watches: the combination that cancels masks
+adds changes."""
 
 NEAR = 24
 """Peers around the victim that the learned player watches."""
 
 RIDGE = 1e-10
-"""What the learned player adds to the variances of its features, the largest of which is 1."""
+"""Number that the learned player adds to the variances of its features, the largest of which is 1."""
 
 
 @dataclass(frozen=True)
 class Game:
-    r"""What one player made of it.
+    r"""Result of one player of one observer.
 
     Parameters
     ----------
     observer, colluders, victim
-        Who looked at whom.
+        Names of the observer, the peers that help it, and the victim.
     player
         ``"optimal"`` or ``"learned"``.
     question
-        What it had to tell.
+        Question that the player answers.
     releases
-        How many were watched.
+        Number of releases that the player watches.
     accounted
-        What can be seen of so many as :math:`\mu`, by the accountant; infinite where nothing hides the change.
+        The accountant's :math:`\mu` of this many releases; infinite if nothing hides the change.
     measured, error, lower
         :math:`\hat\mu`, its standard error and its lower confidence bound.
     """
@@ -82,7 +83,7 @@ class Game:
 
     @property
     def broken(self) -> bool:
-        """Whether more was seen than was promised."""
+        """True if the player learns more than the guarantee permits."""
         return self.lower > self.accounted
 
 
@@ -96,23 +97,28 @@ def play(
     trials: int = TRIALS,
     seed: int = 0,
 ) -> list[Game]:
-    """Let both players of every observer play, against the bound of each.
+    """Let both players of every observer play, and compare them with their bounds.
 
     Parameters
     ----------
     settings, graph, weights
-        The pipeline's.
+        Arguments of the pipeline.
     observers
-        Who plays.
+        Observers that play.
     fresh
-        Makes the source of each run.
+        Function that makes the source of each run.
     trials
-        Games of each player.
+        Number of games of each player.
     seed
-        Of the coins.
+        Seed of the coins.
+
+    Returns
+    -------
+    list of Game
+        Result of each player.
     """
     size = max(2, math.ceil(trials / KEYS))
-    # A coin in every coordinate, and whatever share of them is 1, nothing is clipped.
+    # Every coordinate has a coin; whatever share of them is 1, nothing is clipped.
     wide = replace(settings, clip=settings.clip * math.sqrt(size), participation=1.0, layers=())
     runs = [Pipeline.keyed(wide, graph=graph, weights=weights, source=fresh(number)) for number in range(KEYS)]
     coins = [draw(seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
@@ -148,7 +154,7 @@ def _game(observer: Observer, player: str, releases: int, scores: Floats, truth:
 
 
 def _view(pipeline: Pipeline, observer: Observer, *, change: Floats) -> tuple[Floats, Floats]:
-    """The optimal player's statistic of the first release, ``[P]``, and the learned one's features, ``[F, P]``."""
+    """Return the optimal player's statistic of the first release, ``[P]``, and the learned features, ``[F, P]``."""
     size = len(change)
     since = np.zeros((len(pipeline.peers), size))  # [N, P]
     near = _near(pipeline.graph, observer)
@@ -172,20 +178,20 @@ def _view(pipeline: Pipeline, observer: Observer, *, change: Floats) -> tuple[Fl
 
 
 def _change(observer: Observer, coin: Bools) -> Floats:
-    """The update or nothing, ``[P]``; or the update and its opposite, where any other may take its place."""
+    """Return the update or zero, ``[P]``; or the update and its opposite under the adjacency ``replace``."""
     start = -0.5 if observer.adjacency == "replace" else 0.0
     return np.asarray(observer.length * (coin + start))
 
 
 def _beyond(pipeline: Pipeline, released: Released, mixed: Released, *, exchange: int) -> Floats:
-    """What mixed rows say that the released ones did not, ``[N, P]``: nothing but rounding, if all is well."""
+    """Return what mixed rows reveal beyond the released ones, ``[N, P]``: only rounding in a correct build."""
     matrix = pipeline.weights[exchange % len(pipeline.weights)].matrix
     left: Floats = numbers(mixed) - matrix @ numbers(released)
     return left
 
 
 def _near(graph: Topology, observer: Observer) -> list[int]:
-    """Places among the watched of the victim and of those around it."""
+    """Return the places of the victim and the peers around it among the watched."""
     place = {graph.peers[row]: number for number, row in enumerate(observer.watched)}
     queue, found = deque([observer.victim]), {observer.victim}
     while queue and len(found) < NEAR:
@@ -197,7 +203,7 @@ def _near(graph: Topology, observer: Observer) -> list[int]:
 
 
 def _learned(features: Floats, truth: Bools) -> tuple[Floats, Bools]:
-    """Fisher's discriminant of ``[F, T]`` features: scores of every second game, learned from the others."""
+    """Return the scores of every second game by Fisher's discriminant, learned from the other ``[F, T]`` features."""
     teach, test = features[:, ::2], features[:, 1::2]
     cases = truth[::2]
     within = teach - np.where(cases, teach[:, cases].mean(1, keepdims=True), teach[:, ~cases].mean(1, keepdims=True))

@@ -1,16 +1,16 @@
-r"""Gradient inversion: from a released update back to the sample it came from.
+r"""Gradient inversion: reconstruction of the sample behind a released update.
 
-The peer is given the worst case: it takes one step of gradient descent on one sample, so that its update is
-:math:`-\eta \nabla F(x)`, and is released as ever.
+The attack assumes the worst case: the peer takes one step of gradient descent on one sample, so that its update is
+:math:`-\eta \nabla F(x)`, and releases it as usual.
 
-- *Analytic*, exact and free, where the model begins with a linear layer: its gradients are
+- *Analytic*, exact and cheap, if the model begins with a linear layer: its gradients are
   :math:`\partial W_i = \delta_i x` and :math:`\partial b_i = \delta_i`, so
   :math:`\hat x = \sum_i \partial b_i\, \partial W_i / \sum_i \partial b_i^2`, the least squares of all units.
-- *Optimised*, for any model: the attacker looks for the x that minimises
+- *Optimised*, for any model: the attacker searches for the x that minimises
   :math:`1 - \cos(\nabla F(x), g) + \alpha\, \mathrm{TV}(x)` by Adam on the signs of its gradient (Geiping et
   al.); the class is the row of the last layer's bias that moved up the most.
 
-Inversion fails long before differential privacy means anything: that it fails proves little.
+Inversion fails long before differential privacy gives a meaningful guarantee, so its failure proves little.
 
 References
 ----------
@@ -43,41 +43,41 @@ from p2pfl.rows import draw
 from p2pfl.topology import Topology, Weights
 
 SAMPLES = 4
-"""How many are attacked."""
+"""Number of attacked samples."""
 
 ITERATIONS = 300
-"""Of the optimisation."""
+"""Number of iterations of the optimisation."""
 
 RATE = 0.1
-"""Of its steps, in units of the features' range."""
+"""Step size of the optimisation, in units of the features' range."""
 
 SMOOTH = 1e-3
-"""The weight of the total variation."""
+"""Weight of the total variation."""
 
 LARGEST = 200_000
-"""Parameters of a model on which the optimisation is tried."""
+"""Largest number of parameters of a model that the optimisation attacks."""
 
 BEST = 200.0
-"""Decibels of a sample that came back to the last bit."""
+"""Decibels of a sample that is reconstructed exactly."""
 
 
 @dataclass(frozen=True)
 class Inversion:
-    """What came back.
+    """Result of one attack of one observer.
 
     Parameters
     ----------
     observer
-        Who tried; ``"nothing hidden"`` reads the update as it is.
+        Name of the observer; ``"nothing hidden"`` reads the update as it is.
     attack
         ``"analytic"`` or ``"optimised"``.
     psnr, ssim
         Peak signal-to-noise ratio in decibels and structural similarity to the truth, means over the
-        samples; similarity is ``None`` where samples are no pictures.
+        samples; similarity is ``None`` where samples are not pictures.
     baseline
         PSNR of a constant, the mean of all features.
     pictures
-        ``[S, *shape]``.
+        Reconstructions, ``[S, *shape]``.
     """
 
     observer: str
@@ -89,13 +89,13 @@ class Inversion:
 
     @property
     def recognised(self) -> bool:
-        """Whether more than 3 dB better than a constant."""
+        """True if the reconstruction is more than 3 dB better than a constant."""
         return self.psnr > self.baseline + 3
 
 
 @dataclass(frozen=True)
 class Inversions:
-    """The samples that were attacked, ``[S, *shape]``, and what came back of them."""
+    """Attacked samples, ``[S, *shape]``, and their reconstructions."""
 
     truth: Floats
     found: tuple[Inversion, ...]
@@ -120,19 +120,24 @@ def invert(
     Parameters
     ----------
     settings, graph, weights
-        The pipeline's.
+        Arguments of the pipeline.
     observers
-        Who tries.
+        Observers that attack.
     fresh
-        Makes the source of each sample's run.
+        Function that makes the source of the run of each sample.
     federation
-        The data.
+        Data of all peers.
     train
-        Makes a learner that takes one step of gradient descent.
+        Function that makes a learner which takes one step of gradient descent.
     samples, iterations
-        How many, and how long the optimisation takes.
+        Number of samples, and of iterations of the optimisation.
     seed
-        Which samples.
+        Seed of the choice of samples.
+
+    Returns
+    -------
+    Inversions
+        Samples and reconstructions.
     """
     everything = np.concatenate([federation.train[peer] for peer in graph.peers])
     chosen = draw(seed, "audit inversion").choice(everything, size=min(samples, len(everything)), replace=False)
@@ -142,7 +147,7 @@ def invert(
         stepping = train(_only(federation, graph.peers, np.array([sample])))
         start = stepping.start(graph.peers).double()  # [N, P]
         one = stepping.fit(start[:1].to(stepping.dtype), peers=graph.peers[:1], round=0).rows.double()  # [1, P]
-        rows = one.repeat(len(start), 1)  # [N, P]: whoever is the victim
+        rows = one.repeat(len(start), 1)  # [N, P]: any peer may be the victim
         pipeline = Pipeline.keyed(settings, graph=graph, weights=weights, source=fresh(number))
         released = settled(pipeline.round(0).release(rows, since=Public(start)))
         gradients[OPEN].append((start - rows)[0])
@@ -154,7 +159,7 @@ def invert(
 
 
 def analytic(gradient: Mapping[str, torch.Tensor], *, weight: str, bias: str) -> torch.Tensor:
-    r"""Return the input of a linear layer by its gradients.
+    r"""Return the input of a linear layer, computed from its gradients.
 
     .. math:: \hat x = \sum_i \partial b_i\, \partial W_i / \sum_i \partial b_i^2
 
@@ -163,7 +168,7 @@ def analytic(gradient: Mapping[str, torch.Tensor], *, weight: str, bias: str) ->
     gradient
         ``[units, features]`` and ``[units]`` by name, up to a factor.
     weight, bias
-        The names.
+        Names of the layer's tensors.
 
     Examples
     --------
@@ -178,14 +183,14 @@ def analytic(gradient: Mapping[str, torch.Tensor], *, weight: str, bias: str) ->
 def optimised(
     learner: TorchLearner, gradient: torch.Tensor, *, low: float, high: float, iterations: int = ITERATIONS
 ) -> torch.Tensor:
-    """Return the sample whose gradient at the learner's start points most nearly where this one does.
+    """Return the sample whose gradient at the initial parameters is most nearly parallel to this one.
 
     Parameters
     ----------
     learner
-        Model, loss and start.
+        Model, loss and initial parameters.
     gradient
-        ``[P]``.
+        Gradient ``[P]``.
     low, high
         Range of the features.
     iterations
@@ -228,7 +233,7 @@ def psnr(found: Floats, truth: Floats, *, span: float) -> float:
 
 
 def ssim(found: Floats, truth: Floats, *, span: float) -> float:
-    """Return the structural similarity of two pictures ``[..., height, width]``, by windows of 7 or as many as fit.
+    """Return the structural similarity of two pictures ``[..., height, width]``, by windows of at most 7 pixels.
 
     References
     ----------
@@ -258,7 +263,7 @@ def ssim(found: Floats, truth: Floats, *, span: float) -> float:
 
 
 def first_linear(learner: TorchLearner) -> tuple[str, str] | None:
-    """Names of weight and bias of the linear layer that the features enter as they are, if there is one."""
+    """Return the names of weight and bias of a linear layer that takes the features unchanged, if there is one."""
     features = math.prod(learner.features.shape[1:])
     for path, module in learner.model.named_modules():
         if isinstance(module, nn.Sequential | nn.Flatten | nn.Identity) or (not path and list(module.children())):
@@ -279,7 +284,7 @@ def _attacked(
     *,
     iterations: int,
 ) -> Inversions:
-    """Both attacks on every observer's gradients."""
+    """Run both attacks on the gradients of every observer."""
     features = federation.dataset.features.double().numpy()
     truth, low, high = features[chosen], float(features.min()), float(features.max())
     names = first_linear(learner)
@@ -292,7 +297,7 @@ def _attacked(
             inputs = [analytic(part, weight=names[0], bias=names[1]) for part in parts]
             attacks["analytic"] = [one.numpy().reshape(truth.shape[1:]) for one in inputs]
         if learner.layout.size <= LARGEST and learner.features.is_floating_point():
-            with contextlib.suppress(RuntimeError):  # a layer of one's own may have no second derivative
+            with contextlib.suppress(RuntimeError):  # a user-defined layer may have no second derivative
                 back = [optimised(learner, gradient, low=low, high=high, iterations=iterations) for gradient in each]
                 attacks["optimised"] = [one.double().cpu().numpy() for one in back]
         for attack, pictures in attacks.items():
@@ -314,23 +319,23 @@ def _inversion(
 
 
 def _only(federation: Federation, peers: Sequence[str], samples: IntArray) -> Federation:
-    """Every peer holds these samples and no other."""
+    """Return a federation in which every peer holds only these samples."""
     return replace(federation, train=dict.fromkeys(peers, samples))
 
 
 def _target(learner: TorchLearner, gradient: torch.Tensor) -> torch.Tensor:
-    """The class by the gradient of the last bias, the only negative entry of which is that of the right one."""
+    """Return the class by the gradient of the last bias, whose only negative entry is that of the true class."""
     last = learner.layout.split(gradient)[learner.layout.names[-1]]
     kind = learner.targets.dtype
     if kind.is_floating_point:
         return learner.targets.mean(dim=0, keepdim=True)
-    if last.numel() != learner.federation.dataset.classes:  # there is no such bias: the most frequent class
+    if last.numel() != learner.federation.dataset.classes:  # without such a bias, guess the most frequent class
         return learner.targets.mode().values.view(1)
     return last.flatten().argmin().view(1).to(learner.device, kind)
 
 
 def _variation(x: torch.Tensor) -> torch.Tensor:
-    """Mean absolute difference of neighbouring pixels; 0 for what is no picture."""
+    """Return the mean absolute difference of neighbouring pixels; 0 for samples that are not pictures."""
     if x.dim() < 3:
         return x.new_zeros(())
     return (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., :, 1:] - x[..., :, :-1]).abs().mean()

@@ -1,4 +1,4 @@
-"""Attacks on a short live swarm: what its peers release, before and after a restart, and when they settle."""
+"""Attacks on a short live run: releases before and after a restart, and the settlement of masks."""
 
 from __future__ import annotations
 
@@ -28,42 +28,47 @@ from p2pfl.privacy.accounting.spending import Cost
 Result = TypeVar("Result")
 
 PART = "live peers"
-"""Heading of these claims."""
+"""Heading of these claims in the report."""
 
 RING = 6
-"""Peers of the ring that is watched; neighbours share masks."""
+"""Number of peers of the watched ring, in which neighbours share masks."""
 
 COMPLETE = 4
-"""Peers of the swarm that settles."""
+"""Number of peers of the run that settles."""
 
 ROUNDS = 10
-"""Rounds of each run."""
+"""Number of rounds of each run."""
 
 SIZE = 4096
-"""Numbers of a release."""
+"""Length of a release."""
 
 AGAIN = 1
-"""The round that is released again after a restart."""
+"""Round that is released again after a restart."""
 
 LAST = 2
-"""The last round of the swarm that settles."""
+"""Last round of the run that settles."""
 
 KEEPING = "d2"
-"""The algorithm of the swarm that settles: its state keeps what was trained and never released."""
+"""Algorithm of the run that settles; its state keeps trained parameters that were never released."""
 
 BLOCK = 16
-"""Bytes of a payload that no two runs may share."""
+"""Length in bytes of the blocks of payload that no two runs may share."""
 
 
 def live(plan: Plan, *, rounds: int = ROUNDS) -> list[Claim]:
-    """Attack live peers that hide their rows as the experiment says.
+    """Attack live peers that protect their models as in the experiment.
 
     Parameters
     ----------
     plan
-        Of the experiment; its noise, masks, clip and adjacency are taken from it, and nothing else.
+        Plan of the experiment, of which only noise, masks, clip and adjacency are used.
     rounds
-        Of each watched run.
+        Number of rounds of each watched run.
+
+    Returns
+    -------
+    list of Claim
+        Claims about live peers.
 
     Examples
     --------
@@ -84,20 +89,20 @@ def live(plan: Plan, *, rounds: int = ROUNDS) -> list[Claim]:
 def short(
     settings: Settings, *, kind: str, peers: int, rounds: int, adjacency: str = "zero-out", algorithm: str = "fedavg"
 ) -> Plan:
-    """Return the plan of a short swarm that hides its rows as ``settings`` say.
+    """Return the plan of a short run whose models are protected by ``settings``.
 
     Parameters
     ----------
     settings
-        What hides the rows.
+        Settings that protect the models.
     kind, peers
-        Of the topology, which is the mask graph as well.
+        Kind and size of the topology, which is also the mask graph.
     rounds
-        How many.
+        Number of rounds.
     adjacency
-        Of the guarantee.
+        Adjacency of the guarantee.
     algorithm
-        What peers do.
+        Name of the algorithm.
     """
     mode: dict[str, Any] = {"mode": "pairwise", "mask": settings.mask} if settings.mask else {"mode": "independent"}
     mode |= {} if settings.mask else {"noise": settings.noise}
@@ -119,14 +124,14 @@ def short(
 
 
 def released(settings: Settings, *, rounds: int = ROUNDS) -> list[Claim]:
-    """Run the same swarm twice, and once more with a restart, and look at all that it releases.
+    """Run the same peers twice, and once more with a restart, and check all their releases.
 
     Parameters
     ----------
     settings
-        What hides the rows.
+        Settings that protect the models.
     rounds
-        Of each of the first two runs.
+        Number of rounds of each of the first two runs.
     """
     tap = Tap()
     plan = Tapped.of(short(settings, kind="ring", peers=RING, rounds=rounds), tap, size=SIZE)
@@ -158,22 +163,22 @@ def fresh_bytes(tap: Tap) -> Claim:
     """Compare the payloads of two runs, block by block."""
     first, second = (
         {frame[start : start + BLOCK] for frame in tap.frames[run] for start in range(64, len(frame) - BLOCK, BLOCK)}
-        - {bytes(BLOCK)}  # padding of a message that shows that a broker takes large ones
+        - {bytes(BLOCK)}  # padding of the message that tests whether a broker accepts large ones
         for run in range(2)
     )
-    sentence = f"Two runs of one experiment publish no sealed {BLOCK} bytes twice (blocks)."
+    sentence = f"Two runs of one experiment publish no sealed block of {BLOCK} bytes twice (blocks)."
     return Claim("live peers seal anew", sentence, float(len(first & second)), 0.0, PART)
 
 
 def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[Claim]:
-    """Let one peer overlook another in the last round: the two are charged for it, and the mask is paid in the open.
+    """Let one peer miss another in the last round: both are charged for it, and the correction is public.
 
     Parameters
     ----------
     settings
-        What hides the rows.
+        Settings that protect the models.
     adjacency
-        Of the guarantee.
+        Adjacency of the guarantee.
     """
     tap = Tap()
     table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST + 1, "adjacency": adjacency}
@@ -186,21 +191,21 @@ def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[Claim]:
 
 
 def _settled(found: Settlement, *, settings: Settings) -> list[Claim]:
-    """Only who owes a mask releases more than what is public, and that is as large as a mask."""
+    """Check that only a peer that owes a mask releases more than what is public, and that the excess is a mask."""
     sizes = sorted(float(np.sqrt(np.square(points * 2.0**-settings.bits).mean())) for points in found.paid.values())
     *others, owing = sizes or [0.0]
     few = len(next(iter(found.paid.values()))) if found.paid else 1
     return [
         Claim(
             "settling shows what is public",
-            "After the last round whoever owes no mask releases its public model and nothing else (deviation).",
+            "After the last round a peer that owes no mask releases its public model and nothing else (deviation).",
             max(others, default=math.inf),
             0.0,
             PART,
         ),
         Claim(
             "settling is under a mask",
-            "Whoever owes a mask releases its public model and that mask (relative error of the deviation).",
+            "A peer that owes a mask releases its public model and that mask (relative error of the deviation).",
             abs(owing / settings.mask - 1),
             5.0 / math.sqrt(2 * few),
             PART,
@@ -209,7 +214,7 @@ def _settled(found: Settlement, *, settings: Settings) -> list[Claim]:
 
 
 def _charged(found: Settlement, plan: Plan) -> Claim:
-    """Both ends of the mask that one of them left out are charged at the local floor."""
+    """Check that both ends of a mask that one of them left out are charged at the local floor."""
     cost, floor = plan.protection.cost.mu, plan.protection.local.mu
     wanted = LAST * cost**2 + floor**2
     lacking = max(
@@ -226,7 +231,7 @@ def _charged(found: Settlement, plan: Plan) -> Claim:
 
 
 def _counted(releases: Sequence[Release], costs: Mapping[str, Mapping[Cost, int]], plan: Plan) -> Claim:
-    """Every release is charged, those that a restart repeats as well."""
+    """Check that every release is charged, including those that a restart repeats."""
     cost = plan.protection.cost.mu
     made = Counter(each.peer for each in releases if each.run == releases[-1].run or each.round <= AGAIN)  # and sent
     lacking = max(
@@ -237,7 +242,7 @@ def _counted(releases: Sequence[Release], costs: Mapping[str, Mapping[Cost, int]
 
 
 def _noises(points: Ints, settings: Settings) -> list[Claim]:
-    """Look at the releases ``[turns, N, P]`` and, where masks cancel over the ring, at the noise that they leave."""
+    """Check the releases ``[turns, N, P]`` and, where masks cancel over the ring, the noise that remains."""
     unit, count = 2.0**settings.bits, points.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
     rows = points.reshape(-1, points.shape[-1])
@@ -249,16 +254,16 @@ def _noises(points: Ints, settings: Settings) -> list[Claim]:
         if settings.noise:
             found += Noise("private noise", PART, left, settings.noise * unit * math.sqrt(count)).claims()
         else:
-            sentence = "What the masks of all live peers add up to, in every round (points)."
+            sentence = "The masks of all live peers sum to zero in every round (points)."
             found.append(Claim("live masks cancel", sentence, float(np.abs(left).max()), 0.0, PART))
     return found
 
 
 def _afresh(before: Ints, after: Ints, settings: Settings) -> list[Claim]:
-    """Predict what is released after a restart from what was released before, ``[turns, N, P]`` each.
+    """Predict the releases after a restart from those before it, ``[turns, N, P]`` each.
 
-    Masks of the attempt that was given up may be in a release once more, where one end has to make good for the other.
-    What matters is that it has masks and noise of its own as well.
+    Masks of the abandoned attempt may be in a release once more, if one end has to correct for the other. The release
+    must have its own masks and noise as well.
     """
     unit, count = 2.0**settings.bits, after.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
@@ -279,7 +284,7 @@ def _afresh(before: Ints, after: Ints, settings: Settings) -> list[Claim]:
 
 
 def _predicted(known: Ints, new: Ints, *, expected: float) -> tuple[float, float]:
-    """Return the largest share of a row's deviation that other rows explain, and how much of it may be chance."""
+    """Return the largest share of a row's deviation that other rows explain, and the share that may be chance."""
     rows = known.T.astype(np.float64)  # [P, K]
     targets = new.T.astype(np.float64)  # [P, M]
     left = targets - rows @ np.linalg.lstsq(rows, targets, rcond=None)[0]

@@ -1,14 +1,14 @@
-r"""Membership inference: to tell the samples that a peer learned from.
+r"""Membership inference: detection of the samples that a peer learned from.
 
-Each peer learns from a half of its samples, drawn at random, so that the other half differs from it in
-nothing but membership. After each round the attacker takes a peer's row, as he sees it, for a model.
+Each peer learns from a random half of its samples, so that the other half differs from it only in
+membership. After each round the attacker evaluates a peer's parameters, as the attacker sees them.
 
-- By *loss*: low means member (Yeom et al.).
-- By *shadows*: he trains k models himself, from the same public start on random halves of the same
-  samples, hides them as the peer does, and compares the log-odds :math:`\varphi` of the right class with
-  those of the shadows that had the sample and those that had not: the likelihood ratio of LiRA (Carlini et al.).
+- By *loss*: a low loss means member (Yeom et al.).
+- By *shadows*: the attacker trains k models from the same public start on random halves of the same
+  samples, protects them as the peer does, and compares the log-odds :math:`\varphi` of the true class with
+  those of the shadows with and without the sample: the likelihood ratio of LiRA (Carlini et al.).
 
-A sample's membership changes an update by at most twice the clip, so it is held against the guarantee
+The membership of a sample changes an update by at most twice the clip, so it is compared with the guarantee
 for replacing an update: over t rounds no attack has an area under its ROC curve above
 :math:`\Phi(\mu \sqrt{t / 2})` of that :math:`\mu`.
 
@@ -43,34 +43,34 @@ from p2pfl.topology import Topology, Weights
 
 ROUNDS = 3
 SHADOWS = 32
-"""Shadow models of each peer; every sample is in half of them."""
+"""Number of shadow models of each peer; every sample is in half of them."""
 
 FEWEST = 8
-"""A peer with fewer samples is left alone."""
+"""Smallest number of samples of an attacked peer."""
 
 MOST = 16
-"""Peers that are attacked, those with the most samples."""
+"""Number of attacked peers, those with the most samples."""
 
 CERTAIN = 4.0
-"""Standard errors by which an area has to exceed its ceiling: a false alarm in 30,000 areas."""
+"""Standard errors by which an area has to exceed its ceiling, for one false alarm in 30,000 areas."""
 
 
 @dataclass(frozen=True)
 class Inference:
-    """How well members were told from others.
+    """Result of one attack of one observer after one round.
 
     Parameters
     ----------
     observer
-        Who looked; ``"nothing hidden"`` reads rows as they are, ``"mixed model"`` those of the end of the round.
+        Name of the observer; ``"nothing hidden"`` reads updates as they are, ``"mixed model"`` the results of rounds.
     round
-        From 1.
+        Round number, from 1.
     attack
         ``"loss"`` or ``"shadows"``.
     auc, error
         Area under the ROC curve, mean over the peers that were attacked, and its standard error.
     ceiling
-        The most that the guarantee allows; 1 where nothing is promised.
+        Largest area that the guarantee permits; 1 without a guarantee.
     """
 
     observer: str
@@ -82,12 +82,12 @@ class Inference:
 
     @property
     def broken(self) -> bool:
-        """Whether more was seen than was promised."""
+        """True if the attack learns more than the guarantee permits."""
         return self.auc - CERTAIN * self.error > self.ceiling
 
 
 MIXED = "mixed model"
-"""The observer of rows when they have been mixed: everybody, and whoever gets the model."""
+"""Observer of mixed models: every peer, and every receiver of the model."""
 
 
 @one_thread()
@@ -110,19 +110,24 @@ def infer(
     Parameters
     ----------
     settings, graph, weights
-        The pipeline's.
+        Arguments of the pipeline.
     observers
-        Who attacks, first he who knows the least.
+        Observers that attack, the one that knows the least first.
     fresh
-        Makes the sources of the run and of the shadows.
+        Function that makes the sources of the run and of the shadows.
     federation, train
-        Data and learner.
+        Data, and function that makes a learner.
     steps
-        Exchanges a round.
+        Gossip steps per round.
     rounds, shadows
-        How many.
+        Numbers of rounds and shadow models.
     seed
-        Of the halves.
+        Seed of the halves.
+
+    Returns
+    -------
+    list of Inference
+        Result of every attack.
     """
     rich = sorted(federation.train, key=lambda peer: -len(federation.train[peer]))[:MOST]
     pool = {peer: federation.train[peer] for peer in sorted(rich) if len(federation.train[peer]) >= FEWEST}
@@ -149,7 +154,7 @@ def infer(
         cast = [shade.views(since, steps=steps, round=round)[0] for shade in shades]
         for observer, odds in views.items():
             attacks = {"loss": odds}
-            if observer != MIXED:  # its shadows would cost as many runs
+            if observer != MIXED:  # its shadows would need as many runs
                 attacks["shadows"] = {
                     peer: _ratio(odds[peer], np.stack([shadow[observer][peer] for shadow in cast]), crowd[peer])
                     for peer in odds
@@ -163,7 +168,7 @@ def infer(
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of all peers, or of the shadows of some, and what the observers make of each of its rounds."""
+    """Run of all peers, or of shadows of some, with the views of the observers after each round."""
 
     learner: TorchLearner
     pipeline: Pipeline
@@ -172,7 +177,7 @@ class _Run:
     real: bool
 
     def views(self, since: Rows, *, steps: int, round: int) -> tuple[dict[str, dict[str, Floats]], Rows]:
-        """Log-odds of each peer's samples by observer, and the rows as mixed."""
+        """Return the log-odds of each peer's samples by observer, and the mixed rows."""
         peers, net = self.pipeline.peers, self.pipeline.round(round)
         rows = since.clone()  # [N, P]
         training = peers if self.real else tuple(self.pool)
@@ -192,7 +197,7 @@ class _Run:
         return found, mixed
 
     def _odds(self, rows: Floats, peers: Sequence[str]) -> dict[str, Floats]:
-        """How sure each peer's row is of each sample of its pool: log-odds of the right class, or minus the loss."""
+        """Return the confidence of each peer's row on each sample: log-odds of the true class, or the negative loss."""
         learner = self.learner
         learner.model.eval()
         found = {}
@@ -209,7 +214,7 @@ class _Run:
 
 
 def _sureness(learner: TorchLearner, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    r""":math:`\varphi = \log p_t - \log (1 - p_t)` of each sample, which is nearly normal, ``[n]``."""
+    r"""Return :math:`\varphi = \log p_t - \log (1 - p_t)` of each sample, which is nearly normal, ``[n]``."""
     if learner.loss is not cross_entropy:
         return -learner.loss(outputs, targets)
     right = outputs.gather(1, targets.unsqueeze(1))  # [n, 1]
@@ -218,18 +223,18 @@ def _sureness(learner: TorchLearner, outputs: torch.Tensor, targets: torch.Tenso
 
 
 def _halves(samples: int, count: int, *, seed: int, purpose: str, peer: str) -> Bools:
-    """So many random halves of a peer's samples, of which every sample is in half, ``[K, n]``."""
+    """Return random halves of a peer's samples, with every sample in half of them, ``[K, n]``."""
     ranks = np.tile(np.arange(count), (samples, 1))  # [n, K]
     return count // 2 > draw(seed, purpose, peer).permuted(ranks, axis=1).T
 
 
 def _ratio(seen: Floats, shadows: Floats, inside: Bools) -> Floats:
-    """Log-likelihood ratio ``[n]`` of log-odds ``[n]``, by shadows ``[K, n]`` that had the sample and that had not."""
+    """Return the log-likelihood ratio ``[n]`` of log-odds ``[n]``, by shadows ``[K, n]`` with and without a sample."""
     ratio = np.zeros(len(seen))  # [n]
     for mine, sign in ((inside, 1.0), (~inside, -1.0)):
         held = np.where(mine, shadows, np.nan)  # [K, n]
         centre = np.nanmean(held, axis=0)  # [n]
-        spread = max(float(np.nanstd(held - centre)), 1e-6)  # one for all samples: there are few shadows
+        spread = max(float(np.nanstd(held - centre)), 1e-6)  # one for all samples, because there are few shadows
         ratio += sign * (-np.square(seen - centre) / (2 * spread**2) - math.log(spread))
     return ratio
 
@@ -237,7 +242,7 @@ def _ratio(seen: Floats, shadows: Floats, inside: Bools) -> Floats:
 def _inference(
     observer: str, attack: str, scores: Mapping[str, Floats], halves: Mapping[str, Bools], *, round: int, ceiling: float
 ) -> Inference:
-    """Mean area of the peers that were attacked."""
+    """Return the mean area over the attacked peers."""
     areas = [auc(scores[peer], halves[peer]) for peer in scores]
     counts = [(int(halves[peer].sum()), int((~halves[peer]).sum())) for peer in scores]
     errors = [
@@ -249,11 +254,11 @@ def _inference(
 
 
 def _ceiling(name: str, observers: Sequence[Observer], *, rounds: int) -> float:
-    """The largest area that the guarantee of so many rounds allows."""
-    name = observers[0].name if name == MIXED else name  # he who knows the least sees that, too
+    """Return the largest area that the guarantee of this many rounds permits."""
+    name = observers[0].name if name == MIXED else name  # the observer that knows the least sees it as well
     for observer in observers:
         if observer.name == name and math.isfinite(observer.promised):
-            twice = 2.0 if observer.adjacency == "zero-out" else 1.0  # from one update to nothing, and to another
+            twice = 2.0 if observer.adjacency == "zero-out" else 1.0  # from one update to zero, and to another
             return divergence.ceilings(twice * observer.promised * math.sqrt(rounds)).auc
     return 1.0
 

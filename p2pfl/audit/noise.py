@@ -1,4 +1,4 @@
-"""What must hold of all noise and of all masks: their distribution, and that no two releases share any."""
+"""Claims about all noise and masks: their distribution, and that no two releases share any."""
 
 from __future__ import annotations
 
@@ -21,50 +21,49 @@ from p2pfl.rows import draw
 from p2pfl.topology import Topology, metropolis, ring
 
 PEERS = 6
-"""Peers of the stacked pipeline that is looked at."""
+"""Number of peers of the tested pipeline."""
 
 ROUNDS = 12
-"""Rounds of each run, with two releases each."""
+"""Number of rounds of each run, with two releases each."""
 
 SIZE = 4096
-"""Numbers of a release."""
+"""Length of a release."""
 
 RUNS = 2
-"""Runs, each with keys of its own."""
+"""Number of runs, each with its own keys."""
 
 FIRST = 1000
-"""Number of the first of these runs: games have others."""
+"""Number of the first of these runs, which differ from those of the games."""
 
 NARROW = 4
-"""Numbers of the short releases no two of which may be alike."""
+"""Length of the short releases, no two of which may be equal."""
 
 CROWD = 2000
-"""Peers that make short releases at once."""
+"""Number of peers that make short releases at once."""
 
 COINS = 24
-"""Rounds in which each peer throws a coin."""
+"""Number of rounds in which each peer throws a coin."""
 
 TINY = 0.01
-"""Private noise under which a coin shows, as a share of the update."""
+"""Private noise, as a share of the update, under which the result of a coin is visible."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    r"""Noise of many releases, and what it should be.
+    """Noise of many releases, and its expected distribution.
 
     Attributes
     ----------
     what
-        In words, as the subject of a sentence in the singular.
+        Name of the noise, as the subject of a sentence in the singular.
     part
-        Where it comes from, as the heading of its claims.
+        Origin of the noise, as the heading of its claims.
     points
-        ``[M, P]`` points of the grid: of releases that were made at once by the peers of a ring, those follow each
-        other.
+        ``[M, P]`` points of the grid; simultaneous releases of the peers of a ring are adjacent.
     expected
         Standard deviation of a number, in points.
     ring
-        Length of the ring whose neighbours share masks; 1 where there are none.
+        Length of the ring whose neighbours share masks; 1 without masks.
     """
 
     what: str
@@ -75,19 +74,19 @@ class Noise:
 
     @property
     def independent(self) -> Ints:
-        """Releases that share no mask: of every other peer, in turns those with even and with odd numbers."""
+        """Return releases that share no mask: of every other peer, alternately those with even and with odd numbers."""
         number = np.arange(len(self.points))
         turn, place = number // self.ring, number % self.ring
         return self.points if self.ring == 1 else self.points[place % 2 == turn % 2]
 
     @property
     def apart(self) -> npt.NDArray[np.bool_] | None:
-        """Pairs of releases that share no mask because they were not made at once, ``[M, M]``; ``None`` for all."""
+        """Return pairs of releases that share no mask as they were not made at once, ``[M, M]``; ``None`` for all."""
         turn = np.arange(len(self.points)) // self.ring
         return None if self.ring == 1 else np.asarray(turn[:, None] != turn[None, :])
 
     def claims(self) -> list[Claim]:
-        """Test everything that a correct build guarantees of it."""
+        """Test everything that a correct build guarantees for this noise."""
         chosen = self.independent
         tests: Sequence[tuple[str, str, Callable[[], Found]]] = (
             (
@@ -125,14 +124,14 @@ class Noise:
 
 
 def stacked(settings: Settings, *, fresh: Fresh) -> list[Claim]:
-    """Check the noise and the masks of stacked peers, each alone.
+    """Check the noise and the masks of stacked peers separately.
 
     Parameters
     ----------
     settings
-        What hides the rows.
+        Settings that protect the models.
     fresh
-        Makes the source of each run.
+        Function that makes the source of each run.
     """
     plain = replace(settings, participation=1.0, layers=())
     found: list[Claim] = []
@@ -152,16 +151,16 @@ def stacked(settings: Settings, *, fresh: Fresh) -> list[Claim]:
 
 
 def alike(settings: Settings, *, fresh: Fresh, count: int = 100_000) -> Claim:
-    """Look for two short releases with the same noise: of 2^32 keys about one pair is alike, of 2^16 most are.
+    """Search for two short releases with the same noise: of 2^32 keys about one pair is equal, of 2^16 most are.
 
     Parameters
     ----------
     settings
-        Private noise alone.
+        Settings with private noise alone.
     fresh
-        Makes the source of the run.
+        Function that makes the source of the run.
     count
-        How many releases.
+        Number of releases.
     """
     graph = ring(CROWD)
     pipeline = Pipeline.keyed(settings, graph=graph, weights=[metropolis(graph)], source=fresh(FIRST))
@@ -172,31 +171,31 @@ def alike(settings: Settings, *, fresh: Fresh, count: int = 100_000) -> Claim:
 
 
 def unknown(*, fresh: Fresh) -> Claim:
-    """Let somebody who knows all public keys, but no private one, compute a mask.
+    """Let an outsider who knows all public keys, but no private one, compute a mask.
 
     Parameters
     ----------
     fresh
-        Makes the sources of the keys of two peers and of the outsider.
+        Function that makes the sources of the keys of two peers and of the outsider.
     """
     ada, bob, eve = (ExchangeKey.from_source(fresh(FIRST + number), peer="eve") for number in range(3))
     genuine = neighbour_secrets(ada, peer="ada", publics={"bob": bob.public}, run="audit")
-    eve.public = ada.public  # what eve says of herself
+    eve.public = ada.public  # eve announces the key of ada
     guessed = neighbour_secrets(eve, peer="ada", publics={"bob": bob.public}, run="audit")
     known = sum(guessed[edge] == secret for edge, secret in genuine.items())
-    sentence = "Whoever knows all public keys and no private one cannot compute a mask (masks computed)."
+    sentence = "An outsider who knows all public keys and no private one cannot compute a mask (masks computed)."
     return Claim("masks need a private key", sentence, float(known), 0.0, "stacked peers")
 
 
 def unforeseen(settings: Settings, *, fresh: Fresh) -> Claim:
-    """Compare who sits out in two runs of the same peers, with a fair coin and hardly any noise.
+    """Compare the abstentions in two runs of the same peers, with a fair coin and hardly any noise.
 
     Parameters
     ----------
     settings
-        What hides the rows.
+        Settings that protect the models.
     fresh
-        Makes the source of each run.
+        Function that makes the source of each run.
     """
     clear = replace(settings, clip=1.0, noise=TINY, mask=0.0, participation=0.5)
     update = draw(0, "audit coins").standard_normal((1, 64))  # [1, P]
@@ -227,14 +226,14 @@ def _pipeline(settings: Settings, *, fresh: Fresh, run: int) -> Pipeline:
 
 
 def _points(settings: Settings, *, fresh: Fresh) -> Ints:
-    """Return what all peers release of an update of nothing, run by run, round by round, twice a round, ``[M, P]``."""
+    """Return the releases of all peers for an update of zero, by run and round, two per round, ``[M, P]``."""
     pipelines = [_pipeline(settings, fresh=fresh, run=run) for run in range(RUNS)]
     rounds = [_zeros(each, round=round, size=SIZE, releases=2) for each in pipelines for round in range(ROUNDS)]
     return np.concatenate([release for releases in rounds for release in releases])
 
 
 def _zeros(pipeline: Pipeline, *, round: int, size: int, releases: int = 1, update: Floats | None = None) -> list[Ints]:
-    """Return the points that all peers release of one update, of nothing by default, ``[N, P]`` each."""
+    """Return the points that all peers release for one update, zero by default, ``[N, P]`` each."""
     since = torch.zeros(len(pipeline.peers), size, dtype=torch.float64)  # [N, P]
     rows = since if update is None else since + torch.from_numpy(update)
     net = pipeline.round(round)

@@ -1,4 +1,4 @@
-"""Who attacks: the observers of the guarantee, what they know, and what they can learn at most."""
+"""Observers of the guarantee: what they know, and what they can learn at most."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from p2pfl.topology import Topology
 Ints = npt.NDArray[np.int64]
 
 UNIT = 1.0
-"""Norm of the update in question where nothing bounds it."""
+"""Norm of the update in question if nothing bounds it."""
 
 
 @dataclass(frozen=True)
 class Observer:
-    r"""Who looks, what he knows besides, and what he can learn at most.
+    r"""Observer, with its knowledge and the bound on what it can learn.
 
     Parameters
     ----------
     name
-        In words.
+        Name in words.
     colluders
-        Peers that tell him everything: their rows, their noise, the masks of their edges.
+        Peers that share everything with the observer: their models, their noise, the masks of their edges.
     victim
-        Who is worst off.
+        Peer with the weakest protection.
     promised
-        The accountant's :math:`\mu` of one release; infinite where nothing is promised.
+        The accountant's :math:`\mu` of one release; infinite without a guarantee.
     graph, settings
-        Masks and noise.
+        Mask graph and settings of the noise.
     adjacency
-        Of the guarantee.
+        Adjacency of the guarantee.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Observer:
 
     @classmethod
     def of(cls, guarantee: Guarantee, *, graph: Topology, settings: Settings) -> Observer:
-        """The observer of one round's guarantee."""
+        """Return the observer of one round's guarantee."""
         return cls(
             guarantee.observer,
             guarantee.colluders,
@@ -76,23 +76,23 @@ class Observer:
 
     @property
     def alone(self) -> bool:
-        """Whether he attacks one peer with the help of all others; any peer in turn, then."""
+        """True if the observer attacks one peer with the help of all others; any peer may then be the victim."""
         return len(self.colluders) >= len(self.graph.peers) - 1
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """Peers the masks of whose edges he knows, when he attacks the ``watched``."""
+        """Peers whose masks the observer knows while it attacks the ``watched``."""
         return self.graph.peers if self.alone else self.colluders
 
     @cached_property
     def watched(self) -> Ints:
-        """Numbers of the peers that he attacks, ``[H]``."""
+        """Numbers of the attacked peers, ``[H]``."""
         out = () if self.alone else self.colluders
         return np.array([row for row, peer in enumerate(self.graph.peers) if peer not in out], dtype=np.int64)
 
     @cached_property
     def partner(self) -> str | None:
-        """Who may have had the victim's update, where masks are all that hides it: then only their sum is seen."""
+        """Peer that may own the update instead of the victim, if only masks hide it: then only their sum is visible."""
         if self.settings.noise or not self.settings.mask or self.alone:
             return None
         near = [peer for peer in self.graph.neighbours(self.victim) if peer not in self.colluders]
@@ -100,7 +100,7 @@ class Observer:
 
     @property
     def question(self) -> str:
-        """What he has to tell, in words."""
+        """Question that the observer has to answer, in words."""
         if self.partner is not None:
             return f"whose an update was, {self.victim}'s or {self.partner}'s"
         if self.adjacency == "replace":
@@ -109,7 +109,7 @@ class Observer:
 
     @cached_property
     def contrast(self) -> Floats:
-        """What the change in question is in each watched row, ``[H]``: the victim's, or to a partner and from it."""
+        """Effect of the change in question on each watched row, ``[H]``: on the victim's, and on a partner's if any."""
         change = np.zeros(len(self.graph.peers))  # [N]
         change[self.graph.peers.index(self.victim)] = 1.0
         if self.partner is not None:
@@ -118,16 +118,16 @@ class Observer:
 
     @cached_property
     def length(self) -> float:
-        """Norm of the change in question, for the game: what the adjacency allows, or 1 where nothing bounds it."""
+        """Norm of the change in question, for the game: the largest of the adjacency, or 1 if nothing bounds it."""
         clip = UNIT if math.isinf(self.settings.clip) else self.settings.clip
         return clip * (2.0 if self.adjacency == "replace" else 1.0)
 
     @cached_property
     def bound(self) -> float:
-        r"""What he can learn of the change in question, as :math:`\mu` of one release.
+        r"""Bound on what the observer can learn of the change in question, as :math:`\mu` of one release.
 
-        Where something is promised, that; else, for a change of norm 1, what the noise allows, and with
-        masks alone what they allow: :math:`\mu^2 = R_{uv} / m^2`, R the effective resistance of the
+        It is the guarantee if there is one; otherwise, for a change of norm 1, the bound that the noise gives, and with
+        masks alone the bound that they give: :math:`\mu^2 = R_{uv} / m^2`, R the effective resistance of the
         honest mask graph between victim u and partner v.
         """
         if math.isfinite(self.promised):
@@ -148,23 +148,23 @@ class Observer:
 
     @cached_property
     def statistic(self) -> Floats:
-        r"""How he weighs the watched rows to see the change best, ``[H]``: :math:`\Sigma^+ c`."""
+        r"""Weights of the watched rows that show the change best, ``[H]``: :math:`\Sigma^+ c`."""
         if self.partner is not None:
             return np.asarray(self._inverse @ self.contrast)
         return np.asarray(self.combination @ self.contrast)
 
     @cached_property
     def combination(self) -> Floats:
-        r"""How he weighs the rows to tell one peer's change best: :math:`\Sigma^{-1}` of the watched, ``[H, H]``.
+        r"""Weights of the rows that show the change of one peer best: :math:`\Sigma^{-1}` of the watched, ``[H, H]``.
 
-        Without private noise that is infinite, and the sum over a component, in which masks cancel,
+        Without private noise the inverse is infinite, and the sum over a component, in which masks cancel,
         shows the change without any noise.
         """
         precision = self._cover.precision()  # [H, H]
         return np.where(np.isinf(precision), 1.0, precision)
 
     def sees(self, pipeline: Pipeline, released: Released, *, round: int, attempt: int = 0) -> Floats:
-        """What is left of the watched rows when he has subtracted the masks that he knows, ``[H, P]``."""
+        """Return the watched rows less the masks that the observer knows, ``[H, P]``."""
         values = numbers(released)
         known = pipeline.masks_at(self.ends, round=round, size=values.shape[-1], attempt=attempt)
         seen: Floats = (values - known)[self.watched]
@@ -172,7 +172,7 @@ class Observer:
 
     @cached_property
     def _cover(self) -> Cover:
-        """The noise that covers the watched."""
+        """Noise that protects the watched."""
         cover = Cover.of(self.graph, noise=self.settings.noise, mask=self.settings.mask)
         if self.alone:
             cover = cover.without(self.graph.peers)
@@ -181,6 +181,6 @@ class Observer:
 
     @cached_property
     def _inverse(self) -> Floats:
-        """Pseudo-inverse of the masks' Laplacian, ``[H, H]``."""
+        """Pseudo-inverse of the Laplacian of the masks, ``[H, H]``."""
         masks = self._cover.masks.toarray()  # [H, H]
         return np.asarray(np.linalg.pinv(np.diag(masks.sum(axis=1)) - masks, hermitian=True))

@@ -1,4 +1,4 @@
-"""One page that a person can read, complete in itself."""
+"""Report of an audit as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ th { font-weight: 600; white-space: nowrap; border-bottom: 1px solid #999 } td +
 """
 
 LIMITS = """\
-An audit finds faults; it proves nothing private. A measured mu is what these attackers reached, the accounted one \
-is what no attacker can exceed, if the accountant's model holds.
-The games are played by an observer who knows everything but the one update, the accountant's adversary. Membership \
-and inversion are played by attackers who know less; where those fail little is proved, inversion in particular \
-fails long before differential privacy means anything.
-Peers that answer dishonestly, send echoes of a victim's row or choose what others train on are not played here. \
-Without noise, a neighbour who also sees the victim's other neighbours knows its exact update (Pasquini, Raynal, \
-Troncoso, S&P 2023): leaving out the server alone protects nobody.
+An audit finds faults; it does not prove privacy. These attackers reached the measured mu; no attacker can exceed \
+the accounted mu, if the accountant's model holds.
+The observer of the games knows everything but the one update, like the accountant's adversary. Attackers of \
+membership and inversion know less; their failure proves little, and inversion in particular fails long before \
+differential privacy gives a meaningful guarantee.
+The audit does not include peers that answer dishonestly, echo a victim's model or choose the data of others. \
+Without noise, a neighbour that also sees the victim's other neighbours knows its exact update (Pasquini, Raynal, \
+Troncoso, S&P 2023): decentralisation alone protects no peer.
 """
 
 CHANCE = """\
-The limits of statistical claims are such that a correct build exceeds each of them once in 100,000 audits; all \
-attacks together raise a false alarm in fewer than one audit of 500.
+A correct build exceeds the limit of each statistical claim once in 100,000 audits; all attacks together raise a \
+false alarm in fewer than one audit in 500.
 """
 
 
 def page(audit: Audit) -> str:
-    """Return the page as HTML, pictures and style included."""
+    """Return the report as HTML with pictures and style included."""
     title = html.escape(f"Audit of {audit.name}")
     hidden = f"mode {audit.mode}; clip {number(audit.clip)}, private noise {number(audit.noise)}, masks "
     parts = [
@@ -53,7 +53,7 @@ def page(audit: Audit) -> str:
         f'<p class="small">{html.escape(hidden)}{number(audit.mask)}</p>',
         *([] if audit.smaller is None else [f"<p>{html.escape(audit.smaller)}</p>"]),
         *_verdict(audit),
-        "<h2>What each observer could learn</h2>",
+        "<h2>What each observer can learn</h2>",
         *_lessons(audit),
         "<h2>Claims that hold whatever the data</h2>",
         *_claims(audit),
@@ -66,17 +66,17 @@ def page(audit: Audit) -> str:
 
 
 def _attacks(audit: Audit) -> Iterable[str]:
-    """Write what observers of single models did; of sums there are none."""
+    """Yield the results of observers of single models; there are none for sums."""
     if not audit.games:
-        yield "<p>Nobody is given a single model, so the attacks on single models are left out.</p>"
+        yield "<p>No peer receives a single model, so the attacks on single models are left out.</p>"
         return
-    yield "<h2>The game: was it released, or not?</h2>"
+    yield "<h2>The game: was the update released?</h2>"
     yield from _games(audit)
     yield "<h2>Canaries</h2>"
     yield from _canaries(audit)
     yield "<h2>Membership</h2>"
     yield from _inferences(audit)
-    yield "<h2>Samples that came back</h2>"
+    yield "<h2>Reconstructed samples</h2>"
     yield from _pictures(audit.inversions)
 
 
@@ -116,9 +116,9 @@ def _claims(audit: Audit) -> Iterable[str]:
 
 def _games(audit: Audit) -> Iterable[str]:
     yield (
-        "<p>mu is the distance, in standard deviations, of what is seen with the update and without it; 0 shows "
-        "nothing, 1 is 69 % right guesses, 3 is 93 %. A build fails where even the lower bound of what was "
-        "measured (all bounds together hold in 999 audits of 1000) is above what is accounted.</p>"
+        "<p>mu is the distance between the views with and without the update, in standard deviations; 0 "
+        "reveals nothing, 1 gives 69 % correct guesses, 3 gives 93 %. A build fails if even the lower bound of "
+        "the measurement (all bounds hold together in 999 of 1000 audits) exceeds the accounted mu.</p>"
     )
     rows = [
         [
@@ -138,8 +138,8 @@ def _games(audit: Audit) -> Iterable[str]:
 
 def _canaries(audit: Audit) -> Iterable[str]:
     yield (
-        "<p>Updates of random directions, each planted by a coin in real rounds. Epsilon is what the guesses of one "
-        "run prove; such bounds are far below the truth for Gaussian noise.</p>"
+        "<p>Updates of random directions, each planted by a coin in real rounds. Epsilon is the value that the "
+        "guesses of one run prove; such bounds are far below the true one for Gaussian noise.</p>"
     )
     rows = [
         [
@@ -166,8 +166,9 @@ def _inferences(audit: Audit) -> Iterable[str]:
         yield "<p>No peer has enough samples.</p>"
         return
     yield (
-        "<p>Area under the ROC curve, 0.5 is chance, after each round; every peer learned from a random half of its "
-        "samples. Ceiling: the most that the guarantee leaves to any attack, 1 where there is none.</p>"
+        "<p>Area under the ROC curve after each round, where 0.5 is chance; every peer learned from a random "
+        "half of its samples. The ceiling is the largest area that the guarantee permits, and 1 without a "
+        "guarantee.</p>"
     )
     rows = [
         [
@@ -187,8 +188,8 @@ def _pictures(inversions: Inversions) -> Iterable[str]:
     truth = inversions.truth
     low, high = float(truth.min()), float(truth.max())
     yield (
-        "<p>The worst case: an update that is one step on one sample. PSNR in decibels, more is better for the "
-        "attacker; one that beats the constant by 3 dB counts as recognised.</p>"
+        "<p>The worst case: an update of one step on one sample. PSNR is in decibels, and higher is better for "
+        "the attacker; a reconstruction that beats the constant by 3 dB counts as recognised.</p>"
     )
     rows = [["the truth", "", "", "", _strip(truth, low=low, high=high)]]
     rows += [
@@ -201,11 +202,11 @@ def _pictures(inversions: Inversions) -> Iterable[str]:
         ]
         for each in inversions.found
     ]
-    yield f'<div class="pictures">{_table(["observer", "attack", "PSNR", "SSIM", "what came back"], rows)}</div>'
+    yield f'<div class="pictures">{_table(["observer", "attack", "PSNR", "SSIM", "reconstruction"], rows)}</div>'
 
 
 def _strip(pictures: Floats, *, low: float, high: float) -> str:
-    """Some samples side by side."""
+    """Return some samples side by side."""
     scaled = np.clip((pictures - low) / max(high - low, 1e-12), 0.0, 1.0)
     return "".join(f'<img alt="" src="{uri(one)}">' for one in scaled)
 
@@ -216,13 +217,13 @@ def _list(sentences: Sequence[str], *, kind: str = "") -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already."""
+    """Return a table whose cells are HTML already."""
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
-def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (it is what is marked)
+def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (the value to mark)
     if not bounded:
         return "no claim"
     return '<span class="bad">broken</span>' if broken else "holds"

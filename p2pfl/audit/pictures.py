@@ -1,4 +1,4 @@
-"""Samples as pictures that a page can hold."""
+"""Encoding of samples as pictures in a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from p2pfl.audit.pipeline import Floats
 
 
 def uri(sample: Floats) -> str:
-    """Return a sample of numbers from 0 to 1 as the data URI of a PNG: ``[H, W]``, ``[1 or 3, H, W]``, else a strip.
+    """Return a sample of numbers from 0 to 1 as the data URI of a PNG: ``[H, W]``, ``[1 or 3, H, W]``, or a strip.
 
     Examples
     --------

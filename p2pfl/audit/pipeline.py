@@ -1,4 +1,4 @@
-"""What is attacked: the release, as peers run it."""
+"""The release as peers run it, which the attacks target."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from p2pfl.topology import Topology, Weights
 Floats = npt.NDArray[np.float64]
 
 Fresh = Callable[[int], Source]
-"""Makes the source of secrets of the run of that number: of nothing it gives may anything depend but chance."""
+"""Function that makes the source of secrets of the run of that number; results may depend on it by chance only."""
 
 Train = Callable[[Federation], TorchLearner]
-"""Makes the learner of an experiment on other data."""
+"""Function that makes the learner of an experiment on other data."""
 
 OPEN = "nothing hidden"
-"""The observer of rows that nothing hides."""
+"""Observer of unprotected updates."""
 
 RUN = "audit"
-"""Name of the runs that are attacked."""
+"""Name of the attacked runs."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Everything between the rows of all peers and what others see of them, under the keys of one run.
+    """Path from the rows of all peers to what others see of them, under the keys of one run.
 
-    Nothing here is a model of the release: it is :func:`p2pfl.privacy.private` around a stacked
-    neighbourhood, with masks from the real key exchange. Whatever is wrong there is attacked here.
+    Nothing in it models the release: it is :func:`p2pfl.privacy.private` around a stacked
+    neighbourhood, with masks from the real key exchange. The attacks find whatever is wrong there.
 
     Parameters
     ----------
     settings
-        What hides the rows.
+        Settings that protect the models.
     graph
-        Who shares masks with whom.
+        Mask graph.
     weights
-        Along which rows are mixed.
+        Mixing weights.
     source
-        Of all keys.
+        Source of all keys.
     masks
-        Those of all peers; ``None`` where there are none.
+        Masks of all peers, or ``None``.
     """
 
     settings: Settings
@@ -61,7 +61,7 @@ class Pipeline:
 
     @classmethod
     def keyed(cls, settings: Settings, *, graph: Topology, weights: Sequence[Weights], source: Source) -> Pipeline:
-        """Exchange keys as the peers of a new run do.
+        """Exchange keys as the peers of a new run do, and return the pipeline.
 
         Examples
         --------
@@ -80,19 +80,19 @@ class Pipeline:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Whose rows these are."""
+        """Names of the peers in row order."""
         return self.graph.peers
 
     def round(self, number: int) -> Neighbourhood:
-        """The neighbourhood that an algorithm would talk to in a round."""
+        """Return the neighbourhood of an algorithm in one round."""
         return self.hidden(StackedNeighbourhood(self.weights, round=number, seed=0), round=number)
 
     def hidden(self, net: Neighbourhood, *, round: int) -> Neighbourhood:
-        """Wrap any neighbourhood as the peers' own are wrapped."""
+        """Wrap any neighbourhood as peers wrap their own."""
         return private(net, settings=self.settings, masks=self.masks, source=self.source, round=round)
 
     def masks_at(self, ends: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Floats:
-        """What the masks of all edges at some peers add to each row, ``[N, P]``: known to those peers."""
+        """Return the sum of the masks of all edges at some peers for each row, ``[N, P]``, which those peers know."""
         known = set(ends)
         touched = tuple(edge for edge in self.graph.edges if not known.isdisjoint(edge))
         if self.masks is None or not touched:
@@ -103,11 +103,11 @@ class Pipeline:
 
 
 def release(net: Neighbourhood, rows: Floats, *, since: Floats) -> Released:
-    """Release ``[N, P]`` rows through a neighbourhood that waits for nobody."""
+    """Release ``[N, P]`` rows through a neighbourhood that does not wait."""
     return settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since))))
 
 
 def numbers(released: Released) -> Floats:
-    """What can be read in what was released, ``[N, P]``."""
+    """Return the readable numbers of a release, ``[N, P]``."""
     values: Floats = released.values.to(torch.float64).numpy()
     return values

@@ -1,4 +1,4 @@
-r"""How well scores tell two cases apart: area under the ROC curve, true positives, :math:`\mu`, and its error."""
+r"""Separation of two cases by scores: area under the ROC curve, true positives, :math:`\mu`, and its error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 CONFIDENCE = 0.999
-"""Of all bounds of one audit together: a build as it should be fails one audit in a thousand."""
+"""Confidence of all bounds of one audit together: a correct build fails one audit in a thousand."""
 
 LOOKS = 3
-"""Bounds for each observer: two players and his canaries."""
+"""Number of bounds for each observer: two players and the canaries."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ class Separation:
     mu
         Distance of the two means in standard deviations.
     error
-        Of that, from the number of trials.
+        Standard error of ``mu``, from the number of trials.
     """
 
     mu: float
     error: float
 
     def lower(self, *, tests: int) -> float:
-        r"""Return the lower confidence bound of :math:`\mu` where so many are looked at together."""
+        r"""Return the lower confidence bound of :math:`\mu` for this many simultaneous tests."""
         return self.mu - float(ndtri(1 - (1 - CONFIDENCE) / tests)) * self.error if math.isfinite(self.mu) else self.mu
 
 
 def separation(scores: Floats, truth: Bools) -> Separation:
     r"""Return :math:`\hat\mu = (m_1 - m_0) / s` of scores whose spread is the same in both cases.
 
-    Its error is :math:`\sqrt{1/n_1 + 1/n_0 + \hat\mu^2 / (2 (n - 2))}`. Where scores do not spread
-    at all, :math:`\mu` is infinite if the means differ.
+    Its error is :math:`\sqrt{1/n_1 + 1/n_0 + \hat\mu^2 / (2 (n - 2))}`. If scores have no spread,
+    :math:`\mu` is infinite where the means differ.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def separation(scores: Floats, truth: Bools) -> Separation:
 
 
 def auc(scores: Floats, truth: Bools) -> float:
-    """Return the area under the ROC curve: how often a true one scores above a false one, ties half.
+    """Return the area under the ROC curve: how often a true case scores above a false one, with ties counting half.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def auc_error(area: float, *, positive: int, negative: int) -> float:
 
 
 def tpr(scores: Floats, truth: Bools, *, fpr: float) -> float:
-    """Return the share of true ones above the score that at most ``fpr`` of the false ones exceed.
+    """Return the share of true cases above the score that at most ``fpr`` of the false cases exceed.
 
     Examples
     --------

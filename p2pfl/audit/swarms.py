@@ -1,4 +1,4 @@
-"""Short live swarms in one process, for the tap to watch."""
+"""Short live runs in one process, which a tap watches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.transport import MemoryTransport
 
 DEADLINE = 120.0
-"""Seconds in which a short swarm must have ended."""
+"""Timeout of a short run in seconds."""
 
 
 async def launched(plan: Tapped, folder: Path) -> None:
@@ -31,9 +31,9 @@ async def launched(plan: Tapped, folder: Path) -> None:
     Parameters
     ----------
     plan
-        Shows its releases to its tap, which overhears the broker as well.
+        Plan that shows its releases to its tap, which also listens to the broker.
     folder
-        The run directory.
+        Run directory.
     """
     (folder / "peers").mkdir(exist_ok=True)
     transport = MemoryTransport(lose=plan.tap.overhear)
@@ -50,16 +50,16 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
     Parameters
     ----------
     plan
-        As in :func:`launched`. What is released after the restart counts as another run.
+        Plan as in :func:`launched`. Releases after the restart count as another run.
     folder
-        Where checkpoints and journals are.
+        Folder of checkpoints and journals.
     round
-        Which round is released twice.
+        Round that is released twice.
 
     Returns
     -------
     dict
-        By peer, what it was charged in both lives.
+        By peer, the charges of both incarnations.
     """
     names = plan.topology.peers
     identities = {name: Identity.generate(SecretSource(), peer=name) for name in names}
@@ -83,7 +83,7 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
     async with asyncio.timeout(DEADLINE):
         first = peers(1, resume=False)
         tasks = [asyncio.create_task(_run(peer)) for peer in first]
-        while not all(peer.mailbox.exchange > (round, 0) for peer in first):  # then all rows of the round have arrived
+        while not all(peer.mailbox.exchange > (round, 0) for peer in first):  # until all models arrived
             if failed := [task for task in tasks if task.done()]:
                 await failed[0]
             await asyncio.sleep(0)
@@ -101,16 +101,16 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
 
 @dataclass
 class Settlement:
-    """What became of a swarm in which one peer did not share its last mask with another.
+    """Result of a run in which one peer did not share its last mask with another.
 
     Attributes
     ----------
     public
-        By peer, the model that was public when all rounds had ended, ``[1, P]``.
+        By peer, the public model after all rounds, ``[1, P]``.
     paid
-        By peer, what it then released beyond what was public, ``[P]`` points of the grid.
+        By peer, what it then released beyond that model, ``[P]`` points of the grid.
     costs
-        By peer, what it was charged.
+        By peer, its charges.
     """
 
     public: dict[str, State] = field(default_factory=dict)
@@ -124,9 +124,9 @@ async def overlooked(plan: Tapped, *, round: int) -> Settlement:
     Parameters
     ----------
     plan
-        Of at least three peers under masks.
+        Plan of at least three peers under masks.
     round
-        The last one.
+        Last round.
     """
     found, names = Settlement(), plan.topology.peers
 
@@ -156,7 +156,7 @@ async def _run(peer: Peer) -> None:
 
 
 class Settling(Peer):
-    """A peer that shows what it releases after the last round; the one that ``overlooks`` another masks without it."""
+    """Peer that shows what it releases after the last round; the one that ``overlooks`` another masks without it."""
 
     settlement: Settlement
     last: int
@@ -183,7 +183,7 @@ class Settling(Peer):
 
 
 class Overlooking(Cover):
-    """The masks of a peer that takes another one for absent."""
+    """Masks of a peer that takes another peer for absent."""
 
     def __init__(self, cover: Cover, other: str) -> None:
         super().__init__(cover.masks, cover.ledger, places=cover.places)

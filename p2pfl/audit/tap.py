@@ -1,4 +1,4 @@
-"""A tap on live peers: what each of them releases, and what travels."""
+"""Tap on live peers, which records their releases and their messages."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Release:
-    """One release of a live peer.
+    """Release of a live peer.
 
     Attributes
     ----------
     run, peer, round
-        Which release it was; each attempt at a round after a restart is another run.
+        Identification of the release; each attempt at a round after a restart is another run.
     points
-        What was released less what was public before, in points of the grid, ``[P]``.
+        Release less the public model before it, in points of the grid, ``[P]``.
     """
 
     run: int
@@ -45,16 +45,16 @@ class Release:
 
 @dataclass
 class Tap:
-    """What has come through.
+    """Record of the releases and messages of live peers.
 
     Attributes
     ----------
     run
-        The number of the run, or attempt, that is watched now.
+        Number of the current run or attempt.
     releases
-        In the order in which they were made.
+        Releases in order.
     frames
-        By run, all payloads that were published and are not announcements.
+        By run, all published payloads except announcements.
     keys
         By run, the public keys of all announcements.
     """
@@ -65,11 +65,11 @@ class Tap:
     keys: dict[int, set[bytes]] = field(default_factory=dict)
 
     def note(self, peer: str, round: int, released: Released, since: Public) -> None:
-        """Note a release of points of the grid."""
+        """Record a release of points of the grid."""
         self.releases.append(Release(self.run, peer, round, beyond(released, since)))
 
     def overhear(self, client: str, message: Message) -> bool:
-        """Note a message, and let it pass: a memory transport asks which messages it should lose."""
+        """Record a message, and do not drop it; a memory transport calls this to decide which messages to drop."""
         del client
         if message.data and message.topic.endswith("/state"):
             said = decode(message.data)
@@ -86,16 +86,16 @@ class Tap:
 
 
 def beyond(released: Released, since: Public) -> Ints:
-    """Return what was released less what was public, ``[P]`` points of the grid.
+    """Return a release less the public model before it, ``[P]`` points of the grid.
 
     Parameters
     ----------
     released
         Points of the grid, ``[1, P]``.
     since
-        What was public, ``[1, P]``.
+        Public model before the release, ``[1, P]``.
     """
-    assert released.grid is not None  # noqa: S101 (the caller hides rows)
+    assert released.grid is not None  # noqa: S101 (the caller masks rows)
     start = since.rows.cpu().double() * (1.0 if released.masses is None else released.masses.cpu().double())  # [1, P]
     found: Ints = released.rows[0].cpu().numpy() - to_grid(start[0].numpy().copy(), scale=2.0**released.grid)
     return found
@@ -103,31 +103,31 @@ def beyond(released: Released, since: Public) -> Ints:
 
 @dataclass(frozen=True)
 class Tapped(Plan):
-    """A plan that shows a tap what its peers release.
+    """Plan that shows a tap what its peers release.
 
     Attributes
     ----------
     tap
-        Is shown it.
+        Tap that records the releases.
     """
 
     tap: Tap = field(default_factory=Tap)
 
     @classmethod
     def of(cls, plan: Plan, tap: Tap, *, size: int, settings: Settings | None = None, moving: bool = False) -> Tapped:
-        """Tap a plan.
+        """Return a plan with a tap.
 
         Parameters
         ----------
         plan, tap
-            Which plan, and what it shows its releases to.
+            Plan, and the tap that records its releases.
         size
             P, the length of all rows.
         settings
-            What hides the rows, in place of the plan's own.
+            Settings that protect the models, in place of the plan's.
         moving
-            Whether training moves the rows. By default it leaves them as they are, so that what a release adds is
-            noise and masks alone.
+            Whether training changes the parameters. By default it does not, so that releases add only noise and
+            masks.
         """
         given = {each.name: getattr(plan, each.name) for each in fields(Plan)}
         protection = plan.protection
@@ -145,12 +145,12 @@ class Tapped(Plan):
         told: Told,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
     ) -> Neighbourhood:
-        """Show the tap what leaves; see :meth:`p2pfl.experiment.Plan.contested`."""
+        """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
         return super().contested(Watched(hidden, self.tap, round), round=round, told=told, elsewhere=elsewhere)
 
 
 class Still(Goals):
-    """A learner that leaves every model as it is."""
+    """Learner that does not change any model."""
 
     def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Return the rows, ``[R, P]``."""
@@ -158,7 +158,7 @@ class Still(Goals):
 
 
 class Moving(Goals):
-    """A learner that moves every model by random numbers, in every round."""
+    """Learner that moves every model by random numbers in every round."""
 
     def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Return the moved rows, ``[R, P]``."""
@@ -170,14 +170,14 @@ class Moving(Goals):
 
 
 class Watched:
-    """A neighbourhood that shows a tap what is released.
+    """Neighbourhood that shows a tap every release.
 
     Parameters
     ----------
     net
-        Releases and mixes.
+        Neighbourhood that releases and mixes.
     tap, round
-        What is told, and of which round.
+        Tap that records the release, and the round number.
     """
 
     def __init__(self, net: Neighbourhood, tap: Tap, round: int) -> None:
@@ -185,7 +185,7 @@ class Watched:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Return the one peer whose row this is."""
+        """Name of the one local peer."""
         return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
@@ -200,5 +200,5 @@ class Watched:
         return await self._net.mix(released)
 
     async def hear(self, released: Released) -> Heard:
-        """Hear as the neighbourhood does."""
+        """Receive models as the neighbourhood does."""
         return await self._net.hear(released)

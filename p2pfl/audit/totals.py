@@ -1,4 +1,4 @@
-"""Attacks on live peers that are given sums: every term is uniform in the ring, for whoever is not given its keys."""
+"""Attacks on live exact sums: every contribution is uniform in the ring for a receiver without its keys."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from p2pfl.secagg.sender import Giving
 from p2pfl.transport import MemoryTransport
 
 PART = "live sums"
-"""Heading of these claims."""
+"""Heading of these claims in the report."""
 
 PEERS = 4
-"""Peers of the swarm, each of which is given the sum of all others."""
+"""Number of peers, each of which receives the sum of all others."""
 
 ROUNDS = 3
 """Rounds."""
 
 SIZE = 4096
-"""Numbers of a term."""
+"""Length of a contribution."""
 
 
 @dataclass
 class Term:
-    """One term of one sum.
+    """Contribution of one peer to one sum.
 
     Attributes
     ----------
     slot, sender
-        Which it is.
+        Sum and sender of the contribution.
     points
-        What it hides, ``[P]``.
+        Contribution without masks, ``[P]``.
     values
-        What is sent, ``[P]`` in the ring.
+        Masked contribution as sent, ``[P]`` in the ring.
     own
-        The key of the sender's own mask, once the receiver was given it; empty before.
+        Key of the sender's own mask once the receiver has it; empty before.
     """
 
     slot: Slot
@@ -60,12 +60,12 @@ class Term:
 
 @dataclass
 class Terms:
-    """All terms of a swarm, by sum and sender."""
+    """All contributions of a run, by sum and sender."""
 
     found: dict[tuple[Slot, str], Term] = field(default_factory=dict)
 
     def without_own(self) -> list[Ring]:
-        """Return what each receiver has of each term once it has taken off the sender's own mask, ``[P]`` each."""
+        """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
         left = []
         for term in self.found.values():
             if term.own:
@@ -77,7 +77,7 @@ class Terms:
     def together(self) -> list[Ring]:
         """Return what all senders of a sum together have of their own masks: the masks of pairs cancel, ``[P]`` each.
 
-        For each sum this is the total of what was sent less the total of what it hides.
+        For each sum this is the total of all masked contributions less the total of all contributions.
         """
         slots: dict[Slot, list[Term]] = {}
         for term in self.found.values():
@@ -87,12 +87,17 @@ class Terms:
 
 
 def sums(plan: Plan) -> list[Claim]:
-    """Attack the sums of a short live swarm in the mode ``secagg``.
+    """Attack the sums of a short live run in the mode ``secagg``.
 
     Parameters
     ----------
     plan
-        Of the experiment; its noise, clip and grid are taken from it, and nothing else.
+        Plan of the experiment, of which only noise, clip and grid are used.
+
+    Returns
+    -------
+    list of Claim
+        Claims about live sums.
     """
     terms = Terms()
     asyncio.run(_summed(_short(plan), terms))
@@ -104,14 +109,18 @@ def sums(plan: Plan) -> list[Claim]:
         if term.sender == other.sender and term.slot < other.slot
     ]
     return [
-        _uniform("terms are masked", "What travels is uniform in the ring, bit by bit", sent),
+        _uniform("terms are masked", "Contributions as sent are uniform in the ring, bit by bit", sent),
         _uniform(
-            "own masks are there", "All senders of a sum together cannot take off their own masks", terms.together()
+            "own masks are there", "All senders of a sum together cannot remove their own masks", terms.together()
         ),
         _uniform(
-            "masks of pairs are there", "Without the senders' own masks a receiver reads no term", terms.without_own()
+            "masks of pairs are there",
+            "Without the senders' own masks a receiver cannot read any contribution",
+            terms.without_own(),
         ),
-        _uniform("masks of sums are never used again", "Two terms of one sender differ by uniform numbers", apart),
+        _uniform(
+            "masks of sums are never used again", "Two contributions of one sender differ by uniform numbers", apart
+        ),
     ]
 
 
@@ -122,7 +131,7 @@ def sum_of(values: Sequence[Ring]) -> Ring:
 
 
 def _uniform(name: str, sentence: str, rows: Sequence[Ring]) -> Claim:
-    """Count the ones in every bit, of each row alone and of all together."""
+    """Count the ones in every bit, of each row separately and of all together."""
     together = " (standard deviations off)."
     if not rows:
         return Claim(name, f"{sentence}{together}", float("inf"), 0.0, PART)
@@ -160,7 +169,7 @@ def _short(plan: Plan) -> Tapped:
 
 
 async def _summed(plan: Tapped, terms: Terms) -> None:
-    """Run all peers, and note all their terms."""
+    """Run all peers, and record all their contributions."""
 
     async def one(name: str, incarnation: int) -> None:
         peer = Peer(name, plan, transport=transport, incarnation=incarnation)
@@ -177,14 +186,14 @@ async def _summed(plan: Tapped, terms: Terms) -> None:
 
 
 class TappedGiving(Giving):
-    """The part of a sender, which shows its terms.
+    """Sender of a sum that records its contributions.
 
     Parameters
     ----------
     giving
-        What it does.
+        Sender that does the work.
     terms
-        Where it shows them.
+        Record of contributions.
     """
 
     def __init__(self, giving: Giving, terms: Terms) -> None:
@@ -192,14 +201,14 @@ class TappedGiving(Giving):
         self.terms = terms
 
     def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
-        """Mask a term, and show it."""
+        """Mask a contribution, and record it."""
         hidden = points.copy()
         part, share = super().mask(slot, points)
         self.terms.found[slot, self.peer] = Term(slot, self.peer, hidden, share.values.copy())
         return part, share
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
-        """Give the keys of a term, and show them."""
+        """Return the keys of a contribution, and record them."""
         word = super().agreed(receiver, all_)
         self.terms.found[Slot(receiver, all_.round, all_.step), self.peer].own = word.own
         return word

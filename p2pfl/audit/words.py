@@ -1,4 +1,4 @@
-"""What an audit found, in words: of each observer, what he could learn without noise and with it."""
+"""Results of an audit in words: for each observer, what it can learn without noise and with it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from p2pfl.audit.pipeline import OPEN
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one observer could learn.
+    """Summary of what one observer can learn.
 
     Parameters
     ----------
     observer
-        Who, with the names of those that help him if they are few.
+        Name of the observer, with the peers that help it if they are few.
     promised
-        What the accountant says.
+        Guarantee of the accountant.
     sentences
-        What the attacks say.
+        Results of the attacks.
     """
 
     observer: str
@@ -37,44 +37,44 @@ class Lesson:
 
 
 def verdict(audit: Audit) -> str:
-    """One sentence on all of it."""
+    """Return one sentence that summarises the audit."""
     broken = len(audit.broken)
     if broken:
         return f"{broken} claim{'s' if broken > 1 else ''} of this build {'are' if broken > 1 else 'is'} broken."
     if audit.promised:
         return "No attack saw more than the accountant allows."
     if audit.mode == "secagg":
-        return "No differential privacy is claimed: peers are given exact sums, and no single model left unmasked."
+        return "No differential privacy is claimed: peers receive exact sums, and no single model without masks."
     if audit.mask > 0:
         return (
-            "No differential privacy is claimed, so none can be broken: masks hide who of the honest peers sent what, "
-            "and they do; they do not hide the sum."
+            "No differential privacy is claimed, so none can be broken: masks hide which of the honest peers "
+            "sent which part of the sum, as intended; they do not hide the sum."
         )
     if audit.noise > 0:
         return (
-            "No differential privacy is claimed, as updates are not clipped, so none can be broken: the noise is what "
-            "it should be."
+            "No differential privacy is claimed, as updates are not clipped, so none can be broken: the noise "
+            "is as specified."
         )
-    return "Nothing is claimed, so nothing can be broken: rows leave as they are."
+    return "Nothing is claimed, so nothing can be broken: models are sent unprotected."
 
 
 def lessons(audit: Audit) -> list[Lesson]:
-    """First what there is to learn where nothing is hidden, then each observer."""
+    """Return what an unprotected release reveals, and then what each observer can learn."""
     if not audit.games:
         return [_lesson(audit, promise) for promise in audit.promises]
     first = Lesson(
-        "anybody, if nothing were hidden",
+        "any observer of unprotected updates",
         "nothing",
         ("Reads every update as it is.", *_models(audit, OPEN)),
     )
     second = Lesson(
-        "whoever has the mixed model", _promised(audit.promises[0]), ("Is post-processing.", *_models(audit, MIXED))
+        "any receiver of the mixed model", _promised(audit.promises[0]), ("Is post-processing.", *_models(audit, MIXED))
     )
     return [first, second, *(_lesson(audit, promise) for promise in audit.promises)]
 
 
 def share(mu: float) -> str:
-    r"""How often the better of two equally likely cases is guessed at :math:`\mu`, :math:`\Phi(\mu/2)`.
+    r"""Return the rate of correct guesses between two equally likely cases at :math:`\mu`, :math:`\Phi(\mu/2)`.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def share(mu: float) -> str:
 
 
 def number(value: float, *, infinite: str = "none") -> str:
-    """A number for people: few digits, and what is infinite in a word.
+    """Format a number for people: few digits, and a word for infinity.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def number(value: float, *, infinite: str = "none") -> str:
 
 def _lesson(audit: Audit, promise: Promise) -> Lesson:
     helpers = f" ({', '.join(promise.colluders)})" if 0 < len(promise.colluders) <= 3 else ""
-    sentences = [_told(game) for game in audit.games if game.observer == promise.observer]
+    sentences = [_answer(game) for game in audit.games if game.observer == promise.observer]
     sentences += [_sorted(each) for each in audit.canaries if each.observer == promise.observer]
     return Lesson(promise.observer + helpers, _promised(promise), (*sentences, *_models(audit, promise.observer)))
 
@@ -108,40 +108,41 @@ def _promised(promise: Promise) -> str:
     if math.isinf(promise.mu):
         return "nothing"
     return (
-        f"at most mu {promise.mu:.3g} a release, which is {share(promise.mu)} right guesses about the update of "
-        f"{promise.victim}, and epsilon {promise.epsilon:.3g} at delta {promise.delta:g} over {promise.rounds} rounds"
+        f"at most mu {promise.mu:.3g} per release, which is {share(promise.mu)} correct guesses about the "
+        f"update of {promise.victim}, and epsilon {promise.epsilon:.3g} at delta {promise.delta:g} over "
+        f"{promise.rounds} rounds"
     )
 
 
-def _told(game: Game) -> str:
-    times = "one release" if game.releases == 1 else f"{game.releases} releases and what was mixed of them"
+def _answer(game: Game) -> str:
+    times = "one release" if game.releases == 1 else f"{game.releases} releases and their mixes"
     limit = "" if math.isinf(game.accounted) else f", the accountant's limit {share(game.accounted)}"
     if game.accounted < game.measured and not game.broken:
-        limit += ", within the error of what was measured"
-    warning = ": MORE THAN IS ACCOUNTED" if game.broken else ""
+        limit += ", within the error of the measurement"
+    warning = ": MORE THAN THE ACCOUNTANT ALLOWS" if game.broken else ""
     cases = f"about {share(game.measured)} of cases (a coin: 50 %{limit})"
-    return f"From {times} he tells {game.question} in {cases}{warning}."
+    return f"From {times} the observer decides {game.question} correctly in {cases}{warning}."
 
 
 def _sorted(canaries: Canaries) -> str:
     return (
-        f"Of {canaries.count} updates, planted or not, he tells one from the other in {100 * canaries.auc:.0f} % of "
-        f"pairs and finds {100 * canaries.tpr_percent:.0f} % at one false alarm in a hundred; one run proves epsilon "
-        f"above {canaries.epsilon:.2f}."
+        f"Of {canaries.count} updates, planted or not, the observer orders {100 * canaries.auc:.0f} % of pairs "
+        f"correctly and finds {100 * canaries.tpr_percent:.0f} % at one false alarm in a hundred; one run "
+        f"proves epsilon above {canaries.epsilon:.2f}."
     )
 
 
 def _models(audit: Audit, observer: str) -> list[str]:
-    """Of membership and inversion."""
+    """Return the results of membership inference and inversion."""
     said = []
     mine = [each for each in audit.inferences if each.observer == observer]
     if mine:
         best = _most(mine)
-        likely = NormalDist().inv_cdf(1 - 0.025 / len(mine))  # that the best of so many is by chance above
+        likely = NormalDist().inv_cdf(1 - 0.025 / len(mine))  # quantile of the best of several by chance
         chance = ", which is chance" if best.auc - likely * best.error <= 0.5 else ""
         said.append(
-            f"Tells a sample that a peer learned from and one that it did not apart in {100 * best.auc:.0f} % of pairs "
-            f"(± {100 * best.error:.0f} %, best of {len(mine)} attacks){chance}."
+            f"Distinguishes a sample that a peer learned from and one that it did not in {100 * best.auc:.0f} % "
+            f"of pairs (± {100 * best.error:.0f} %, best of {len(mine)} attacks){chance}."
         )
     said += [_returned(each) for each in audit.inversions.found if each.observer == observer]
     return said
@@ -152,7 +153,11 @@ def _most(found: Sequence[Inference]) -> Inference:
 
 
 def _returned(each: Inversion) -> str:
-    how = "From the first layer's gradient" if each.attack == "analytic" else "By a search for what has that gradient"
+    how = (
+        "From the first layer's gradient"
+        if each.attack == "analytic"
+        else "By a search for a sample with the same gradient"
+    )
     came = "comes back" if each.recognised else "does not come back"
     quality = f"{each.psnr:.0f} dB, where a constant has {each.baseline:.0f} dB"
     return f"{how} the one sample that a peer learned from {came}: {quality}."

@@ -1,4 +1,4 @@
-"""Rows in fewer bytes: what is lost of them, and how the rest travels."""
+"""Compression of models: lossy codecs, and lossless compression on the wire."""
 
 from p2pfl.compression.codecs import At, Codec, Coded, Codes, Half, Quantise, coded
 from p2pfl.compression.quantised import QSGD

@@ -1,4 +1,4 @@
-"""Small whole numbers side by side, without a bit between them."""
+"""Packing of small whole numbers without unused bits."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import torch
 
 
 def bits_for(largest: int) -> int:
-    """Bits that hold every whole number from 0 to ``largest``; at least one."""
+    """Return the number of bits that hold every whole number from 0 to ``largest``; at least one."""
     return max(1, largest.bit_length())
 
 
 def bytes_for(count: int, *, bits: int) -> int:
-    """Bytes of so many numbers."""
+    """Return the number of bytes of ``count`` packed numbers."""
     return -(-count * bits // 8)
 
 
 def packed(codes: torch.Tensor, *, bits: int) -> torch.Tensor:
-    """Numbers below ``2 ** bits``, ``[R, K]``, as bytes ``[R, bytes_for(K)]`` uint8, the lowest bit first.
+    """Pack numbers below ``2 ** bits``, ``[R, K]``, into bytes ``[R, bytes_for(K)]`` uint8, the lowest bit first.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def packed(codes: torch.Tensor, *, bits: int) -> torch.Tensor:
 
 
 def unpacked(data: torch.Tensor, *, bits: int, count: int) -> torch.Tensor:
-    """The inverse of :func:`packed`, ``[R, K]`` int64."""
+    """Unpack bytes of :func:`packed` into ``[R, K]`` int64."""
     values = data.cpu().numpy()  # [R, B]
     if bits == 8:
         return torch.from_numpy(values.astype(np.int64))

@@ -1,9 +1,8 @@
-"""What a codec is: rows to a few short tensors, and back to the rows that everybody then sees.
+""":class:`Codec`, which turns rows into a few short tensors and back.
 
-A codec acts on each row by itself. It loses something in :meth:`Codec.encode` and nothing after it: what a
-receiver decodes is to the last bit what the sender, and a simulation, take it for. The bytes of a row are those
-of its tensors laid end to end; how many there are follows from the codec and the length of the row alone, so that a
-receiver knows what to expect before it looks.
+A codec acts on each row separately. Only :meth:`Codec.encode` loses information: a receiver decodes exactly the numbers
+that the sender, and a simulation, use. The bytes of a row are those of its tensors, concatenated; their number follows
+from the codec and the length of the row alone, so that a receiver knows the size before decoding.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from p2pfl.errors import DecodeError, InputError
 from p2pfl.rows import Rows
 
 Codes = tuple[torch.Tensor, ...]
-"""What a codec makes of rows; each tensor ``[R, ...]``."""
+"""Encoded rows; each tensor is ``[R, ...]``."""
 
 Part = tuple[int, torch.dtype]
-"""How many numbers of which type a row has in one of them."""
+"""Number and type of the values of a row in one encoded tensor."""
 
 
 @dataclass(frozen=True)
 class At:
-    """Whose rows, in which exchange: by this key sender and receivers draw alike."""
+    """Names of the peers, round and gossip step: the key by which sender and receivers draw alike."""
 
     peers: tuple[str, ...]
     round: int
@@ -35,53 +34,53 @@ class At:
 
 
 class Codec(Protocol):
-    """Makes rows small."""
+    """Interface of lossy compression."""
 
     @property
     def number(self) -> int:
-        """On the wire; never reused."""
+        """Number of the codec on the wire, which is never reused."""
         ...
 
     @property
     def tracked(self) -> bool:
-        """Whether it is made for differences from what was sent before, rather than for rows."""
+        """True if the codec is designed for differences from earlier messages, rather than for models."""
         ...
 
     def gamma(self, length: int) -> float:
-        """A step of consensus that is safe with what it loses of a row, on any graph that was tried."""
+        """Return a consensus step size that is safe with the loss of this codec, on all graphs that were tried."""
         ...
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """What a row of ``length`` numbers becomes."""
+        """Return the tensors that encode a row of ``length`` numbers."""
         ...
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """``[R, P]`` in short."""
+        """Encode ``[R, P]``."""
         ...
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
-        """What is left of the rows, ``[R, P]``.
+        """Decode the rows ``[R, P]``, with the loss of the codec.
 
         Raises
         ------
         DecodeError
-            No rows have these codes.
+            The codes are not those of any rows.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Coded:
-    """Codes beside the rows that they stand for, so that these travel as bytes.
+    """Encoded rows with their codec, which travel as bytes.
 
     Parameters
     ----------
     codec, at
-        Of the codes.
+        Codec, and the key of its draws.
     codes
-        Of all R rows.
+        Codes of all R rows.
     length, dtype
-        Of a row.
+        Length and number type of a row.
     """
 
     codec: Codec
@@ -92,24 +91,24 @@ class Coded:
 
     @property
     def size(self) -> int:
-        """Bytes of a row."""
+        """Number of bytes of a row."""
         return size(self.codec, self.length, self.dtype)
 
     def data(self, index: int) -> torch.Tensor:
-        """One row's bytes, ``[size]`` uint8."""
+        """Return the bytes of one row, ``[size]`` uint8."""
         parts = [codes[index].detach().cpu().contiguous().flatten().view(torch.uint8) for codes in self.codes]
         return torch.cat(parts)  # [B]
 
     def read(self, data: torch.Tensor, *, sender: str) -> Rows:
-        """The row ``[P]`` that ``sender`` packed into ``[B]`` bytes in the same exchange; they may be anybody's.
+        """Decode the row ``[P]`` that ``sender`` packed into ``[B]`` untrusted bytes in the same gossip step.
 
         Raises
         ------
         DecodeError
-            No row is packed so.
+            The bytes do not encode a row.
         """
         if data.dtype != torch.uint8 or data.numel() != self.size:
-            raise DecodeError(f"expected a row in {self.size} bytes, got {data.numel()} numbers of {data.dtype}")
+            raise DecodeError(f"a row has {self.size} bytes, but {data.numel()} numbers of {data.dtype} arrived")
         codes, start = [], 0
         for count, dtype in self.codec.parts(self.length, self.dtype):
             end = start + count * dtype.itemsize
@@ -118,12 +117,12 @@ class Coded:
         at = replace(self.at, peers=(sender,))
         row = self.codec.decode(tuple(codes), length=self.length, dtype=self.dtype, at=at)[0]  # [P]
         if not bool(row.isfinite().all()):
-            raise DecodeError("expected finite numbers, got NaN or infinity")
+            raise DecodeError("a row contains NaN or infinity")
         return row
 
 
 def coded(codec: Codec, rows: Rows, *, at: At) -> tuple[Rows, Coded]:
-    """What is left of the rows, ``[R, P]``, and how it travels.
+    """Encode rows; return them with the loss, ``[R, P]``, and their encoding.
 
     Examples
     --------
@@ -139,15 +138,16 @@ def coded(codec: Codec, rows: Rows, *, at: At) -> tuple[Rows, Coded]:
 
 
 def size(codec: Codec, length: int, dtype: torch.dtype) -> int:
-    """Bytes of a row."""
+    """Return the number of bytes of a row."""
     return sum(count * kind.itemsize for count, kind in codec.parts(length, dtype))
 
 
 @dataclass(frozen=True)
 class Half:
-    """Numbers in two bytes: ``float16`` to one part in 2,048, ``bfloat16`` to one in 256, with the range of float32.
+    """Codec of two-byte floats.
 
-    What float16 cannot hold becomes its largest number.
+    ``float16`` is exact to one part in 2,048, ``bfloat16`` to one in 256 with the range of float32. Numbers
+    beyond the range of float16 become its largest number.
 
     Examples
     --------
@@ -160,51 +160,51 @@ class Half:
 
     def __post_init__(self) -> None:
         if self.kind not in {"float16", "bfloat16"}:
-            raise InputError(f'expected "float16" or "bfloat16", got "{self.kind}": choose one')
+            raise InputError(f'"{self.kind}" is not a two-byte float; choose "float16" or "bfloat16"')
 
     @property
     def number(self) -> int:
-        """1 or 2."""
+        """Number on the wire: 1 or 2."""
         return 1 if self.kind == "float16" else 2
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the numbers that travel."""
+        """Type of the numbers that travel."""
         return torch.float16 if self.kind == "float16" else torch.bfloat16
 
     def gamma(self, length: int) -> float:
-        """1."""
+        """Return 1."""
         del length
         return 1.0
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """The numbers."""
-        del dtype  # they lose it
+        """Return the numbers."""
+        del dtype  # the codes do not depend on it
         return ((length, self.dtype),)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Round to the nearest."""
+        """Round to the nearest number."""
         del at  # nothing is drawn
         most = torch.finfo(self.dtype).max
         return (rows.clamp(-most, most).to(self.dtype),)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
-        """The same numbers in the type of the row."""
+        """Return the same numbers in the type of the row."""
         del length, at
         return codes[0].to(dtype)
 
 
 BLOCK = 1024
-"""Numbers that share a scale."""
+"""Number of values that share a scale."""
 
 
 @dataclass(frozen=True)
 class Quantise:
-    r"""Each number to the nearest of :math:`2^b - 1` levels.
+    r"""Codec that rounds each number to the nearest of :math:`2^b - 1` levels.
 
     .. math:: Q(x) = s \operatorname{round}(x / s), \qquad s = \max |x| / (2^{b-1} - 1)
 
-    with a scale s for each 1,024 numbers, as layers differ in size.
+    with a scale s for each 1,024 numbers, because layers differ in size.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ class Quantise:
     Raises
     ------
     InputError
-        Other bits.
+        ``bits`` is out of range.
     """
 
     bits: int = 8
@@ -223,25 +223,25 @@ class Quantise:
 
     def __post_init__(self) -> None:
         if not 2 <= self.bits <= 8:
-            raise InputError(f"expected 2 to 8 bits a number, got {self.bits}: choose 8 or 4")
+            raise InputError(f"bits is {self.bits}, not from 2 to 8; choose 8 or 4")
 
     @property
     def top(self) -> int:
-        """The highest level; the lowest is its negative."""
+        """Highest level; the lowest is its negative."""
         return int(2 ** (self.bits - 1)) - 1
 
     def gamma(self, length: int) -> float:
-        """1, but .3 for two bits."""
+        """Return 1, or 0.3 for two bits."""
         del length
         return 1.0 if self.bits > 2 else 0.3
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """Scales and levels."""
+        """Return scales and levels."""
         del dtype
         return (-(-length // BLOCK), torch.float32), (bytes_for(length, bits=self.bits), torch.uint8)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Scales ``[R, blocks]`` and levels."""
+        """Encode rows as scales ``[R, blocks]`` and levels."""
         del at
         count, length = rows.shape
         padded = torch.nn.functional.pad(rows, (0, -length % BLOCK))
@@ -252,7 +252,7 @@ class Quantise:
         return scales, packed(levels.to(torch.int32) + self.top, bits=self.bits)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
-        """Levels times scales."""
+        """Multiply levels and scales."""
         del at
         scales, data = codes
         levels = levels_of(data, bits=self.bits, length=length, top=self.top)  # [R, P]
@@ -261,27 +261,27 @@ class Quantise:
 
 
 def levels_of(data: torch.Tensor, *, bits: int, length: int, top: int) -> torch.Tensor:
-    """Signed levels ``[R, P]`` of bytes.
+    """Return the signed levels ``[R, P]`` of bytes.
 
     Raises
     ------
     DecodeError
-        One lies above the top.
+        A level is above the top.
     """
     levels = unpacked(data, bits=bits, count=length) - top  # [R, P]
     if levels.numel() and int(levels.max()) > top:
-        raise DecodeError(f"expected levels up to {top}, got {int(levels.max())}")
+        raise DecodeError(f"level {int(levels.max())} is above the largest, {top}")
     return levels
 
 
 def kept(share: float, length: int) -> int:
-    """How many of ``length`` numbers a share is: at least one, if there is one.
+    """Return the number of values in a share of ``length`` values: at least one, if there is one.
 
     Raises
     ------
     InputError
-        No share.
+        The share is not above 0 and at most 1.
     """
     if not 0 < share <= 1 or math.isnan(share):
-        raise InputError(f"expected a share above 0 and at most 1, got {share}: 0.01 keeps one number in a hundred")
+        raise InputError(f"the share {share} is not above 0 and at most 1; 0.01 keeps one number in a hundred")
     return min(length, max(1, round(share * length)))

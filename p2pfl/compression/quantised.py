@@ -1,4 +1,4 @@
-"""QSGD: levels between which each number falls by lot."""
+"""QSGD: random rounding of each number to one of few levels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from p2pfl.rows import Rows, draw, norms
 
 @dataclass(frozen=True)
 class QSGD:
-    r"""Random rounding to s levels of the norm, shrunk so that it contracts.
+    r"""Codec of random rounding to s levels of the norm, scaled so that it contracts.
 
     .. math:: Q(x) = \frac{\operatorname{sign}(x) \lVert x \rVert}{s \tau}
               \left\lfloor s \frac{|x|}{\lVert x \rVert} + \xi \right\rfloor, \qquad
@@ -28,14 +28,14 @@ class QSGD:
     Parameters
     ----------
     levels
-        s. They take :math:`\lceil \log_2(2 s + 1) \rceil` bits a number: 4 bits for 7 of them, 8 for 127.
+        s. A number takes :math:`\lceil \log_2(2 s + 1) \rceil` bits: 4 for 7 levels, 8 for 127.
     seed
-        Of :math:`\xi`.
+        Seed of :math:`\xi`.
 
     Raises
     ------
     InputError
-        No levels.
+        ``levels`` is out of range.
 
     References
     ----------
@@ -57,27 +57,27 @@ class QSGD:
 
     def __post_init__(self) -> None:
         if not 1 <= self.levels < 2**15:
-            raise InputError(f"expected 1 to 32767 levels, got {self.levels}: 7 take 4 bits a number, 127 take 8")
+            raise InputError(f"levels is {self.levels}, not from 1 to 32767; 7 take 4 bits per number, 127 take 8")
 
     @property
     def bits(self) -> int:
-        """Of a number."""
+        """Number of bits of a level."""
         return bits_for(2 * self.levels)
 
     def gamma(self, length: int) -> float:
-        r""":math:`1 / \tau`."""
+        r"""Return :math:`1 / \tau`."""
         return 1 / self.tau(length)
 
     def tau(self, length: int) -> float:
-        r"""By what rows are shrunk."""
+        """Return the factor by which rows shrink."""
         return 1 + min(length / self.levels**2, math.sqrt(length) / self.levels)
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """The size of a level, and the levels."""
+        """Return the size of a level, and the levels."""
         return (1, dtype), (bytes_for(length, bits=self.bits), torch.uint8)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Sizes ``[R, 1]`` and levels."""
+        """Encode rows as sizes ``[R, 1]`` and levels."""
         length, s = rows.shape[-1], self.levels
         tau = self.tau(length)
         lengths = norms(rows)  # [R, 1]
@@ -88,7 +88,7 @@ class QSGD:
         return (lengths / (s * tau)).to(rows.dtype), packed(levels.to(torch.int32) + s, bits=self.bits)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
-        """Levels times their size."""
+        """Multiply levels and their size."""
         del at
         sizes, data = codes
         return levels_of(data, bits=self.bits, length=length, top=self.levels).to(dtype) * sizes.cpu()

@@ -1,4 +1,4 @@
-"""A few numbers of a row: the largest, or any."""
+"""Sparsification: a few numbers of a row, the largest or random ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from p2pfl.rows import Rows, draw
 
 @dataclass(frozen=True)
 class TopK:
-    r"""The k numbers of largest magnitude and where they stood; all others are zero.
+    r"""Codec that keeps the k numbers of largest magnitude, with their places; all others become zero.
 
     :math:`\lVert Q(x) - x \rVert^2 \le (1 - k / P) \lVert x \rVert^2`.
 
@@ -44,17 +44,17 @@ class TopK:
         kept(self.share, 1)
 
     def gamma(self, length: int) -> float:
-        """Twice the share."""
+        """Return twice the share."""
         del length
         return min(1.0, 2 * self.share)
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """Places and values."""
+        """Return places and values."""
         count = kept(self.share, length)
         return (bytes_for(count, bits=bits_for(length - 1)), torch.uint8), (count, dtype)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Places in rising order, and values ``[R, k]``."""
+        """Encode rows as places in increasing order, and values ``[R, k]``."""
         del at  # nothing is drawn
         length = rows.shape[-1]
         count = kept(self.share, length)
@@ -67,28 +67,28 @@ class TopK:
         data, values = codes
         places = unpacked(data, bits=bits_for(length - 1), count=values.shape[-1]).to(values.device)  # [R, k]
         if places.numel() and (int(places[:, -1].max()) >= length or not bool((places.diff(dim=-1) > 0).all())):
-            raise DecodeError(f"expected rising places below {length}, got others")
+            raise DecodeError(f"the places of a row are not increasing and below {length}")
         rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
         return rows.scatter_(-1, places, values)
 
 
 @dataclass(frozen=True)
 class RandomK:
-    r"""k numbers at places drawn by key, which therefore need not travel; all others are zero.
+    r"""Codec that keeps k numbers at places drawn by key, which need not travel; all others become zero.
 
-    :math:`E \lVert Q(x) - x \rVert^2 = (1 - k / P) \lVert x \rVert^2`: at half the bytes of :class:`TopK`, and less of
-    what matters.
+    :math:`E \lVert Q(x) - x \rVert^2 = (1 - k / P) \lVert x \rVert^2`: half the bytes of :class:`TopK`, with a larger
+    error.
 
     Parameters
     ----------
     share
         k / P, above 0 and at most 1.
     seed
-        Of the places.
+        Seed of the places.
 
     References
     ----------
-    As :class:`TopK`.
+    Stich, Cordonnier, Jaggi, Sparsified SGD with memory, NeurIPS 2018.
 
     Examples
     --------
@@ -106,16 +106,16 @@ class RandomK:
         kept(self.share, 1)
 
     def gamma(self, length: int) -> float:
-        """Half the share."""
+        """Return half the share."""
         del length
         return self.share / 2
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """Values alone."""
+        """Return the values alone."""
         return ((kept(self.share, length), dtype),)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Values ``[R, k]``."""
+        """Encode rows as values ``[R, k]``."""
         return (rows.gather(-1, self._places(rows.shape[-1], at).to(rows.device)),)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
@@ -125,7 +125,7 @@ class RandomK:
         return rows.scatter_(-1, self._places(length, at).to(values.device), values)
 
     def _places(self, length: int, at: At) -> torch.Tensor:
-        """``[R, k]``, rising."""
+        """Return the places ``[R, k]`` in increasing order."""
         return torch.from_numpy(
             np.stack(
                 [
@@ -137,7 +137,7 @@ class RandomK:
 
 
 def chosen(length: int, *, share: float, seed: int, peer: str = "", round: int, step: int = 0) -> npt.NDArray[np.int64]:
-    """Places of a share of ``length`` numbers, rising int64; the same for whoever knows the key.
+    """Return the places of a share of ``length`` numbers, increasing int64, the same for every peer with the key.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Bytes squeezed without loss, by Zstandard."""
+"""Lossless compression of bytes by Zstandard."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from p2pfl.errors import DecodeError, InputError
 
 @dataclass(frozen=True)
 class Zstd:
-    """Zstandard frames that say how much is in them.
+    """Codec of Zstandard frames that state the size of their contents.
 
     Parameters
     ----------
     level
-        1 to 19; more takes longer.
+        Compression level from 1 to 19; higher levels take longer.
 
     Raises
     ------
@@ -35,28 +35,28 @@ class Zstd:
         _library()
 
     def squeeze(self, data: bytes | memoryview) -> bytes:
-        """One frame."""
+        """Compress data to one frame."""
         squeezed: bytes = _library().ZstdCompressor(level=self.level).compress(data)
         return squeezed
 
     def expand(self, data: bytes | memoryview, *, size: int) -> bytes:
-        """Return the ``size`` bytes that are in a frame, which may be anybody's: no more than that is ever set aside.
+        """Return the ``size`` bytes in an untrusted frame, without allocating more memory than that.
 
         Raises
         ------
         DecodeError
-            It is no frame, or holds more or less.
+            The data are not a frame, or it contains more or fewer bytes.
         """
         library = _library()
         try:
             if library.frame_content_size(data) != size:
-                raise DecodeError(f"expected a frame of {size} bytes, got one of {library.frame_content_size(data)}")
+                raise DecodeError(f"a frame contains {library.frame_content_size(data)} bytes instead of {size}")
             window = library.get_frame_parameters(data).window_size
             if window > max(size, 2**10):
-                raise DecodeError(f"expected a window of at most {size} bytes, got {window}")
+                raise DecodeError(f"a frame has a window of {window} bytes, above the limit of {size}")
             expanded: bytes = library.ZstdDecompressor().decompress(data, allow_extra_data=False)
         except library.ZstdError as error:
-            raise DecodeError(f"expected a Zstandard frame, got other bytes: {error}") from None
+            raise DecodeError(f"the bytes are not a Zstandard frame ({error})") from None
         return expanded
 
 
@@ -65,6 +65,7 @@ def _library() -> Any:
         import zstandard  # noqa: PLC0415 (an extra)
     except ImportError:
         raise InputError(
-            'expected zstandard for compression.zstd, got none: pip install "p2pfl-mqtt[zstd]", or leave it out'
+            'compression.zstd needs zstandard, which is not installed; run pip install "p2pfl-mqtt[zstd]", or '
+            "leave compression.zstd out"
         ) from None
     return zstandard

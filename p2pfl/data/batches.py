@@ -1,4 +1,4 @@
-"""Which samples a peer learns from, step by step."""
+"""Reproducible batches: the samples of each training step."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from p2pfl.rows import draw
 def batches(
     samples: int, *, seed: int, peer: str, round: int, batch: int | None, epochs: int, steps: int | None
 ) -> list[IntArray]:
-    """Positions of the samples of each step of one peer in one round.
+    """Return the positions of the samples in each step of one peer in one round.
 
     Every epoch is a fresh permutation of ``0 .. samples - 1``, drawn by the key
     ``(seed, "batches", peer, round)`` and cut into batches; the last one of an epoch may
@@ -19,13 +19,23 @@ def batches(
     Parameters
     ----------
     samples
-        How many the peer has; with none there is no step.
+        Number of samples of the peer; without samples there is no step.
     batch
-        Samples a step; ``None`` takes all of them.
+        Samples per step; ``None`` takes all of them.
     epochs
         Passes over the data, unless ``steps`` is given.
     steps
-        So many steps instead, within the first epoch or over as many as they need.
+        Number of steps in place of ``epochs``, over as many epochs as they need.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        Positions ``[b]`` of each step, int64.
+
+    Raises
+    ------
+    DataError
+        ``batch`` is below 1.
 
     Examples
     --------
@@ -36,7 +46,9 @@ def batches(
     7
     """
     if batch is not None and batch < 1:
-        raise DataError(f"expected at least 1 sample a batch, got {batch}; leave `batch` out to take all samples")
+        raise DataError(
+            f"a batch must have at least 1 sample, but it has {batch}; leave `batch` out to take all samples"
+        )
     if not samples:
         return []
     if batch is None or batch >= samples:

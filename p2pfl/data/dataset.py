@@ -1,4 +1,4 @@
-"""One data set in memory."""
+""":class:`Dataset`, one data set in memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples and what is to be predicted of them.
+    """Features of samples, and the targets to predict from them.
 
     Parameters
     ----------
@@ -28,16 +28,16 @@ class Dataset:
     targets
         ``[n]``: int64 classes ``0 .. classes - 1``, or float32 numbers.
     classes
-        How many there are; ``None`` means that a number is predicted.
+        Number of classes; ``None`` for regression.
     columns
-        The original columns of a table, ``[n]`` each, by which it may be split.
+        Original columns of a table, ``[n]`` each, for splits by column.
     description
-        How the raw values became these features and targets.
+        Transformation of raw values into these features and targets.
 
     Raises
     ------
     DataError
-        If lengths differ, a feature is not a finite number (the message names it) or a class is out of range.
+        The lengths differ, a feature is not a finite number (the message names it), or a class is out of range.
 
     Examples
     --------
@@ -55,17 +55,17 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.targets.shape != self.features.shape[:1]:
             raise DataError(
-                f"expected one target for each of {len(self.features)} samples, got targets of shape "
-                f"{tuple(self.targets.shape)}; give a flat array as long as the features"
+                f"targets of shape {tuple(self.targets.shape)} do not match {len(self.features)} samples; give "
+                "a flat array as long as the features"
             )
         _check_finite(self.features)
         if self.classes is None:
             if not self.targets.isfinite().all():
-                raise DataError("expected finite targets, got NaN or infinity; remove those samples")
+                raise DataError("the targets contain NaN or infinity; remove those samples")
         elif len(self.targets) and not (self.targets.min() >= 0 and self.targets.max() < self.classes):
             raise DataError(
-                f"expected classes from 0 to {self.classes - 1}, got {int(self.targets.min())} to "
-                f"{int(self.targets.max())}; number the classes from 0 and set `classes` to how many there are"
+                f"the classes run from {int(self.targets.min())} to {int(self.targets.max())}, not from 0 to "
+                f"{self.classes - 1}; number the classes from 0 and set `classes` to their number"
             )
 
     def __len__(self) -> int:
@@ -85,7 +85,4 @@ def _check_finite(features: torch.Tensor) -> None:
         return
     sample, *where = (~finite).nonzero()[0].tolist()
     name = where[0] if len(where) == 1 else tuple(where)
-    raise DataError(
-        f"expected finite features, got NaN or infinity in feature {name}, first in sample {sample}; "
-        "impute or remove these values"
-    )
+    raise DataError(f"feature {name} contains NaN or infinity, first in sample {sample}; impute or remove these values")

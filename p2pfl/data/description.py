@@ -1,4 +1,4 @@
-"""What the features and targets of a data set mean: columns, classes and the affine map from raw values."""
+"""Meaning of the features and targets of a data set: columns, classes and the affine map from raw values."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.floating[Any]]
-"""Numbers on their way to becoming features."""
+"""Number, or array of numbers, of the map from raw values to features."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One column of a table, as it is before it becomes features.
+    """Column of a table before it becomes features.
 
     Parameters
     ----------
     name
-        The name of the column.
+        Name of the column.
     levels
-        The categories of a text column in the order of their features, one feature each; ``None`` for a number.
+        Categories of a text column in the order of their features, one feature each; ``None`` for a number.
     missing
-        The value that takes the place of a missing cell: a number, or one of the levels; ``None`` if unknown.
+        Value that replaces a missing cell: a number, or one of the levels; ``None`` if unknown.
     """
 
     name: str
@@ -49,24 +49,24 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    r"""How raw values become features and targets.
+    r"""Affine map from raw values to features and targets.
 
-    A raw row is encoded as numbers first: a number stays, a text becomes 1 for its level and 0 for each other level.
+    A raw row is first encoded as numbers: a number stays, a text becomes 1 for its level and 0 for each other level.
     Then each feature is :math:`(x - \mu) / \sigma`. A prediction :math:`y` of a number means
     :math:`y \cdot \sigma_y + \mu_y` in the unit of the raw target.
 
     Parameters
     ----------
     raw
-        What the raw values are, as words for a reader.
+        Raw values in words for a reader.
     columns
-        The columns of a table in the order of their features; ``None`` if they have no names.
+        Columns of a table in the order of their features; ``None`` if they have no names.
     mean, deviation
         :math:`\mu` and :math:`\sigma` of the encoded features: ``[F]``, or one number for all of them.
     classes
-        The names of the classes in their order; ``None`` if they are unknown or a number is predicted.
+        Names of the classes in order; ``None`` if they are unknown or for regression.
     target
-        The name of the target column, if it has one.
+        Name of the target column, if it has one.
     target_mean, target_deviation
         :math:`\mu_y` and :math:`\sigma_y`.
     cells

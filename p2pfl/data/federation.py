@@ -1,4 +1,4 @@
-"""Who has which samples."""
+""":class:`Federation`, the assignment of samples to peers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,21 @@ from p2pfl.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Who has what, as positions in one data set.
+    """Positions of each peer's samples in one data set.
 
     Parameters
     ----------
     dataset
-        The samples of all peers at hand.
+        Samples of all local peers.
     train, validation, test
-        Each peer's positions, sorted. Where the test part is everybody's, all peers hold the same array.
+        Positions of each peer's samples, sorted. With a common test part all peers hold the same array.
+
+    Examples
+    --------
+    >>> data = Dataset(torch.zeros(3, 1), torch.tensor([0, 0, 1]), classes=2)
+    >>> own = {"ada": np.array([0, 1]), "bob": np.array([2])}
+    >>> Federation(data, own, own, own).samples(["ada", "bob"])
+    tensor([2, 1])
     """
 
     dataset: Dataset
@@ -31,37 +38,37 @@ class Federation:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """The peers at hand, sorted."""
+        """Names of the local peers, sorted."""
         return tuple(sorted(self.train))
 
     def of(self, *peers: str) -> "Federation":
-        """Only these peers, on the same data set."""
+        """Return the federation of only these peers, on the same data set."""
         for peer in peers:
             if peer not in self.train:
-                raise DataError(f'expected a peer that has data, got "{peer}"; {nearest(peer, self.train)}')
+                raise DataError(f'peer "{peer}" has no data; {nearest(peer, self.train)}')
         parts = [{peer: part[peer] for peer in sorted(peers)} for part in (self.train, self.validation, self.test)]
         return Federation(self.dataset, *parts)
 
     def pooled(self, name: str = "pooled") -> "Federation":
-        """One peer that holds what all hold together."""
+        """Return a federation of one peer that holds the samples of all."""
         union = [{name: _union(part)} for part in (self.train, self.validation, self.test)]
         return Federation(self.dataset, *union)
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """Training samples of each of these peers, ``[R]`` int64."""
+        """Return the number of training samples of each of these peers, ``[R]`` int64."""
         return torch.tensor([len(self.train[peer]) for peer in peers], dtype=torch.int64)  # [R]
 
 
 def describe(federation: Federation) -> dict[str, Any]:
-    r"""How differently the peers' training parts are made.
+    r"""Describe how the training parts of the peers differ.
 
     Returns
     -------
     dict
-        ``peers``, ``samples`` (min, median and max of a peer), and for classes also ``classes_per_peer``
-        (the same) and ``label_distance``: the mean over peers of the total variation
-        :math:`\frac12 \sum_c |p_{kc} - p_c|` between its label distribution and the pooled one,
-        0 where all are alike and towards 1 the less they share. Both are ``None`` in a regression.
+        ``peers``, ``samples`` (min, median and max per peer), and for classes also ``classes_per_peer``
+        (likewise) and ``label_distance``: the mean over peers of the total variation
+        :math:`\frac12 \sum_c |p_{kc} - p_c|` between its label distribution and the pooled one. It is 0 where
+        all peers are alike, and approaches 1 the less they share. Both are ``None`` for regression.
 
     Examples
     --------

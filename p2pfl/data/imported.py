@@ -1,4 +1,4 @@
-"""A user's own function as a source."""
+"""User-defined functions as sources of data."""
 
 import importlib
 import inspect
@@ -17,51 +17,66 @@ from p2pfl.errors import DataError
 
 
 def imported(name: str, options: Mapping[str, Any]) -> Private:
-    """Take ``package.module:function`` as the source of each peer's private data.
+    """Use ``package.module:function`` as the source of each peer's private data.
 
-    The function is called as ``function(peer=name, peers=names, seed=seed, **options)``
-    for each peer at hand and gives that peer's ``(features, targets)``, arrays or
-    tensors ``[n, *shape]`` and ``[n]``. Whole numbers are classes, others are to
-    be predicted as numbers. The option ``classes`` says how many classes there are; it
+    p2pfl calls ``function(peer=name, peers=names, seed=seed, **options)`` for each local peer, and the function
+    returns the ``(features, targets)`` of that peer as arrays or tensors ``[n, *shape]`` and ``[n]``. Targets of
+    whole numbers are classes; others are predicted as numbers. The option ``classes`` gives the number of classes; it
     is passed on only if the function takes it.
+
+    Parameters
+    ----------
+    name
+        Name of the function.
+    options
+        Further keyword arguments of the function, and ``classes``.
+
+    Returns
+    -------
+    Private
+        Source that calls the function for each local peer.
 
     Raises
     ------
     DataError
-        If the function cannot be imported or does not take these arguments; when it is called, also
-        if it raises or gives anything but samples of finite numbers.
+        The function cannot be imported or does not take these arguments; when called, it raises or returns anything
+        but samples of finite numbers.
     """
     function = _function(name)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        raise DataError(f"expected {name} to be a function of yours, got one without a signature: wrap it") from None
+        raise DataError(f"{name} has no signature; wrap it in a function") from None
     classes = options.get("classes")
     if classes is not None and (not isinstance(classes, int) or isinstance(classes, bool) or classes < 1):
-        raise DataError(f'expected a whole number > 0 as the option "classes", got {classes!r}: change it')
+        raise DataError(f'the option "classes" is {classes!r}, not a whole number above 0; change it')
     passed = {key: value for key, value in options.items() if key != "classes" or key in signature.parameters}
     try:
         signature.bind(**{"peer": "", "peers": (), "seed": 0, **passed})
     except TypeError as error:
         given = ", ".join(f"{key}=..." for key in ("peer", "peers", "seed", *passed))
         raise DataError(
-            f"expected {name} to be called as function({given}), got one that takes {signature}: {error}; "
-            "change its parameters or the options"
+            f"{name} takes {signature} and cannot be called as function({given}) ({error}); change its "
+            "parameters or the options"
         ) from None
     if taken := sorted({"peer", "peers", "seed"} & set(passed)):
-        raise DataError(
-            f'expected data.options of {name} to be its own, got "{taken[0]}": p2pfl passes it, leave it out'
-        )
-    told = Description(raw=f"the features that {name} returns")
-    return Private(partial(_loaded, name, partial(function, **passed), classes), classes=classes, description=told)
+        raise DataError(f'data.options of {name} contain "{taken[0]}", which p2pfl passes itself; leave it out')
+    description = Description(raw=f"the features that {name} returns")
+    load = partial(_loaded, name, partial(function, **passed), classes)
+    return Private(load, classes=classes, description=description)
 
 
-def told(error: BaseException, *, module: str) -> str:
-    """What a user's code raised, and the line of his module where it did.
+def located(error: BaseException, *, module: str) -> str:
+    """Describe an exception of a user's function, with the line of their module that raised it.
+
+    Returns
+    -------
+    str
+        Type and first line of the error, and the place in the module, if there is one.
 
     Examples
     --------
-    >>> told(ValueError("too cold"), module="clinic")
+    >>> located(ValueError("too cold"), module="clinic")
     'ValueError: too cold'
     """
     first = (str(error).splitlines() or [""])[0]
@@ -80,11 +95,10 @@ def _function(name: str) -> Callable[..., Any]:
         function = getattr(importlib.import_module(module), attribute)
     except Exception as error:
         raise DataError(
-            f'expected a function "package.module:function" that can be imported, got "{name}": '
-            f"{told(error, module=module)}; correct the name or the module"
+            f'"{name}" cannot be imported ({located(error, module=module)}); correct the name or the module'
         ) from error
     if not callable(function):
-        raise DataError(f'expected a function at "{name}", got {type(function).__name__}: name a function')
+        raise DataError(f'"{name}" is a {type(function).__name__}; give the name of a function')
     found: Callable[..., Any] = function
     return found
 
@@ -92,29 +106,31 @@ def _function(name: str) -> Callable[..., Any]:
 def _loaded(
     name: str, load: Callable[..., Any], classes: int | None, *, peer: str, peers: tuple[str, ...], seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One peer's features and targets, as soon as they are known to be samples."""
+    """Return the features and targets of one peer, once they are known to be samples."""
     whose = f'for peer "{peer}"'
     try:
         loaded = load(peer=peer, peers=peers, seed=seed)
     except Exception as error:
-        said = told(error, module=name.partition(":")[0])
-        raise DataError(f"expected {name} to give the data {whose}, got {said}: mend the function") from error
-    wanted = f"expected {name} to give (features, targets) as arrays of numbers {whose}"
+        reason = located(error, module=name.partition(":")[0])
+        raise DataError(f"{name} cannot load the data {whose} ({reason}); fix the function") from error
+    remedy = "return (features, targets) as arrays of numbers"
     if not isinstance(loaded, tuple | list) or len(loaded) != 2:
         size = f" of {len(loaded)}" if isinstance(loaded, tuple | list) else ""
-        raise DataError(f"{wanted}, got {type(loaded).__name__}{size}: return the two")
+        raise DataError(f"{name} returns a {type(loaded).__name__}{size} {whose}; {remedy}")
     try:
         features, targets = (_tensor(values) for values in loaded)
     except Exception as error:
         kinds = " and ".join(type(values).__name__ for values in loaded)
-        raise DataError(f"{wanted}, got {kinds} that are none ({error}): convert them") from error
+        raise DataError(
+            f"{name} returns {kinds} {whose}, which are no arrays of numbers ({error}); {remedy}"
+        ) from error
     if not features.dim() or len(features) < 2:
-        count = len(features) if features.dim() else "a single number"
-        raise DataError(f"expected {name} to give at least 2 samples {whose}, got {count}: add data")
+        count = f"{len(features)} samples" if features.dim() else "a single number"
+        raise DataError(f"{name} returns {count} {whose}, but training and test need at least 2 samples; add data")
     if classes is not None and targets.is_floating_point():
         raise DataError(
-            f"expected {name} to give whole numbers as targets {whose}, as the option classes is set, got "
-            "fractions: convert them, or leave classes out to predict numbers"
+            f'{name} returns fractions as targets {whose}, although the option "classes" is set; convert them '
+            'to whole numbers, or leave "classes" out to predict numbers'
         )
     labels = None if targets.is_floating_point() else classes or max(1, 1 + int(targets.max()) if len(targets) else 1)
     try:
@@ -125,7 +141,7 @@ def _loaded(
 
 
 def _tensor(values: Any) -> torch.Tensor:
-    """Floats or whole numbers, a copy of whatever array it is."""
+    """Copy an array to a tensor of floats or whole numbers."""
     tensor = values.detach().cpu() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
     if tensor.is_complex() or tensor.layout != torch.strided:
         raise TypeError(f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.layout}")

@@ -1,4 +1,4 @@
-"""What peers add up of their data, and features on one scale."""
+"""Sums over the data of each peer, and features on a common scale."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +10,9 @@ from p2pfl.data.federation import Federation
 
 
 def totals(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
-    r"""What each peer's training part adds up to, ``[R, 1 + C + F]`` float64.
+    r"""Return the sums over each peer's training part, ``[R, 1 + C + F]`` float64.
 
-    Its samples, its samples of each of C classes (none where a number is predicted), and the sums
+    They are its number of samples, its number of samples of each of C classes (none for regression), and the sums
     :math:`\sum_i x_i` of the F features, flattened.
 
     Examples
@@ -29,14 +29,14 @@ def totals(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
 
 
 def squares(federation: Federation, peers: Sequence[str], *, mean: torch.Tensor) -> torch.Tensor:
-    r"""What each peer's training part deviates, :math:`\sum_i (x_i - \mu)^2`, ``[R, F]`` float64.
+    r"""Return the squared deviations of each peer's training part, :math:`\sum_i (x_i - \mu)^2`, ``[R, F]`` float64.
 
     Parameters
     ----------
     federation, peers
-        Whose data, R peers.
+        Data, and the names of R peers.
     mean
-        :math:`\mu`, ``[R, F]``: what each peer holds to be the mean.
+        :math:`\mu`, ``[R, F]``: the mean that each peer knows.
     """
     features = federation.dataset.features.flatten(1)  # [n, F]
     return torch.stack(
@@ -48,14 +48,14 @@ def squares(federation: Federation, peers: Sequence[str], *, mean: torch.Tensor)
 
 
 def largest_squares(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
-    r"""Return a bound of :func:`squares`, :math:`n (2 \max_i |x_i|)^2`, ``[R, F]``.
+    r"""Return an upper bound of :func:`squares`, :math:`n (2 \max_i |x_i|)^2`, ``[R, F]``.
 
-    It holds for every mean that is no larger than a peer's own features.
+    It holds for every mean that is no larger than the features of the peer.
 
     Parameters
     ----------
     federation, peers
-        Whose data, R peers.
+        Data, and the names of R peers.
     """
     features = federation.dataset.features.flatten(1)  # [n, F]
     own = [features[torch.from_numpy(federation.train[peer])].double().abs() for peer in peers]
@@ -63,19 +63,19 @@ def largest_squares(federation: Federation, peers: Sequence[str]) -> torch.Tenso
 
 
 def target_totals(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
-    r"""Samples of each peer's test part, and :math:`\sum_i y_i` and :math:`\sum_i y_i^2` over it, ``[R, 3]``."""
+    r"""Return the test samples of each peer, and :math:`\sum_i y_i` and :math:`\sum_i y_i^2` over them, ``[R, 3]``."""
     targets = federation.dataset.targets.double()
     own = [targets[torch.from_numpy(federation.test[peer])] for peer in peers]
     return torch.stack([torch.stack([y.new_tensor(len(y)), y.sum(), y.square().sum()]) for y in own])  # [R, 3]
 
 
 def standardised(federation: Federation, *, mean: torch.Tensor, deviation: torch.Tensor) -> Federation:
-    r"""The same samples with each feature as :math:`(x - \mu) / \sigma`.
+    r"""Return the same samples with each feature as :math:`(x - \mu) / \sigma`.
 
     Parameters
     ----------
     federation
-        Stays as it is.
+        Data to scale; it is not changed.
     mean, deviation
         ``[F]``, one number for each feature, flattened.
 
@@ -102,7 +102,7 @@ def _numbers(values: torch.Tensor) -> FloatArray:
 
 
 def _totals(federation: Federation, peer: str) -> torch.Tensor:
-    """One peer's, ``[1 + C + F]``."""
+    """Return the totals of one peer, ``[1 + C + F]``."""
     own = torch.from_numpy(federation.train[peer])
     dataset = federation.dataset
     counts = (

@@ -33,7 +33,7 @@ SOURCES: Mapping[str, Callable[..., Central | Private]] = {
     "csv": csv,
     "synthetic": synthetic,
 }
-"""Loaders by the name of their data set; their keyword-only parameters are its options."""
+"""Loaders by the name of the data set; their keyword-only parameters are the options of the data set."""
 
 
 def federate(
@@ -57,36 +57,41 @@ def federate(
     Parameters
     ----------
     name
-        A key of :data:`SOURCES`, or ``package.module:function`` that gives a peer its own data
+        A key of :data:`SOURCES`, or a ``package.module:function`` that returns the data of a peer
         (see :func:`~p2pfl.data.imported.imported`).
     peers
-        All peers of the swarm; their order does not matter.
+        Names of all peers of the run, in any order.
     seed
-        Decides everything that is drawn.
+        Seed of every draw.
     split
-        A key of :data:`~p2pfl.data.splits.SPLITS`, for data that are not the peers' own already.
+        A key of :data:`~p2pfl.data.splits.SPLITS`, for data that the peers do not own already.
     test
-        Share held out, stratified by class: from all data, the same for everybody; or from each peer's
-        own if they own them. MNIST, Fashion-MNIST, synthetic and fed_heart come with a test part and ignore it.
+        Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data.
+        MNIST, Fashion-MNIST, synthetic and fed_heart come with a test part and ignore it.
     validation
         Share of its own training part that each peer sets aside.
     alpha, shards_per_peer, exponent, column
-        Of the splits ``dirichlet``, ``shards``, ``power_law`` and ``column``.
+        Options of the splits ``dirichlet``, ``shards``, ``power_law`` and ``column``.
     data_dir
-        The folder with MNIST, Fashion-MNIST, Fed-Heart and CSV files.
+        Folder with MNIST, Fashion-MNIST, Fed-Heart and CSV files.
     options
         Keyword arguments of the loader or function.
     only
-        The peers at hand; nobody else's data are loaded or kept. Their samples are the same as among all.
+        Local peers; no other data are loaded or kept. Their samples are the same as without this argument.
+
+    Returns
+    -------
+    Federation
+        Samples of the local peers.
 
     Raises
     ------
     DataError
-        If the data set is unknown, missing or damaged, or the split impossible.
+        The data set is unknown, missing or damaged, or the split is impossible.
 
     Notes
     -----
-    Numbers to be predicted from central data are standardised by the training part, as are features.
+    The training part standardises the numerical targets of central data, as it does features.
 
     Examples
     --------
@@ -101,18 +106,20 @@ def federate(
     names = _checked_peers(peers)
     hands = names if only is None else _checked_peers(only)
     for peer in sorted(set(hands) - set(names)):
-        raise DataError(f'expected a peer of the swarm, got "{peer}"; {nearest(peer, names)}')
+        raise DataError(f'peer "{peer}" is not part of the run; {nearest(peer, names)}')
     if not 0 < test < 1 or not 0 <= validation < 1:
         raise DataError(
-            f"expected 0 < test < 1 and 0 <= validation < 1, got test {test} and validation {validation}; "
-            "both are shares of the samples"
+            f"test must be above 0 and below 1, and validation at least 0 and below 1, but they are {test} and "
+            f"{validation}; both are shares of the samples"
         )
     if split not in SPLITS:
-        raise DataError(f'expected a known split, got "{split}"; {nearest(split, SPLITS)}')
+        raise DataError(f'"{split}" is not a split; {nearest(split, SPLITS)}')
     source = _source(name, data_dir, options or {})
     if isinstance(source, Private):
         if split != "iid":
-            raise DataError(f'expected no split, as each peer of "{name}" owns its data, got "{split}"; leave it out')
+            raise DataError(
+                f'each peer of "{name}" owns its data, which cannot be split by "{split}"; leave the split out'
+            )
         return _gathered(source, names, hands, seed=seed, test=test, validation=validation)
     values = _values(source, column, name) if split == "column" else None
     whole, held = _test_part(source, seed=seed, fraction=test)
@@ -128,7 +135,10 @@ def federate(
 def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
     names = tuple(sorted(peers))
     if not names or len(set(names)) < len(names):
-        raise DataError(f"expected at least one peer and each once, got {', '.join(names) or 'none'}; change the list")
+        raise DataError(
+            f"the peers must be at least one and each named once, but they are {', '.join(names) or 'none'}; change "
+            "the list"
+        )
     return names
 
 
@@ -136,25 +146,27 @@ def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Cen
     if ":" in name:
         return imported(name, options)
     if name not in SOURCES:
-        raise DataError(
-            f'expected a known data set or "package.module:function", got "{name}"; {nearest(name, SOURCES)}'
-        )
+        raise DataError(f'"{name}" is neither a data set nor a "package.module:function"; {nearest(name, SOURCES)}')
     load = SOURCES[name]
     parameters = inspect.signature(load).parameters.values()
     known = {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     for option in options:
         if option not in known:
-            raise DataError(f'expected an option of the data set "{name}", got "{option}"; {nearest(option, known)}')
+            raise DataError(f'the data set "{name}" has no option "{option}"; {nearest(option, known)}')
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
-            raise DataError(f'expected the option "{option}" of the data set "{name}", got none; add it to the options')
+            raise DataError(f'the data set "{name}" needs the option "{option}"; add it to the options')
     return load(data_dir, **options)
 
 
 def _values(source: Central, column: str | None, name: str) -> Any:
     if column is None or column not in source.columns:
-        remedy = nearest(column or "", source.columns) if source.columns else 'only data of "csv" have columns'
-        raise DataError(f'expected `column` to name a column of the data set "{name}", got {column!r}; {remedy}')
+        remedy = (
+            nearest(column or "", source.columns)
+            if source.columns
+            else 'use a data set of the kind "csv", which has columns'
+        )
+        raise DataError(f'`column` is {column!r}, which is not a column of the data set "{name}"; {remedy}')
     return source.columns[column]
 
 
@@ -164,13 +176,13 @@ def _test_part(source: Central, *, seed: int, fraction: float) -> tuple[IntArray
     whole, held = hold_out(source.targets, fraction=fraction, rng=draw(seed, "test"))
     if not len(held):
         raise DataError(
-            f"expected two samples of some class, for training and test, got {len(source.targets)} in all; add data"
+            f"no class has two samples, for training and test, among {len(source.targets)} samples; add data"
         )
     return whole, held
 
 
 def _set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: float) -> tuple[IntArray, IntArray]:
-    """Cut a peer's own positions into those that it keeps and those that it sets aside."""
+    """Split the positions of a peer into those that it keeps and those that it sets aside."""
     kept, held = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
     return own[kept], own[held]
 
@@ -178,7 +190,7 @@ def _set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: f
 def _central(
     source: Central, cut: Mapping[str, tuple[IntArray, IntArray]], whole: IntArray, held: IntArray
 ) -> Federation:
-    """Build the data set of the samples that somebody at hand holds, and renumber them."""
+    """Build the data set of the samples that local peers hold, and renumber them."""
     keep = np.unique(np.concatenate([held, *(part for parts in cut.values() for part in parts)]))
     targets = source.targets[keep]
     features, description = source.encode(whole, keep)
@@ -201,13 +213,13 @@ def _central(
 def _gathered(
     source: Private, names: tuple[str, ...], hands: tuple[str, ...], *, seed: int, test: float, validation: float
 ) -> Federation:
-    """Load the peers' own data one after the other and lay them end to end."""
+    """Load the data of one peer after the other and concatenate them."""
     loaded = {peer: _tensors(source.load(peer=peer, peers=names, seed=seed), peer) for peer in hands}
     kinds = {(features.shape[1:], targets.dtype) for features, targets in loaded.values()}
     if len(kinds) > 1:
         raise DataError(
-            f"expected features of one shape and targets of one type from all peers, got {sorted(map(str, kinds))}; "
-            "make them equal"
+            "the peers have features of different shapes or targets of different types "
+            f"({', '.join(sorted(map(str, kinds)))}); make them equal"
         )
     classes = _classes(source, [targets for _, targets in loaded.values()], complete=hands == names)
     train, validations, tests = {}, {}, {}
@@ -224,9 +236,7 @@ def _gathered(
             tests[peer] = own[source.held(peer=peer, peers=names)]
             kept = np.setdiff1d(own, tests[peer])
         if not len(tests[peer]):
-            raise DataError(
-                f'expected at least 2 samples of peer "{peer}", for training and test, got {len(own)}; add data'
-            )
+            raise DataError(f'peer "{peer}" has {len(own)} samples, but training and test need at least 2; add data')
         train[peer], validations[peer] = _set_aside(kept, peer, "validation", seed=seed, fraction=validation)
         start += len(own)
     features, targets = (torch.cat(parts) for parts in zip(*loaded.values(), strict=True))  # [n, *shape], [n]
@@ -236,12 +246,11 @@ def _gathered(
 def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool) -> int | None:
     if targets[0].is_floating_point():
         if source.classes is not None:
-            raise DataError("expected whole numbers as targets, as `classes` is set, got fractions; leave it out")
+            raise DataError("the targets are fractions, although `classes` is set; leave it out")
         return None
     if source.classes is None and not complete:
         raise DataError(
-            "expected the number of classes, which one peer's own data do not show, got none; "
-            "add `classes` to the options of the data"
+            "the data of one peer do not show the number of classes; add `classes` to the options of the data"
         )
     return source.classes or 1 + max(int(own.max()) for own in targets if len(own))
 
@@ -253,12 +262,12 @@ def _tensors(loaded: Any, peer: str) -> tuple[torch.Tensor, torch.Tensor]:
         targets = _tensor(targets)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f'expected (features, targets) as arrays of numbers for peer "{peer}", got {type(loaded).__name__} '
-            f"({error}); mend the function"
+            f'peer "{peer}" has data of type {type(loaded).__name__}, not (features, targets) as arrays of '
+            f"numbers ({error}); fix the function"
         ) from None
     return features, targets.float() if targets.is_floating_point() else targets.long()
 
 
 def _tensor(values: Any) -> torch.Tensor:
-    # A copy, as the function may hand out an array that it still writes to, or one that is read-only.
+    # A copy, because the function may return an array that it still writes to, or one that is read-only.
     return values.detach().cpu().clone() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))

@@ -1,9 +1,8 @@
-"""The two kinds of source: data in one place that are shared out, and data that peers own already.
+"""Two kinds of sources: central data that p2pfl splits, and data that peers already own.
 
-A loader is a function of the data folder whose keyword-only parameters are the
-options of that data set; it returns a :class:`Central` or a :class:`Private`.
-Whatever is learned from features (means, deviations, imputed values) is learned
-on the training part alone, so that the test part stays unseen.
+A loader is a function of the data folder whose keyword-only parameters are the options of that data set; it returns
+a :class:`Central` or a :class:`Private`. Everything learned from features (means, deviations, imputed values) comes
+from the training part alone, so that the test part stays unseen.
 """
 
 import difflib
@@ -20,26 +19,26 @@ from p2pfl.data.description import Description, Field
 from p2pfl.errors import DataError
 
 DIGITS = tuple(range(10))
-"""The classes of handwritten digits."""
+"""Class names of handwritten digits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Central:
-    """Data in one place, to be shared out among peers.
+    """Data in one place, to be split among peers.
 
     Parameters
     ----------
     targets
-        ``[n]``, all of them.
+        All targets, ``[n]``.
     classes
-        How many, or ``None`` where a number is predicted; such targets are standardised later.
+        Number of classes, or ``None`` for regression, whose targets are standardised later.
     encode
-        ``encode(train, keep)`` gives the features of the samples ``keep``, scaled by what the samples ``train`` show,
-        and the description of what was done to the raw values.
+        Function ``encode(train, keep)`` that returns the features of the samples ``keep``, scaled by the samples
+        ``train``, and the description of the transformation.
     columns
         Original columns, ``[n]`` each.
     test
-        The samples of an official test set, where there is one.
+        Positions of an official test set, where there is one.
     """
 
     targets: npt.NDArray[Any]
@@ -50,35 +49,35 @@ class Central:
 
 
 class Load(Protocol):
-    """A function that gives one peer its own data: features ``[n, *shape]`` and targets ``[n]``."""
+    """Function that returns the data of one peer: features ``[n, *shape]`` and targets ``[n]``."""
 
     def __call__(self, *, peer: str, peers: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """Load the data of ``peer``, one of ``peers``."""
 
 
 class Hold(Protocol):
-    """A function that says which of a peer's own samples its recipe holds out: positions ``[m]``, sorted."""
+    """Function that returns the positions ``[m]`` that a benchmark holds out of a peer's own samples, sorted."""
 
     def __call__(self, *, peer: str, peers: tuple[str, ...]) -> IntArray:
-        """Positions among the samples that ``peer`` loads."""
+        """Return the positions to hold out among the samples that ``peer`` loads."""
 
 
 @dataclass(frozen=True, eq=False)
 class Private:
-    """Data that peers own already; each is loaded on its own.
+    """Data that peers already own, loaded peer by peer.
 
     Parameters
     ----------
     load
-        Called for each peer at hand, and for no other.
+        Function called for each local peer, and for no other.
     classes
-        How many, if known; else ``None``, and the data of all peers have to show it.
+        Number of classes, if known; with ``None`` the data of all peers have to show it.
     test
-        Share of each peer's samples that the recipe holds out, if it says so.
+        Share of each peer's samples that the benchmark holds out, if it defines one.
     held
-        Which samples it holds out, if it says that.
+        Positions that the benchmark holds out, if it defines them.
     description
-        What the features and classes are.
+        Meaning of the features and classes.
     """
 
     load: Load
@@ -89,7 +88,7 @@ class Private:
 
 
 def moments(values: FloatArray, train: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and deviation of each column on ``train``, ``[d]`` each; a constant column has the deviation 1.
+    """Return mean and deviation of each column over ``train``, ``[d]`` each; a constant column has the deviation 1.
 
     Missing values (NaN) count as the mean.
     """
@@ -97,7 +96,7 @@ def moments(values: FloatArray, train: IntArray) -> tuple[FloatArray, FloatArray
     mean: FloatArray = np.where(known, values[train], 0).sum(0) / known.sum(0).clip(1)
     filled = np.where(known, values[train], mean)
     deviation = filled.std(0)
-    # Rounding leaves a constant column with a deviation near 1e-17, which must not blow it up.
+    # Rounding leaves a constant column with a deviation near 1e-17; dividing by it would blow the column up.
     constant = deviation <= 1e-12 * np.abs(filled).max(0, initial=0)
     return mean, np.where(constant, 1, deviation)
 
@@ -116,32 +115,32 @@ def scaled(values: FloatArray, mean: FloatArray, deviation: FloatArray) -> Float
 
 
 def digits(_: Path | None) -> Central:
-    """1,797 handwritten digits, ``(1, 8, 8)`` in [0, 1], 10 classes (UCI, CC BY 4.0; Alpaydin and Kaynak 1998)."""
+    """Load 1,797 handwritten digits, ``(1, 8, 8)`` in [0, 1], 10 classes (UCI, CC BY 4.0; Alpaydin and Kaynak 1998)."""
     bundled = _bundled("digits")
     pictures = bundled.data.reshape(-1, 1, 8, 8) / 16  # [n, 1, 8, 8]
-    told = Description(
+    description = Description(
         raw="the pictures of sklearn.datasets.load_digits: whole numbers from 0 to 16", deviation=16.0, classes=DIGITS
     )
-    return Central(bundled.target, 10, lambda _, keep: (pictures[keep], told))
+    return Central(bundled.target, 10, lambda _, keep: (pictures[keep], description))
 
 
 def breast_cancer(_: Path | None) -> Central:
-    """569 tumours, 30 standardised features, malignant 0 or benign 1 (UCI, CC BY 4.0; Wolberg et al. 1995)."""
+    """Load 569 tumours with 30 standardised features, malignant 0 or benign 1 (UCI, CC BY 4.0; Wolberg et al. 1995)."""
     return _standardised("breast_cancer", 2)
 
 
 def wine(_: Path | None) -> Central:
-    """178 wines, 13 standardised features, 3 growers (UCI, CC BY 4.0; Aeberhard and Forina 1992)."""
+    """Load 178 wines with 13 standardised features of 3 growers (UCI, CC BY 4.0; Aeberhard and Forina 1992)."""
     return _standardised("wine", 3)
 
 
 def diabetes(_: Path | None) -> Central:
-    """442 patients, 10 standardised features, progression after a year (Efron, Hastie, Johnstone, Tibshirani 2004)."""
+    """Load 442 patients with 10 standardised features and their progression after a year (Efron et al. 2004)."""
     return _standardised("diabetes", None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Name what a misspelt name may have meant, as the end of an error's sentence.
+    """Suggest the known name that a misspelt name may mean, as the remedy of an error message.
 
     Examples
     --------
@@ -171,12 +170,12 @@ def _standardised(name: str, classes: int | None) -> Central:
 def _bundled(name: str) -> Any:
     """Return a set that comes inside scikit-learn: ``data``, ``target`` and their names."""
     try:
-        from sklearn import datasets  # noqa: PLC0415 - a device that brings its own data does without scikit-learn
+        from sklearn import datasets  # noqa: PLC0415 - devices with their own data run without scikit-learn
     except ImportError:
         raise DataError(
-            f'expected scikit-learn, which holds the data set "{name}", but it is not installed; '
-            'run `pip install "p2pfl-mqtt[local]"`'
+            f'scikit-learn, which contains the data set "{name}", is not installed; run `pip install '
+            '"p2pfl-mqtt[local]"`'
         ) from None
-    # diabetes is scaled by scikit-learn with all rows unless told otherwise.
+    # scikit-learn scales diabetes by all rows by default, the test part included.
     raw = {"scaled": False} if name == "diabetes" else {}
     return getattr(datasets, f"load_{name}")(**raw)

@@ -1,8 +1,7 @@
-"""Who gets which samples: ways to cut one training part into the peers' own.
+"""Splits: ways to partition one training part among the peers.
 
-Every split takes the targets of the training part and gives each peer its
-positions in it, sorted; together they are a partition and every peer has at
-least one. ``peers`` are sorted first, so that their order does not matter.
+Every split takes the targets of the training part and gives each peer its positions in it, sorted. The parts are a
+partition, and every peer has at least one sample. ``peers`` are sorted first, so that their order does not matter.
 """
 
 import heapq
@@ -21,7 +20,7 @@ Parts = dict[str, IntArray]
 
 
 def iid(targets: Targets, *, peers: Sequence[str], seed: int) -> Parts:
-    """Shuffle and deal in equal parts; sizes differ by one at most.
+    """Shuffle the samples and deal them in equal parts; sizes differ by one at most.
 
     Examples
     --------
@@ -34,16 +33,17 @@ def iid(targets: Targets, *, peers: Sequence[str], seed: int) -> Parts:
 
 
 def dirichlet(targets: Targets, *, peers: Sequence[str], seed: int, alpha: float) -> Parts:
-    r"""Share out every class by its own Dirichlet draw over the peers.
+    r"""Split every class by its own Dirichlet draw over the peers.
 
     For class c, :math:`p_c \sim \mathrm{Dir}(\alpha, \dots, \alpha)` over the N peers; peer k
     gets the shuffled samples of the class from :math:`\lfloor n_c \sum_{j<k} p_{cj} \rfloor` to
-    :math:`\lfloor n_c \sum_{j \le k} p_{cj} \rfloor`. Small alpha: few classes a peer; large: all alike.
-    A peer that is left without any takes one sample from the peer that then has most, so there is
-    always an answer, where redrawing until all have some would not end for many peers.
+    :math:`\lfloor n_c \sum_{j \le k} p_{cj} \rfloor`. A small alpha gives few classes per peer, a large one
+    equal parts.
+    A peer without samples takes one from the peer that has most at the time, so the draw always ends; redrawing until
+    all peers have some would not, for many peers.
 
-    The draw is made of independent Gamma variates :math:`g_{ck} / \sum_j g_{cj}`, each peer's by
-    the key of its name, in logarithms because Gamma(alpha) underflows for small alpha:
+    The draw is made of independent Gamma variates :math:`g_{ck} / \sum_j g_{cj}`, those of each peer by the key of its
+    name, in logarithms because Gamma(alpha) underflows for small alpha:
     :math:`\log g_\alpha = \log g_{\alpha + 1} + \log(u) / \alpha` with u uniform.
 
     References
@@ -51,9 +51,11 @@ def dirichlet(targets: Targets, *, peers: Sequence[str], seed: int, alpha: float
     Yurochkin et al. Bayesian nonparametric federated learning of neural networks. ICML 2019, arXiv:1905.12022.
     """
     if not 0 < alpha < np.inf:
-        raise DataError(f"expected alpha > 0, got {alpha}; 0.1 is very uneven, 100 nearly iid")
+        raise DataError(f"alpha must be above 0, but it is {alpha}; 0.1 is very uneven, 100 nearly iid")
     if targets.dtype.kind == "f":
-        raise DataError("expected classes for the split by Dirichlet draws, got numbers; use iid, shards or power_law")
+        raise DataError(
+            "the split by Dirichlet draws needs classes, but the targets are numbers; use iid, shards or power_law"
+        )
     _check_enough(len(targets), len(peers))
     names = sorted(peers)
     labels = np.unique(targets, return_inverse=True)[1]
@@ -74,9 +76,9 @@ def dirichlet(targets: Targets, *, peers: Sequence[str], seed: int, alpha: float
 
 
 def shards(targets: Targets, *, peers: Sequence[str], seed: int, shards_per_peer: int) -> Parts:
-    """Sort by target, cut into equal shards, deal so many to each peer.
+    """Sort by target, cut into equal shards, and deal the same number of shards to each peer.
 
-    With two shards a peer sees two classes, or few more.
+    With two shards a peer sees about two classes.
 
     References
     ----------
@@ -84,12 +86,12 @@ def shards(targets: Targets, *, peers: Sequence[str], seed: int, shards_per_peer
     decentralized data. AISTATS 2017, arXiv:1602.05629.
     """
     if shards_per_peer < 1:
-        raise DataError(f"expected at least 1 shard per peer, got {shards_per_peer}; 2 is usual")
+        raise DataError(f"each peer needs at least 1 shard, but shards_per_peer is {shards_per_peer}; 2 is usual")
     count = len(peers) * shards_per_peer
     if count > len(targets):
         raise DataError(
-            f"expected at least one sample for each of {len(peers)} x {shards_per_peer} shards, got {len(targets)} "
-            "training samples; use fewer peers or shards"
+            f"{len(targets)} training samples are too few for {len(peers)} x {shards_per_peer} shards; use "
+            "fewer peers or shards"
         )
     rng = draw(seed, "split")
     order = rng.permutation(len(targets))
@@ -102,11 +104,11 @@ def shards(targets: Targets, *, peers: Sequence[str], seed: int, shards_per_peer
 def power_law(targets: Targets, *, peers: Sequence[str], seed: int, exponent: float) -> Parts:
     r"""Deal shuffled samples in unequal parts: the r-th largest is proportional to :math:`r^{-\text{exponent}}`.
 
-    Each peer gets one sample first, the rest is shared out by the law (rounded by
-    largest remainders); which peer has which rank is drawn. Exponent 0 is equal parts, 1 Zipf's law.
+    Each peer gets one sample first; the law divides the rest, rounded by largest remainders. The rank of each peer is
+    drawn. Exponent 0 gives equal parts, 1 Zipf's law.
     """
     if not 0 <= exponent < np.inf:
-        raise DataError(f"expected an exponent >= 0, got {exponent}; 0 gives equal parts, 1 Zipf's law")
+        raise DataError(f"the exponent must be at least 0, but it is {exponent}; 0 gives equal parts, 1 Zipf's law")
     _check_enough(len(targets), len(peers))
     rng = draw(seed, "split")
     weights = (1.0 + rng.permutation(len(peers))) ** -exponent  # [N]
@@ -119,18 +121,18 @@ def power_law(targets: Targets, *, peers: Sequence[str], seed: int, exponent: fl
 
 
 def column(targets: Targets, *, peers: Sequence[str], values: npt.NDArray[Any]) -> Parts:
-    """One value of a column for each peer, such as a hospital each.
+    """Give each peer the samples of one value of a column, such as a hospital.
 
-    Values and peers are both sorted, so that peers called like the values get their
-    own; more values than peers are dealt in turn.
+    Values and peers are both sorted, so that peers named like the values get their own; if there are more values than
+    peers, they are dealt in turn.
     """
     _check_enough(len(targets), len(peers))
     inverse = np.unique(values, return_inverse=True)[1]
     groups = int(inverse.max()) + 1
     if groups < len(peers):
         raise DataError(
-            f"expected a value of the column for each of {len(peers)} peers, got {groups} different ones in the "
-            f"training part; use at most {groups} peers"
+            f"the column has {groups} different values in the training part, fewer than {len(peers)} peers; use "
+            f"at most {groups} peers"
         )
     return _named(peers, [np.flatnonzero(inverse % len(peers) == k) for k in range(len(peers))])
 
@@ -142,13 +144,13 @@ SPLITS: Mapping[str, Callable[..., Parts]] = {
     "power_law": power_law,
     "column": column,
 }
-"""Splits by their name in the experiment file."""
+"""Splits by name in the experiment file."""
 
 
 def hold_out(targets: Targets, *, fraction: float, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Cut positions into ``(kept, held)``, both sorted, with the share ``fraction`` of every class held.
+    """Split positions into ``(kept, held)``, both sorted, with the share ``fraction`` of every class held.
 
-    Where there are two or more of a class, at least one stays and one goes. Numbers count as one class.
+    Of a class with two or more samples, at least one stays and one is held. Numbers count as one class.
     """
     labels = np.zeros(len(targets), np.int64) if targets.dtype.kind == "f" else targets
     order = rng.permutation(len(targets))
@@ -164,8 +166,8 @@ def hold_out(targets: Targets, *, fraction: float, rng: np.random.Generator) -> 
 def _check_enough(samples: int, peers: int) -> None:
     if samples < peers:
         raise DataError(
-            f"expected at least one training sample for each of {peers} peers, got {samples}; "
-            f"use at most {samples} peers or a larger data set"
+            f"{samples} training samples are too few for {peers} peers; use at most {samples} peers or a larger "
+            "data set"
         )
 
 
@@ -174,7 +176,7 @@ def _named(peers: Sequence[str], parts: Iterable[IntArray]) -> Parts:
 
 
 def _log_gamma(alpha: float, size: int, *, seed: int, peer: str) -> FloatArray:
-    """Logarithms of Gamma(alpha) variates, finite however small alpha is."""
+    """Return logarithms of Gamma(alpha) variates, finite however small alpha is."""
     rng = draw(seed, "dirichlet", peer)
     above = rng.standard_gamma(alpha + 1, size)
     logs: FloatArray = np.log(above) + np.log1p(-rng.random(size)) / alpha
@@ -182,7 +184,7 @@ def _log_gamma(alpha: float, size: int, *, seed: int, peer: str) -> FloatArray:
 
 
 def _fill_empty(parts: list[IntArray]) -> None:
-    """Let each empty part take one sample from the largest, in place."""
+    """Move one sample from the largest part to each empty part, in place."""
     largest = [(-len(part), k) for k, part in enumerate(parts)]
     heapq.heapify(largest)
     for k, part in enumerate(parts):

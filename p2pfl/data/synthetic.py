@@ -15,25 +15,23 @@ from p2pfl.rows import draw
 def synthetic(
     _: Path | None, *, alpha: float = 1.0, beta: float = 1.0, iid: bool = False, features: int = 60, classes: int = 10
 ) -> Private:
-    r"""Devices whose models and inputs differ: Synthetic(alpha, beta), one device for each peer.
+    r"""Generate Synthetic(alpha, beta): devices whose models and inputs differ, one device for each peer.
 
     Device k has :math:`\lfloor e^{z} \rfloor + 50` samples with :math:`z \sim N(4, 2^2)`,
 
     .. math::
-
         x \sim N(v_k, \mathrm{diag}(j^{-1.2})), \quad v_{kj} \sim N(B_k, 1), \quad B_k \sim N(0, \beta^2), \\
         y = \arg\max_c (W_k x + b_k)_c, \quad W_k, b_k \sim N(u_k, 1), \quad u_k \sim N(0, \alpha^2).
 
-    Here alpha and beta are standard deviations, as in the authors' program (the
-    paper prints variances). A device is drawn by the key of its name, whoever
-    else is there, and holds out a tenth of its own samples for testing.
+    Here alpha and beta are standard deviations, as in the authors' program (the paper prints variances). Each device
+    is drawn by the key of its name, independently of the others, and holds out a tenth of its samples for testing.
 
     Parameters
     ----------
     alpha, beta
-        How much the devices' models, and their inputs, differ.
+        Differences between the models, and between the inputs, of devices.
     iid
-        One model ``W, b ~ N(0, 1)`` for all, and :math:`v_k = 0`.
+        Use one model ``W, b ~ N(0, 1)`` for all devices, and :math:`v_k = 0`.
     features, classes
         Numbers of features and classes.
 
@@ -44,21 +42,21 @@ def synthetic(
     """
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not isinstance(value, int | float) or not 0 <= value < np.inf:
-            raise DataError(f'expected a deviation >= 0 as the option "{name}", got {value!r}; 1 is usual')
+            raise DataError(f'the option "{name}" must be at least 0, but it is {value!r}; 1 is usual')
     if not isinstance(iid, bool):
-        raise DataError(f'expected true or false as the option "iid", got {iid!r}; change it')
+        raise DataError(f'the option "iid" is {iid!r}; use true or false')
     for name, count in (("features", features), ("classes", classes)):
         if not isinstance(count, int) or count < 1:
-            raise DataError(f'expected a whole number > 0 as the option "{name}", got {count!r}; change it')
+            raise DataError(f'the option "{name}" must be a whole number above 0, but it is {count!r}; change it')
     load = partial(_device, alpha=alpha, beta=beta, iid=iid, d=features, classes=classes)
-    told = Description(raw="the features as they were drawn")
-    return Private(load, classes=classes, test=0.1, description=told)
+    description = Description(raw="the features as they were drawn")
+    return Private(load, classes=classes, test=0.1, description=description)
 
 
 def _device(
     *, peer: str, peers: tuple[str, ...], seed: int, alpha: float, beta: float, iid: bool, d: int, classes: int
 ) -> tuple[FloatArray, IntArray]:
-    del peers  # a device does not depend on who else is there
+    del peers  # a device does not depend on the other peers
     rng = draw(seed, "synthetic", peer)
     samples = int(rng.lognormal(4, 2)) + 50
     if iid:

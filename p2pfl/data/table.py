@@ -1,4 +1,4 @@
-"""Tables from CSV files."""
+"""Tables read from CSV files."""
 
 import contextlib
 import csv as files
@@ -19,15 +19,15 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """Cells that stand for a missing value, in lower case."""
 
 MOST_CLASSES = 20
-"""A target of whole numbers with at most as many different ones is a class."""
+"""Largest number of different whole numbers in a target that gives classes."""
 
 MOST_LEVELS = 1000
-"""A text column with more levels than this is a name or an address, not a category."""
+"""Largest number of levels of a category; a text column with more is a name or an address."""
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column as read: its cells, and its numbers (NaN where missing) if all known cells are numbers."""
+    """Column as read: its cells, and its numbers (NaN where missing) if all known cells are numbers."""
 
     name: str
     cells: npt.NDArray[np.str_]
@@ -36,50 +36,59 @@ class Column:
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """Numbers where it has them, else the text."""
+        """Numbers of a numerical column, otherwise its text."""
         return self.cells if self.numbers is None else self.numbers
 
 
 def csv(
     data_dir: Path | None, *, path: str, target: str | int, drop: Sequence[str | int] = (), header: bool = True
 ) -> Central:
-    """Rows of a comma-separated file.
+    """Load a comma-separated file.
 
-    Columns of numbers are standardised, text is one-hot encoded (a column for
-    each level), missing cells (see :data:`MISSING`) become the mean or the most
-    frequent level of the training part. A target of text or of few whole numbers
-    (see :data:`MOST_CLASSES`) gives classes in sorted order, any other a regression.
-    All columns, dropped ones too, remain for ``split = "column"``.
+    Columns of numbers are standardised, and text is one-hot encoded (a feature for each level). Missing cells (see
+    :data:`MISSING`) become the mean or the most frequent level of the training part. A target of text or of few whole
+    numbers (see :data:`MOST_CLASSES`) gives classes in sorted order, any other a regression. All columns, including
+    dropped ones, remain available to ``split = "column"``.
 
     Parameters
     ----------
     data_dir
-        Where a relative ``path`` is looked up, if it is not found as it stands.
+        Folder in which to look up a relative ``path`` that does not exist as it stands.
     path
-        The file, in UTF-8.
+        Path of the file, in UTF-8.
     target
-        The column to predict.
+        Column to predict.
     drop
         Columns that are not features.
     header
-        Whether the first row names the columns; otherwise they are called "0", "1", ...
+        Whether the first row names the columns; otherwise their names are "0", "1", ...
+
+    Returns
+    -------
+    Central
+        Source of the rows.
+
+    Raises
+    ------
+    DataError
+        An option is invalid, the file is missing or malformed, or a column cannot be used.
     """
     _check_options(path=path, target=target, drop=drop, header=header)
     file = _found(path, data_dir)
     columns = _columns(_rows(file), header=header, file=file)
     for name in (str(target), *map(str, drop)):
         if name not in columns:
-            raise DataError(f'expected a column "{name}" in {file}, found none; {nearest(name, columns)}')
+            raise DataError(f'{file} has no column "{name}"; {nearest(name, columns)}')
     targets, labels = _targets(columns[str(target)], file)
     features = [column for name, column in columns.items() if name not in {str(target), *map(str, drop)}]
     if not features:
-        raise DataError(f"expected at least one feature in {file}, got none but the target; drop fewer columns")
+        raise DataError(f"{file} has no feature besides the target; drop fewer columns")
     for column in features:
         _check_feature(column, file)
 
     def encode(train: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
         encoded = [_encoded(column, train) for column in features]
-        told = Description(
+        description = Description(
             raw="the cells of a row",
             columns=tuple(each.field for each in encoded),
             mean=np.concatenate([each.mean for each in encoded]),  # [d]
@@ -88,7 +97,7 @@ def csv(
             classes=labels,
             target=str(target),
         )
-        return np.concatenate([each.features[keep] for each in encoded], axis=1), told  # [n, d]
+        return np.concatenate([each.features[keep] for each in encoded], axis=1), description  # [n, d]
 
     classes = None if labels is None else len(labels)
     return Central(targets, classes, encode, {name: column.values for name, column in columns.items()})
@@ -103,14 +112,14 @@ def _check_options(*, path: Any, target: Any, drop: Any, header: Any) -> None:
     }
     for name, (good, expected, value) in right.items():
         if not good:
-            raise DataError(f'expected {expected} as the option "{name}", got {value!r}; change it')
+            raise DataError(f'the option "{name}" must be {expected}, but it is {value!r}; change it')
 
 
 def _found(path: str, data_dir: Path | None) -> Path:
     candidates = [Path(path), *([data_dir / path] if data_dir else [])]
     file = next((file for file in candidates if file.is_file()), None)
     if file is None:
-        raise DataError(f"expected a CSV file, looked at {', '.join(map(str, candidates))}; correct `path`")
+        raise DataError(f"no CSV file at {' or '.join(map(str, candidates))}; correct `path`")
     return file
 
 
@@ -119,21 +128,21 @@ def _rows(file: Path) -> list[list[str]]:
         with file.open(newline="", encoding="utf-8-sig") as text:
             rows = [[cell.strip() for cell in row] for row in files.reader(text) if row]
     except (OSError, UnicodeDecodeError, files.Error) as error:
-        raise DataError(f"expected a comma-separated file in UTF-8, got {file}: {error}; save it as such") from None
+        raise DataError(f"{file} is not a comma-separated file in UTF-8 ({error}); save it as such") from None
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
-            raise DataError(f"expected {len(rows[0])} cells in row {number} of {file}, got {len(row)}; fix that row")
+            raise DataError(f"row {number} of {file} has {len(row)} cells instead of {len(rows[0])}; fix that row")
     return rows
 
 
 def _columns(rows: list[list[str]], *, header: bool, file: Path) -> dict[str, Column]:
     body = rows[1:] if header else rows
     if not body:
-        raise DataError(f"expected rows of data in {file}, got none; check the file and the option `header`")
+        raise DataError(f"{file} has no rows of data; check the file and the option `header`")
     names = rows[0] if header else [str(i) for i in range(len(rows[0]))]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f'expected different column names in {file}, got "{twice[0]}" twice; rename one')
+        raise DataError(f'{file} has two columns named "{twice[0]}"; rename one')
     return {name: _column(name, cells) for name, cells in zip(names, zip(*body, strict=True), strict=True)}
 
 
@@ -141,17 +150,16 @@ def _column(name: str, cells: Sequence[str]) -> Column:
     missing = np.array([cell.lower() in MISSING for cell in cells])
     numbers = None
     if not missing.all():
-        with contextlib.suppress(ValueError):  # of float, where it is a column of text
+        with contextlib.suppress(ValueError):  # raised by float for a column of text
             numbers = np.array([np.nan if gone else float(cell) for cell, gone in zip(cells, missing, strict=True)])
     return Column(name, np.array(cells), missing, numbers)
 
 
 def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], tuple[int | str, ...] | None]:
-    """Return the targets, and the names of their classes unless they are numbers to be predicted."""
+    """Return the targets, and the names of their classes; ``None`` in place of the names for regression."""
     if column.missing.any():
         raise DataError(
-            f'expected a target in every row of {file}, got {int(column.missing.sum())} missing in "{column.name}"; '
-            "remove these rows"
+            f'the target "{column.name}" is missing in {int(column.missing.sum())} rows of {file}; remove these rows'
         )
     if column.numbers is not None and not _few_integers(column.numbers):
         return column.numbers, None
@@ -168,16 +176,16 @@ def _check_feature(column: Column, file: Path) -> None:
         levels = len(np.unique(column.cells[~column.missing]))
         if not 0 < levels <= MOST_LEVELS:
             raise DataError(
-                f'expected 1 to {MOST_LEVELS} different texts in column "{column.name}" of {file}, got {levels}; '
-                "list it under `drop`"
+                f'column "{column.name}" of {file} has {levels} different texts, not 1 to {MOST_LEVELS}; list '
+                "it under `drop`"
             )
     elif np.isinf(column.numbers).any():
-        raise DataError(f'expected finite numbers in column "{column.name}" of {file}, got infinity; fix them')
+        raise DataError(f'column "{column.name}" of {file} contains infinity; fix these cells')
 
 
 @dataclass(frozen=True, eq=False)
 class _Encoded:
-    """Represent one column as features: ``[n, 1]`` for numbers and ``[n, levels]`` for text."""
+    """One column as features: ``[n, 1]`` for numbers and ``[n, levels]`` for text."""
 
     features: FloatArray
     field: Field
@@ -186,12 +194,10 @@ class _Encoded:
 
 
 def _encoded(column: Column, train: IntArray) -> _Encoded:
-    """Encode one column by what the samples ``train`` show."""
+    """Encode one column by the statistics of the samples ``train``."""
     known = train[~column.missing[train]]
     if not len(known):
-        raise DataError(
-            f'expected values in column "{column.name}", got none in the training part; list it under `drop`'
-        )
+        raise DataError(f'column "{column.name}" has no values in the training part; list it under `drop`')
     if column.numbers is not None:
         numbers = column.numbers[:, None]  # [n, 1]
         mean, deviation = moments(numbers, train)

@@ -14,7 +14,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm
 from p2pfl.data import Federation
-from p2pfl.data.imported import told
+from p2pfl.data.imported import located
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.experiment.algorithms import known
 from p2pfl.experiment.schema import Experiment
@@ -142,7 +142,7 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
     except P2PFLError:
         raise
     except Exception as error:
-        said = told(error, module=model.name.partition(":")[0])
+        said = located(error, module=model.name.partition(":")[0])
         raise ModelError(f"expected model.name {model.name} to make a model, got {said}: mend it") from error
 
 
@@ -204,7 +204,7 @@ def imported(reference: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except Exception as error:
-        said = told(error, module=module)
+        said = located(error, module=module)
         raise ExperimentError(
             f'expected "package.module:name" that can be imported, got "{reference}": {said}'
         ) from error

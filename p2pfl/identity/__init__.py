@@ -1,4 +1,4 @@
-"""Who a peer is, what two peers share, and who can read what they send."""
+"""Identities of peers, keys that two peers share, and encryption of what they send."""
 
 from p2pfl.identity.exchange import (
     EPOCH_BYTES,

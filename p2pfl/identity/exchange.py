@@ -1,6 +1,6 @@
-"""The keys that two peers share.
+"""Key exchange: the keys that two peers share.
 
-The key schedule of one edge, from the key pairs of its two ends to the 32 bytes of one use:
+The key schedule of one edge leads from the key pairs of its two ends to the 32 bytes of one use:
 
     ss      = X25519(own private key, other's public key)           the same number at both ends
     secret  = HKDF-Extract(salt=SHA256(run), ss)                    one for each edge and run
@@ -8,8 +8,8 @@ The key schedule of one edge, from the key pairs of its two ends to the 32 bytes
     present = HKDF-Expand(secret, "p2pfl/v1/epoch/" epoch)          one for each two incarnations
     key     = HKDF-Expand(present, "p2pfl/v1/" purpose, names, round, attempt, receiver)
 
-The key pair outlives a restart, so that masks can be paid later. Each incarnation announces a fresh nonce: a peer that
-resumes, or resumes twice from two copies of its run directory, never uses a key again.
+The key pair outlives a restart, so that a peer can correct its masks later. Each incarnation announces a fresh nonce:
+a peer that resumes, or resumes twice from two copies of its run directory, never uses a key again.
 
 References
 ----------
@@ -28,20 +28,20 @@ from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity.secrets import Source
 
 KEY_BYTES = 32
-"""Length of every key here: private, public, shared, and of one use."""
+"""Length of every key in this module in bytes: private, public, shared, and of one use."""
 
 NONCE_BYTES = 16
-"""Length of the nonce that each incarnation announces."""
+"""Length of the nonce that each incarnation announces, in bytes."""
 
 EPOCH_BYTES = 16
-"""Length of the name of an epoch."""
+"""Length of the name of an epoch in bytes."""
 
 FIRST = 1
-"""The incarnation of a peer that never restarts: what a simulation plays."""
+"""Incarnation of a peer that never restarts, as in a simulation."""
 
 
 class ExchangeKey:
-    """A peer's X25519 key pair for one run.
+    """X25519 key pair of a peer for one run.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class ExchangeKey:
         _check_length(private, "a private key")
         self._private = X25519PrivateKey.from_private_bytes(private)
         self.public = self._private.public_key().public_bytes_raw()
-        """32 bytes for everybody to see; their authenticity is the roster's business."""
+        """Public key of 32 bytes; a roster proves its authenticity."""
 
     @classmethod
     def from_source(cls, source: Source, *, peer: str) -> Self:
@@ -69,22 +69,22 @@ class ExchangeKey:
         return cls(source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
 
     def shared(self, public: bytes) -> bytes:
-        """Return the 32 bytes that only the two ends can compute.
+        """Return the 32 bytes that only the two ends of an edge can compute.
 
         Raises
         ------
         InputError
             The public key is not 32 bytes long.
         PrivacyError
-            The public key is a point of small order, with which everybody can compute the result.
+            The public key is a point of small order, for which anyone can compute the result.
         """
         _check_length(public, "a public key")
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:  # the all-zero result of RFC 7748, section 6.1
             raise PrivacyError(
-                f"expected a public key that leads to a secret, got the weak point {public.hex()}; "
-                "exclude the peer that sent it."
+                f"the public key {public.hex()} is a weak point, for which anyone can compute the secret; "
+                "exclude the peer that sent it"
             ) from None
 
 
@@ -94,28 +94,33 @@ def edge_secret(own: ExchangeKey, other_public: bytes, *, run: str) -> bytes:
     Parameters
     ----------
     own, other_public
-        The key pair of one end and the public key of the other; both ends get the same secret.
+        Key pair of one end and public key of the other; both ends get the same secret.
     run
-        What all peers of the run agree on: its name and, where there is one, the hash of its roster.
+        Name of the run and, if there is one, the digest of its roster, on which all peers agree.
+
+    Returns
+    -------
+    bytes
+        32 secret bytes.
 
     Raises
     ------
     InputError, PrivacyError
-        As :meth:`ExchangeKey.shared`.
+        :meth:`ExchangeKey.shared` does not accept the public key.
     """
     salt = hashlib.sha256(run.encode()).digest()
     return hmac.digest(salt, own.shared(other_public), "sha256")  # RFC 5869: extraction is one HMAC
 
 
 class Announced(NamedTuple):
-    """One end of an epoch: what an incarnation of a peer announces about itself.
+    """End of an epoch: the announcement of one incarnation of a peer.
 
     Attributes
     ----------
     peer, incarnation
-        Its name, and the number of its start.
+        Name of the peer, and the number of its start.
     nonce
-        16 bytes that this incarnation drew; two copies of a run directory can arrive at the same number.
+        16 bytes drawn by this incarnation; two copies of a run directory can reach the same number.
     """
 
     peer: str
@@ -149,9 +154,9 @@ def epoch_secret(secret: bytes, epoch: bytes) -> bytes:
     Parameters
     ----------
     secret
-        Of the edge, from :func:`edge_secret`.
+        Secret of the edge, from :func:`edge_secret`.
     epoch
-        From :func:`epoch_of`.
+        Name of the epoch, from :func:`epoch_of`.
     """
     return HKDFExpand(SHA256(), KEY_BYTES, b"p2pfl/v1/epoch/" + epoch).derive(secret)
 
@@ -162,15 +167,20 @@ def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt
     Parameters
     ----------
     secret
-        Of the edge in the present epoch, from :func:`epoch_secret`.
+        Secret of the edge in the present epoch, from :func:`epoch_secret`.
     purpose
-        What the key is for, for instance ``mask``.
+        Purpose of the key, for instance ``mask``.
     a, b
-        The two ends.
+        Names of the two ends.
     round, attempt
-        The round, and the number of this use within it. A key must never be used twice.
+        Round number, and number of this use within it. A key must never be used twice.
     receiver
-        To whom the result goes, where that is not everybody.
+        Name of the receiver, if there is only one.
+
+    Returns
+    -------
+    bytes
+        The key.
 
     Raises
     ------
@@ -186,8 +196,8 @@ def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt
     """
     if a == b or any("/" in name for name in (purpose, a, b, receiver)):  # the separator must stay unambiguous
         raise InputError(
-            f'expected two different peers and names without "/", got purpose "{purpose}", ends "{a}" and "{b}", '
-            f'receiver "{receiver}"; rename what is wrong.'
+            f'an edge key needs two different peers and names without "/", but the purpose is "{purpose}", the '
+            f'ends are "{a}" and "{b}" and the receiver is "{receiver}"; rename them'
         )
     info = f"p2pfl/v1/{purpose}/{min(a, b)}/{max(a, b)}/{round}/{attempt}/{receiver}"
     return HKDFExpand(SHA256(), KEY_BYTES, info.encode()).derive(secret)
@@ -195,4 +205,4 @@ def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt
 
 def _check_length(key: bytes, what: str) -> None:
     if len(key) != KEY_BYTES:
-        raise InputError(f"expected {what} of {KEY_BYTES} bytes, got {len(key)}; pass the raw bytes of the key.")
+        raise InputError(f"{what} must have {KEY_BYTES} bytes, but it has {len(key)}; pass the raw bytes of the key")

@@ -1,8 +1,7 @@
-"""Whose key is whose: a roster that people made, or trust on first use.
+"""Trust in public keys: a roster that people make, or trust on first use.
 
-Public keys travel over the broker. A broker that could replace them would stand in the middle of
-every edge; what prevents it is that a peer's identity is checked against something that did not
-come from the broker. A roster is a TOML file:
+Public keys travel over the broker. A broker that replaces them becomes a man in the middle of every edge. To prevent
+this, peers check identities against information that does not come from the broker. A roster is a TOML file:
 
     [peers]
     ada = "ed25519:BASE64"
@@ -13,7 +12,7 @@ come from the broker. A roster is a TOML file:
     [revoked]
     "ed25519:BASE64" = "lost laptop, 2030-01-01"
 
-Its digest belongs into the ``run`` of :func:`p2pfl.identity.edge_secret`, after the run's name, so
+Its digest belongs into the ``run`` of :func:`p2pfl.identity.edge_secret`, after the name of the run, so
 that peers with different rosters share no secret.
 """
 
@@ -42,7 +41,7 @@ _ROTATION = "rotation"
 
 
 class Trust(Protocol):
-    """What decides whether a key is a peer's."""
+    """Policy that decides whether a key belongs to a peer."""
 
     def check(self, peer: str, public: bytes) -> None:
         """Return if ``public`` is the identity of ``peer``; raise :class:`~p2pfl.errors.PeerError` if not."""
@@ -51,22 +50,22 @@ class Trust(Protocol):
 
 @dataclass(frozen=True)
 class Roster:
-    """The public keys of all peers, as people agreed on them.
+    """Public keys of all peers, as people agreed on them.
 
     Parameters
     ----------
     peers
-        The present key of each name, 32 bytes.
+        Present key of each name, 32 bytes.
     former
-        The keys that a peer has rotated from, oldest first. They are refused, and never come back.
+        Keys that a peer has rotated from, oldest first. They are refused, and never valid again.
     revoked
-        The reason for each key that is never to be trusted again.
+        Reason for each key that must never be trusted again.
 
     Raises
     ------
     InputError
-        A name is not 1 to 22 letters, digits, "_" or "-"; a key is not 32 bytes, weak, or listed
-        twice; former keys belong to no peer; a reason is empty or longer than its line.
+        A name is not 1 to 22 letters, digits, "_" or "-"; a key is not 32 bytes, is weak, or is listed
+        twice; former keys belong to no peer; a reason is empty or longer than one line.
 
     Examples
     --------
@@ -76,7 +75,7 @@ class Roster:
     >>> roster.check("ada", ada.public)
     >>> roster.check("ada", eve.public)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    p2pfl.errors.PeerError: expected "ada" with the key 8b34 17d2 06e0 e8a9 81e0 faca 585c 9bb2, got ...
+    p2pfl.errors.PeerError: "ada" presents the key ... instead of 8b34 17d2 06e0 e8a9 81e0 faca 585c 9bb2; ...
     """
 
     peers: Mapping[str, bytes]
@@ -84,7 +83,7 @@ class Roster:
     revoked: Mapping[bytes, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("peers", "former", "revoked"):  # copies that nobody can change
+        for name in ("peers", "former", "revoked"):  # copies that callers cannot change
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         owners: dict[bytes, str] = {}
         for peer, key in self._keys():
@@ -92,13 +91,12 @@ class Roster:
             _check_key(key)
             if key in owners:
                 raise InputError(
-                    f'expected every key once, got {fingerprint(key)} for "{owners[key]}" and for "{peer}": '
-                    "give each peer a key of its own"
+                    f'{fingerprint(key)} is the key of both "{owners[key]}" and "{peer}"; give each peer its own key'
                 )
             owners[key] = peer
         for peer in self.former:
             if peer not in self.peers:
-                raise InputError(f'expected former keys of peers, got some of "{peer}": give the peer a present key')
+                raise InputError(f'"{peer}" has former keys but no present one; give it a present key')
         for key, reason in self.revoked.items():
             _check_key(key)
             _check_reason(reason)
@@ -110,26 +108,26 @@ class Roster:
         Raises
         ------
         InputError
-            The file cannot be read, is not TOML, or is no roster.
+            The file cannot be read, is not TOML, or is not a roster.
         """
         try:
             table = tomllib.loads(Path(path).read_text("utf-8"))
         except OSError as error:
-            raise InputError(f"{path}: expected a roster that can be read, got: {error.strerror}: name one") from None
+            raise InputError(f"{path}: the roster cannot be read ({error.strerror}); check the path") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: expected a roster as TOML, got a file that is not: {error}") from None
+            raise InputError(f"{path}: the roster is not TOML ({error}); fix the file") from None
         try:
             return cls._of(table)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
     def write(self, path: str | Path) -> None:
-        """Write the roster file as a whole or not at all; comments of an earlier one are lost.
+        """Write the roster file as a whole or not at all, without the comments of an earlier file.
 
         Raises
         ------
         StorageError
-            The file cannot be written; what was there is untouched.
+            The file cannot be written; an earlier file stays unchanged.
         """
         table: dict[str, Any] = {"peers": {peer: _text(key) for peer, key in sorted(self.peers.items())}}
         if any(self.former.values()):
@@ -144,31 +142,30 @@ class Roster:
         Raises
         ------
         PeerError
-            The key is revoked or another than the roster's, or the roster does not know the peer.
+            The key is revoked or differs from the roster's, or the roster does not contain the peer.
         """
         if public in self.revoked:
             raise PeerError(
-                f"expected a key that is not revoked, got {fingerprint(public)} from {_shown(peer)}, revoked for "
-                f'"{self.revoked[public]}": give that peer a new identity and put it into the roster'
+                f'{_shown(peer)} presents the key {fingerprint(public)}, revoked for "{self.revoked[public]}"; '
+                "give that peer a new identity and put it into the roster"
             )
         if peer not in self.peers:
             raise PeerError(
-                f"expected a peer of the roster, got {_shown(peer)} with the key {fingerprint(public)}: "
-                "add it once its owner has confirmed the key by another way than the broker"
+                f"the roster does not contain {_shown(peer)}, who presents the key {fingerprint(public)}; add "
+                "the key once its owner has confirmed it out of band"
             )
         if public != self.peers[peer]:
-            old = ", from which it has rotated" if public in self.former.get(peer, ()) else ""
+            old = ", from which it has rotated," if public in self.former.get(peer, ()) else ""
             raise PeerError(
-                f'expected "{peer}" with the key {fingerprint(self.peers[peer])}, got {fingerprint(public)}{old}: '
-                "ask its owner by another way than the broker which of them is right"
+                f'"{peer}" presents the key {fingerprint(public)}{old} instead of '
+                f"{fingerprint(self.peers[peer])}; ask its owner out of band which of them is right"
             )
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the roster decides, as 64 hexadecimal digits.
+        """SHA-256 of the present and revoked keys, as 64 hexadecimal digits.
 
-        Rosters with the same present and revoked keys have the same digest: former keys and the
-        wording of reasons do not count.
+        Rosters with the same present and revoked keys have the same digest, whatever their former keys and reasons.
 
         Examples
         --------
@@ -181,54 +178,57 @@ class Roster:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def rotated(self, peer: str, new_public: bytes, statement: bytes) -> "Roster":
-        """Return the roster in which ``peer`` has the key that its present one vouches for.
+        """Return the roster in which ``peer`` has the new key that its present one signed.
 
-        Runs go on with the roster they began with; the digest is another now.
+        Runs continue with the roster that they started with; the digest changes.
 
         Parameters
         ----------
         peer, new_public, statement
-            As they were given to and came from :func:`rotation`.
+            Arguments and result of :func:`rotation`.
 
         Raises
         ------
         PeerError
-            The roster does not know the peer, its present key is revoked or has not signed this,
+            The roster does not contain the peer, its present key is revoked or has not signed the statement,
             or the new key is not new.
         """
         present = self.peers.get(peer)
         if present is None:
-            raise PeerError(f"expected a peer of the roster, got {_shown(peer)}: add it before it rotates its key")
+            raise PeerError(f"the roster does not contain {_shown(peer)}; add it before it rotates its key")
         self.check(peer, present)  # not revoked
         if not verify(present, _rotation(peer, present, new_public), statement, domain=_ROTATION):
             raise PeerError(
-                f'expected the rotation of "{peer}" signed by its present key {fingerprint(present)}, got another '
-                "signature: have its owner sign the new key with the present one, or edit the roster"
+                f'the rotation of "{peer}" is not signed by its present key {fingerprint(present)}; have its '
+                "owner sign the new key with the present one, or edit the roster"
             )
-        used = {*self.revoked, *(key for _, key in self._keys())}  # with an old key, an old rotation would hold again
+        used = {
+            *self.revoked,
+            *(key for _, key in self._keys()),
+        }  # an old key would make an old rotation valid again
         if not usable(new_public) or new_public in used:
             raise PeerError(
-                f'expected "{peer}" to rotate to a new key, got {fingerprint(new_public)}, which is weak or was in '
-                "use before: generate a new identity"
+                f'"{peer}" cannot rotate to {fingerprint(new_public)}, which is weak or was in use before; '
+                "generate a new identity"
             )
         former = {**self.former, peer: (*self.former.get(peer, ()), present)}
         return replace(self, peers={**self.peers, peer: new_public}, former=former)
 
     def revoke(self, public: bytes, *, reason: str) -> "Roster":
-        """Return the roster that refuses ``public`` from now on, whoever's it is.
+        """Return the roster that refuses ``public`` from now on, for any peer.
 
-        Keys that it was rotated to stay trusted. If a thief may have signed the rotation, revoke
-        those as well: ``former`` tells them.
+        Keys that it was rotated to stay trusted. If a thief may have signed the rotation, revoke those as well;
+        ``former`` lists them.
 
         Raises
         ------
         InputError
-            The key is not 32 bytes or weak, or the reason is empty or longer than its line.
+            The key is not 32 bytes or is weak, or the reason is empty or longer than one line.
         """
         return replace(self, revoked={**self.revoked, public: reason})
 
     def _keys(self) -> Iterator[tuple[str, bytes]]:
-        """Every name with each of its keys."""
+        """Yield every name with each of its keys."""
         yield from self.peers.items()
         for peer, keys in self.former.items():
             for key in keys:
@@ -236,14 +236,14 @@ class Roster:
 
     @classmethod
     def _of(cls, table: dict[str, Any]) -> Self:
-        """The roster that a file's tables describe."""
+        """Return the roster that the tables of a file describe."""
         for name, section in table.items():
             if name not in {"peers", "former", "revoked"} or not isinstance(section, dict):
-                raise InputError(f"expected the sections peers, former and revoked, got {_shown(name)}: remove it")
+                raise InputError(f"{_shown(name)} is not a section of a roster (peers, former, revoked); remove it")
         former = table.get("former", {})
         for peer, keys in former.items():
             if not isinstance(keys, list):
-                raise InputError(f"expected a list of former keys of {_shown(peer)}, got {keys!a:.80}: put it into []")
+                raise InputError(f"the former keys of {_shown(peer)} are {keys!a:.80}, not a list; put them into []")
         return cls(
             peers={peer: _key(text) for peer, text in table.get("peers", {}).items()},
             former={peer: tuple(map(_key, keys)) for peer, keys in former.items()},
@@ -252,17 +252,16 @@ class Roster:
 
 
 class FirstUse:
-    """Trust on first use: the key of whom was met first under a name is that name's from then on.
+    """Trust on first use: the first key seen under a name belongs to that name from then on.
 
-    It protects whoever met the right peer first; a broker that stands in the middle from the
-    beginning goes unnoticed, so :meth:`news` is to be shown to people. Words alone are no meeting: a
-    broker keeps those of peers that are long gone, and anybody can repeat them. Let it :meth:`remember`
-    expected peers only, that have shown that they live.
+    It protects peers that met the right peer first. It does not detect a broker that is a man in the middle from the
+    beginning, so show :meth:`news` to people. A message alone proves nothing: a broker keeps messages of peers that are
+    long gone, and anyone can repeat them. Only :meth:`remember` expected peers that have proved that they are present.
 
     Parameters
     ----------
     seen
-        What an earlier run remembered.
+        Keys that an earlier run remembered.
 
     Examples
     --------
@@ -279,60 +278,60 @@ class FirstUse:
 
     def __init__(self, seen: Mapping[str, bytes] | None = None) -> None:
         self.seen: dict[str, bytes] = dict(seen or {})
-        """The key of each name."""
-        self._told = set(self.seen)
+        """Key of each name."""
+        self._reported = set(self.seen)
 
     def check(self, peer: str, public: bytes) -> None:
-        """Return if ``public`` is the key of ``peer``, or may be, as nobody was met under that name.
+        """Return if ``public`` is the key of ``peer``, or can be, as no key of that name is known.
 
         Raises
         ------
         PeerError
-            It is another, weak, or another peer's; or the name is none.
+            The key differs, is weak, or belongs to another peer; or the name is invalid.
         """
         first = self.seen.get(peer)
         if first is not None and first != public:
             raise PeerError(
-                f'expected "{peer}" with the key {fingerprint(first)} as before, got {fingerprint(public)}: '
-                "somebody may stand in between; ask its owner by another way than the broker, and use a roster"
+                f'"{peer}" presents the key {fingerprint(public)} instead of {fingerprint(first)} as before, '
+                "which may be a man in the middle; ask its owner out of band, and use a roster"
             )
         if first is not None:
             return
         if not _NAME.fullmatch(peer) or not usable(public) or public in self.seen.values():
             raise PeerError(
-                f"expected a peer with a sound name and a key of its own, got {_shown(peer)} with the key "
-                f"{fingerprint(public)}: exclude it"
+                f"{_shown(peer)} presents the key {fingerprint(public)}, but its name is invalid, or the key is "
+                "weak or belongs to another peer; exclude it"
             )
 
     def remember(self, peer: str, public: bytes) -> None:
-        """Take it that the key of ``peer``, which was just met, is this one.
+        """Remember the key of ``peer``, which has just proved its presence.
 
         Raises
         ------
         PeerError
-            As :meth:`check`.
+            :meth:`check` refuses the key.
         """
         self.check(peer, public)
         self.seen[peer] = bytes(public)
 
     def news(self, peer: str) -> str:
-        """What people should be told about ``peer``: a sentence the first time, then nothing."""
-        if peer in self._told or peer not in self.seen:
+        """Return a sentence about ``peer`` for people the first time, then the empty string."""
+        if peer in self._reported or peer not in self.seen:
             return ""
-        self._told.add(peer)
+        self._reported.add(peer)
         return (
-            f'TRUSTED ON FIRST USE: "{peer}" has the key {fingerprint(self.seen[peer])}; compare it with what {peer} '
-            "shows, because the broker could have put its own there, or use a roster."
+            f'TRUSTED ON FIRST USE: "{peer}" has the key {fingerprint(self.seen[peer])}; compare it with the '
+            f"one that {peer} shows, because the broker could have substituted its own, or use a roster"
         )
 
 
 def rotation(old: Identity, new_public: bytes, *, peer: str) -> bytes:
-    """Return the 64 bytes by which the present key of ``peer`` vouches for its next.
+    """Return the 64 bytes by which the present key of ``peer`` signs its next one.
 
     Raises
     ------
     InputError
-        The name or the new key is none.
+        The name or the new key is invalid.
 
     Examples
     --------
@@ -347,7 +346,7 @@ def rotation(old: Identity, new_public: bytes, *, peer: str) -> bytes:
 
 
 def _rotation(peer: str, old_public: bytes, new_public: bytes) -> bytes:
-    """What a rotation signs; the name has no zero byte, and the first key a fixed length."""
+    """Return the message that a rotation signs; the name has no zero byte, and the first key a fixed length."""
     return peer.encode() + b"\0" + old_public + new_public
 
 
@@ -356,36 +355,38 @@ def _text(key: bytes) -> str:
 
 
 def _key(text: object) -> bytes:
-    """The key that a text stands for; each has one text only."""
+    """Return the key that a text encodes; each key has one text only."""
     if isinstance(text, str) and text.startswith(_PREFIX):
         try:
             key = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
-        except (binascii.Error, ValueError):  # ValueError: letters that are not ASCII
+        except (binascii.Error, ValueError):  # ValueError: non-ASCII letters
             pass
         else:
             if _text(key) == text:
                 return key
-    raise InputError(f'expected a key as "{_PREFIX}" and base64, got {text!a:.80}: copy it again')
+    raise InputError(f'{text!a:.80} is not a key of the form "{_PREFIX}" and base64; copy it again')
 
 
 def _check_name(peer: str) -> None:
     if not _NAME.fullmatch(peer):
-        raise InputError(f'expected a name of 1 to 22 letters, digits, "_" or "-", got {_shown(peer)}: rename the peer')
+        raise InputError(
+            f'{_shown(peer)} is not a valid name; rename the peer with 1 to 22 letters, digits, "_" or "-"'
+        )
 
 
 def _check_key(key: bytes) -> None:
     if not usable(key):
         raise InputError(
-            f"expected a public key of 32 bytes that is not weak, got {len(key)} bytes {key.hex():.64}: "
-            "copy the key of the peer's identity again"
+            f"{key.hex():.64} with {len(key)} bytes is not a public key of 32 bytes, or is weak; copy the key "
+            "of the peer's identity again"
         )
 
 
 def _check_reason(reason: object) -> None:
     if not isinstance(reason, str) or not reason or not reason.isprintable():
-        raise InputError(f"expected the reason of a revocation as one line of text, got {reason!a:.80}: say why")
+        raise InputError(f"the reason of a revocation is {reason!a:.80}, not one line of text; state a reason")
 
 
 def _shown(name: str) -> str:
-    """A name from outside, safe to print."""
+    """Return an untrusted name in a form that is safe to print."""
     return f'"{name}"' if _NAME.fullmatch(name) else f"{name!a:.40}"

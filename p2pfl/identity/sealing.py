@@ -1,22 +1,22 @@
-"""Rows that only neighbours can read.
+"""Sealing: encryption of models that only neighbours can read.
 
-Each peer has one sender key for each of its lives. It seals what it publishes, once for all who
-listen, and hands the key to each neighbour over their own edge:
+Each peer has one sender key for each of its incarnations. It seals what it publishes, once for all
+receivers, and sends the key to each neighbour over their own edge:
 
     wrapped = AES-256-GCM(edge key, nonce 0, sender key)                         48 bytes
     sealed  = AES-256-GCM(sender key, nonce stream || sequence, header, data)    data and 16 bytes
 
-The broker and outsiders see headers, sizes and times. All neighbours hold the same key, so sealing alone does not tell
-one of them from the sender. Beside the ciphertext, each neighbour finds a tag under a key of its own edge, see
-:mod:`p2pfl.protocol.wire.tags`. The sender could still show different rows to different neighbours; against that, rows
-are signed.
+The broker and outsiders see headers, sizes and times. All neighbours hold the same key, so sealing alone does not
+distinguish one of them from the sender. Beside the ciphertext, each neighbour finds a tag under a key of its own edge,
+see :mod:`p2pfl.protocol.wire.tags`. The sender could still send different models to different neighbours; signatures
+prevent that.
 
 References
 ----------
-NIST SP 800-38D (GCM). It takes less than half of ChaCha20-Poly1305's time on processors with instructions for it,
-which is all of them but small boards, where it takes four times as long (``benchmarks/sealing.py``) and OpenSSL's
-tables may tell whoever runs on the same board something of the key; masks do not depend on it. One algorithm for all
-is one less thing to agree on.
+NIST SP 800-38D (GCM). It takes less than half the time of ChaCha20-Poly1305 on processors with instructions for it,
+which all but small boards have. There it takes four times as long (``benchmarks/sealing.py``), and OpenSSL's tables
+may leak bits of the key to programs on the same board; masks do not depend on it. With one algorithm for all, peers
+have one thing less to agree on.
 """
 
 import struct
@@ -30,22 +30,22 @@ from p2pfl.identity.exchange import KEY_BYTES
 from p2pfl.identity.secrets import Source
 
 TAG_BYTES = 16
-"""By how much sealed data are longer."""
+"""Number of bytes that sealing adds."""
 
 WRAPPED_BYTES = KEY_BYTES + TAG_BYTES
-"""Length of a sender key that is wrapped for a neighbour."""
+"""Length of a sender key that is wrapped for a neighbour, in bytes."""
 
 _WRAP = b"p2pfl/v1/sender-key"
 _NONCE = struct.Struct("<IQ")
 
 
 class SenderKey:
-    """The key under which one peer seals what it publishes in one life.
+    """Key under which one peer seals what it publishes in one incarnation.
 
-    **Never seal two different data, or the same under two headers, with one pair of stream and
-    sequence**: it would show their difference and let others forge. The key has no memory of
-    what was sealed; this is the caller's duty. A stream's sequence numbers grow and never repeat, a
-    new life draws a new key, and what is sent again is sealed to the same bytes.
+    **Never seal two different messages, or the same one under two headers, with one pair of stream and
+    sequence**: that would reveal their difference and permit forgeries. The key does not remember
+    what it sealed; this is the duty of the caller. The sequence numbers of a stream grow and never repeat, a
+    new incarnation draws a new key, and a repeated message is sealed to the same bytes.
 
     Parameters
     ----------
@@ -75,25 +75,25 @@ class SenderKey:
 
     @classmethod
     def draw(cls, source: Source, *, peer: str, round: int = 0) -> Self:
-        """Draw the key of ``peer``; ``round`` is its incarnation, so that a seeded source gives each life its own."""
+        """Draw the key of ``peer``; ``round`` is its incarnation, so that a seeded source gives each its own key."""
         return cls(source.bytes(KEY_BYTES, purpose="sender", peer=peer, round=round))
 
     def seal(self, data: bytes | bytearray | memoryview, *, stream: int, sequence: int, header: bytes) -> bytes:
-        """Return ``data`` encrypted, and bound to their header and their place in the stream.
+        """Encrypt ``data`` and bind them to their header and their place in the stream.
 
         Parameters
         ----------
         data
-            What is hidden.
+            Bytes to encrypt.
         stream, sequence
-            The place, of 32 and 64 bits: a pair that is used for nothing else.
+            Place in the stream, of 32 and 64 bits: a pair that is used for nothing else.
         header
-            What travels in the clear beside it and must arrive unchanged.
+            Bytes that travel in the clear beside the data and must arrive unchanged.
 
         Returns
         -------
         bytes
-            16 more than ``data``; the same for the same arguments.
+            Ciphertext, 16 bytes longer than ``data``; the same for the same arguments.
 
         Raises
         ------
@@ -103,18 +103,18 @@ class SenderKey:
         nonce = _nonce(stream, sequence)
         if nonce is None:
             raise InputError(
-                f"expected a stream of 32 bits and a sequence of 64, got {stream} and {sequence}: "
-                "draw a new sender key before the numbers are used up"
+                f"stream {stream} and sequence {sequence} do not fit in 32 and 64 bits; draw a new sender key "
+                "before the numbers are used up"
             )
         return self._cipher.encrypt(nonce, data, header)
 
     def open(self, data: bytes | bytearray | memoryview, *, stream: int, sequence: int, header: bytes) -> bytes:
-        """Return what :meth:`seal` was given.
+        """Decrypt bytes that :meth:`seal` returned.
 
         Raises
         ------
         DecodeError
-            The data, the header or the place is not what was sealed, or was sealed under another key.
+            The data, the header or the place differ from the sealed ones, or the key differs.
         """
         nonce = _nonce(stream, sequence)
         try:
@@ -123,8 +123,8 @@ class SenderKey:
         except InvalidTag:
             pass
         raise DecodeError(
-            f"expected data sealed by their sender at {sequence} of stream {stream}, got others: "
-            "they were changed on the way, or the sender has another key by now"
+            f"the data at {sequence} of stream {stream} are not those that their sender sealed; they were "
+            "changed on the way, or the sender has another key by now"
         )
 
     def __repr__(self) -> str:
@@ -132,16 +132,21 @@ class SenderKey:
 
 
 def wrap(sender_key: SenderKey, edge_key: bytes) -> bytes:
-    """Return a sender key as 48 bytes that only the other end of an edge can open.
+    """Encrypt a sender key to 48 bytes that only the other end of an edge can open.
 
     Parameters
     ----------
     sender_key
-        The key to hand over.
+        Key to send.
     edge_key
         32 bytes for this one use, from :func:`p2pfl.identity.edge_key` with purpose ``aead``, the
-        neighbour as receiver and the sender's incarnation as round: the nonce is zero, so that no
+        neighbour as receiver and the sender's incarnation as round. The nonce is zero, so no
         other sender key may ever be wrapped under it.
+
+    Returns
+    -------
+    bytes
+        The wrapped key.
 
     Raises
     ------
@@ -157,16 +162,21 @@ def wrap(sender_key: SenderKey, edge_key: bytes) -> bytes:
     b'a row'
     """
     _check_key(edge_key, "an edge key")
-    return AESGCM(edge_key).encrypt(bytes(12), sender_key._key, _WRAP)  # noqa: SLF001 (no other may see it)
+    return AESGCM(edge_key).encrypt(bytes(12), sender_key._key, _WRAP)  # noqa: SLF001 (no other module may see it)
 
 
 def unwrap(wrapped: bytes, edge_key: bytes) -> SenderKey:
-    """Return the sender key that a neighbour wrapped.
+    """Decrypt the sender key that a neighbour wrapped.
+
+    Returns
+    -------
+    SenderKey
+        The key of the neighbour.
 
     Raises
     ------
     DecodeError
-        These are not the 48 bytes that the neighbour wrapped under this edge key.
+        The bytes are not the 48 that the neighbour wrapped under this edge key.
     InputError
         The edge key is not 32 bytes long.
     """
@@ -177,13 +187,13 @@ def unwrap(wrapped: bytes, edge_key: bytes) -> SenderKey:
     except InvalidTag:
         pass
     raise DecodeError(
-        f"expected a sender key of {WRAPPED_BYTES} bytes wrapped for this peer, got {len(wrapped)} others: "
-        "see that both ends have the same run and roster"
+        f"{len(wrapped)} bytes are not a sender key of {WRAPPED_BYTES} bytes wrapped for this peer; check that "
+        "both ends have the same run and roster"
     )
 
 
 def _nonce(stream: int, sequence: int) -> bytes | None:
-    """The 96 bits of a place; none where it has no place in them."""
+    """Return the 96 bits of a place, or ``None`` if it does not fit."""
     if 0 <= stream < 2**32 and 0 <= sequence < 2**64:
         return _NONCE.pack(stream, sequence)
     return None
@@ -191,4 +201,4 @@ def _nonce(stream: int, sequence: int) -> bytes | None:
 
 def _check_key(key: bytes, what: str) -> None:
     if len(key) != KEY_BYTES:
-        raise InputError(f"expected {what} of {KEY_BYTES} bytes, got {len(key)}: pass the raw bytes of the key")
+        raise InputError(f"{what} must have {KEY_BYTES} bytes, but it has {len(key)}; pass the raw bytes of the key")

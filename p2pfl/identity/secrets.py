@@ -1,4 +1,4 @@
-"""Where secret bytes come from."""
+"""Sources of secret bytes."""
 
 import hashlib
 import secrets
@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class Source(Protocol):
-    """Where secret bytes come from; the only one, so that tests and simulations can replace it."""
+    """Interface to the only source of secret bytes, which tests and simulations can replace."""
 
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
-        """Return ``size`` bytes that nobody but ``peer`` knows."""
+        """Return ``size`` bytes that only ``peer`` knows."""
         ...
 
 
 @dataclass(frozen=True)
 class SecretSource:
-    """The operating system's randomness: fresh bytes on every call, whatever they are for."""
+    """Randomness of the operating system: fresh bytes on every call, for any purpose."""
 
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
         """Return ``size`` fresh bytes."""
@@ -26,7 +26,7 @@ class SecretSource:
 
 @dataclass(frozen=True)
 class SeededSource:
-    """Reproducible bytes for simulations and tests: whoever knows the seed knows them all.
+    """Reproducible bytes for simulations and tests, which anyone with the seed can compute.
 
     The bytes are SHAKE-256 of (seed, purpose, peer, round).
 
@@ -39,6 +39,6 @@ class SeededSource:
     seed: int = field(repr=False)
 
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
-        """Return the ``size`` bytes that belong to this purpose, peer and round."""
+        """Return the ``size`` bytes of this purpose, peer and round."""
         name = f"{self.seed}\x1f{purpose}\x1f{peer}\x1f{round}".encode()
         return hashlib.shake_256(name).digest(size)

@@ -1,11 +1,11 @@
-"""Who a peer is: an Ed25519 key pair that outlives its runs.
+"""Identities: Ed25519 key pairs that outlive runs.
 
-A signature is over more than the message, so that one made for one use never passes in another:
+A signature covers more than the message, so that a signature for one use is never valid for another:
 
     signature = Ed25519(private, "p2pfl/v1/" domain 0x00 message)
 
-A domain is a word without the zero byte, so that it ends where it seems to. Whoever signs several
-fields makes their lengths unambiguous in the message.
+A domain is a word without the zero byte, so its end is unambiguous. Code that signs several fields makes their
+lengths unambiguous in the message.
 
 References
 ----------
@@ -33,13 +33,13 @@ from p2pfl.identity.exchange import KEY_BYTES
 from p2pfl.identity.secrets import Source
 
 SIGNATURE_BYTES = 64
-"""Length of a signature."""
+"""Length of a signature in bytes."""
 
 _DOMAIN = re.compile(r"[a-z]+(-[a-z]+)*")
 
 _LARGEST_FILE = 4096  # bytes; a key as PEM has 119
 
-# Points of small order, without their sign bit: a signature of everything is easily made for them.
+# Points of small order, without their sign bit: anyone can sign any message for them.
 _WEAK = frozenset(
     bytes.fromhex(point)
     for point in (
@@ -55,7 +55,7 @@ _WEAK = frozenset(
 
 
 class Identity:
-    """A peer's Ed25519 key pair.
+    """Ed25519 key pair of a peer.
 
     Parameters
     ----------
@@ -80,11 +80,11 @@ class Identity:
     def __init__(self, private: bytes) -> None:
         if len(private) != KEY_BYTES:
             raise InputError(
-                f"expected a private key of {KEY_BYTES} bytes, got {len(private)}: pass the raw bytes of the key"
+                f"a private key must have {KEY_BYTES} bytes, but it has {len(private)}; pass the raw bytes of the key"
             )
         self._private = Ed25519PrivateKey.from_private_bytes(private)
         self.public = self._private.public_key().public_bytes_raw()
-        """32 bytes for everybody to see, which a roster binds to the peer's name."""
+        """Public key of 32 bytes, which a roster binds to the name of the peer."""
 
     @classmethod
     def generate(cls, source: Source, *, peer: str) -> Self:
@@ -93,22 +93,22 @@ class Identity:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote.
+        """Read a private key that :meth:`save` wrote.
 
         Raises
         ------
         InputError
-            The file is missing, is open to others, or is not an Ed25519 key as PEM without a password.
+            The file is missing, other users can read it, or it is not an Ed25519 key as PEM without a password.
         """
         pem = _read_private(Path(path))
         try:
             key = load_pem_private_key(pem, password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: there is a password
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: the key has a password
             key = None
         if not isinstance(key, Ed25519PrivateKey):
             raise InputError(
-                f"{path}: expected an Ed25519 private key as PEM without a password, got something else: "
-                "name the file of the peer's identity"
+                f"{path}: the file is not an Ed25519 private key as PEM without a password; name the file of "
+                "the peer's identity"
             )
         return cls(key.private_bytes_raw())
 
@@ -118,20 +118,20 @@ class Identity:
         Raises
         ------
         InputError
-            There is a file of that name: an identity is never overwritten.
+            A file of that name exists: an identity is never overwritten.
         StorageError
-            The file cannot be written; nothing is left behind.
+            The file cannot be written; no partial file remains.
         """
         pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         path = Path(path)
-        try:  # created with its mode and only if new, in one step: no moment in which others could read or plant it
+        try:  # one step creates the file with its mode, and only if new: other users can never read or plant it
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             raise InputError(
-                f"{path}: expected no file of that name, got one: choose another, or load the identity that is there"
+                f"{path}: the file exists already; choose another name, or load the identity in it"
             ) from None
         except OSError as error:
-            raise StorageError(f"expected to write {path}, got: {error.strerror}: choose another folder") from None
+            raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
         try:
             with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor)
                 file.write(pem)
@@ -139,15 +139,15 @@ class Identity:
                 os.fsync(descriptor)
         except OSError as error:
             path.unlink(missing_ok=True)
-            raise StorageError(f"expected to write {path}, got: {error.strerror}: free some space") from None
+            raise StorageError(f"{path} cannot be written ({error.strerror}); free some space") from None
 
     @property
     def fingerprint(self) -> str:
-        """The public key for people to compare, as :func:`fingerprint`."""
+        """Public key in a form for people to compare, as :func:`fingerprint`."""
         return fingerprint(self.public)
 
     def sign(self, message: bytes, *, domain: str) -> bytes:
-        """Return 64 bytes that only this identity can make, for this message in this domain.
+        """Return a signature of 64 bytes, for this message in this domain.
 
         Raises
         ------
@@ -161,10 +161,9 @@ class Identity:
 
 
 def verify(public: bytes, message: bytes, signature: bytes, *, domain: str) -> bool:
-    """Whether the owner of ``public`` signed this message in this domain.
+    """Return whether the owner of ``public`` signed this message in this domain.
 
-    Of any bytes whatever the answer is yes or no, never an error. Under a weak key, for which
-    everybody can sign, nothing is signed.
+    Any bytes give true or false, never an error. Under a weak key, for which anyone can sign, no signature is valid.
 
     Raises
     ------
@@ -187,7 +186,7 @@ def verify(public: bytes, message: bytes, signature: bytes, *, domain: str) -> b
 
 
 def usable(public: bytes) -> bool:
-    """Whether these are 32 bytes that do not stand for a point of small order.
+    """Return whether a public key has 32 bytes and is not a point of small order.
 
     Examples
     --------
@@ -200,7 +199,7 @@ def usable(public: bytes) -> bool:
 def fingerprint(public: bytes) -> str:
     """Return the first 32 hexadecimal digits of SHA-256, in groups of four.
 
-    128 bits are more than anybody can match with a key of their own; programs compare whole keys.
+    No one can find a key of their own that matches these 128 bits; programs compare whole keys.
 
     Examples
     --------
@@ -213,23 +212,25 @@ def fingerprint(public: bytes) -> str:
 
 def _framed(message: bytes, domain: str) -> bytes:
     if not _DOMAIN.fullmatch(domain):
-        raise InputError(f"expected a domain of lower-case words joined by hyphens, got {domain!a}: rename it")
+        raise InputError(f"the domain {domain!a} is not lower-case words joined by hyphens; rename it")
     return b"p2pfl/v1/" + domain.encode() + b"\0" + message
 
 
 def _read_private(path: Path) -> bytes:
-    """The bytes of a file that nobody but its owner can read."""
+    """Return the bytes of a file that only its owner can read."""
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # of what is open, not of what bears its name by now
+            mode = stat.S_IMODE(
+                os.fstat(file.fileno()).st_mode
+            )  # mode of the open file, as another may have its name by now
             pem = file.read(_LARGEST_FILE)
     except OSError as error:
         raise InputError(
-            f"{path}: expected the file of an identity, got: {error.strerror}: name one that this user can read"
+            f"{path}: the identity cannot be read ({error.strerror}); name a file that this user can read"
         ) from None
     if mode & 0o077:
         raise InputError(
-            f"{path}: expected a private key that only its owner can use, got mode {mode:04o}: run chmod 600 {path}, "
-            "and make a new identity if others may have read it"
+            f"{path}: other users can read this private key (mode {mode:04o}); run chmod 600 {path}, and make a "
+            "new identity if they may have done so"
         )
     return pem

@@ -1,4 +1,4 @@
-"""What a peer does alone: train rows of torch models."""
+"""Local training of torch models on a peer's own data."""
 
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.external import ExternalLearner

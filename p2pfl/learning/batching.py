@@ -1,4 +1,4 @@
-"""Whose samples go into which step, for a stack of rows of different lengths."""
+"""Batches and steps of a stack of rows of different lengths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from p2pfl.data import IntArray
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's samples for K rows, padded to the longest batch among them.
+    """Samples of one step for K rows, padded to the longest batch among them.
 
     Attributes
     ----------
     features, targets
         ``[K, B, *shape]`` and ``[K, B]``.
     weights
-        ``[K, B]``: one over the row's batch size, zero for padding; ``None`` where all have B samples.
+        ``[K, B]``: one over the batch size of the row, zero for padding; ``None`` where all rows have B samples.
     keys
-        ``[K]`` int64 keys of dropout in this step; ``None`` for a model without.
+        ``[K]`` int64 keys of dropout in this step; ``None`` for a model without dropout.
     """
 
     features: torch.Tensor
@@ -31,12 +31,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Footprint:
-    """How many bytes a row keeps busy, and how many a block of rows may.
+    """Memory that a row needs, and that a block of rows may use.
 
     Attributes
     ----------
     row
-        Bytes of one row's numbers.
+        Bytes of the parameters of one row.
     sample
         Bytes of the activations of one sample.
     block
@@ -48,17 +48,17 @@ class Footprint:
     block: int
 
     def rows(self, width: int) -> int:
-        """How many rows with batches of ``width`` samples make a block."""
+        """Return the number of rows, with batches of ``width`` samples, that make a block."""
         return max(1, self.block // (2 * self.row + width * self.sample))
 
 
 class Plan:
-    """The steps of K rows, those with the most steps first.
+    """Steps of K rows, rows with the most steps first.
 
     Parameters
     ----------
     batches
-        Of each row: positions within its part.
+        Positions of each row's batches within its part.
     parts
         Positions of each row's samples in the data set.
 
@@ -69,9 +69,9 @@ class Plan:
     sizes
         ``[T, K]`` int64 batch sizes, 0 where a row has no step left.
     active
-        How many rows, counted from the first, take each step.
+        Number of rows, counted from the first, that take each step.
     widths
-        The longest batch of each step.
+        Length of the longest batch of each step.
     even
         Whether all active rows have batches of that length.
     """
@@ -83,7 +83,7 @@ class Plan:
         lengths = np.fromiter(map(len, every), dtype=np.int64, count=len(every))
         sizes = np.zeros((len(counts), steps), dtype=np.int64)  # [K, T]
         sizes[np.arange(steps) < counts[:, None]] = lengths
-        # Positions of all rows in one line: a row's own positions, moved to where its part begins in `samples`.
+        # One flat array holds the positions of all rows, each shifted to the start of its part in `samples`.
         samples = np.concatenate(parts)
         begins = np.repeat(np.cumsum([0, *(len(part) for part in parts[:-1])]), sizes.sum(axis=1))
         width = int(lengths.max())
@@ -96,7 +96,7 @@ class Plan:
         self.even: list[bool] = (sizes.sum(axis=0) == np.multiply(self.active, self.widths)).tolist()
 
     def weights(self, step: int) -> torch.Tensor | None:
-        """``[K, B]`` weights of a step's samples, or ``None`` where no row is padded."""
+        """Return the weights ``[K, B]`` of the samples of a step, or ``None`` where no row is padded."""
         if self.even[step]:
             return None
         sizes = self.sizes[step, : self.active[step], None]  # [K, 1]

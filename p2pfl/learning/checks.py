@@ -1,4 +1,4 @@
-"""What a model must be to learn as a row; each refusal says what to do instead."""
+"""Checks of models, losses and metrics before anything starts; each error names a remedy."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from p2pfl.data import Dataset
-from p2pfl.data.imported import told
+from p2pfl.data.imported import located
 from p2pfl.errors import LearningError, ModelError, P2PFLError
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import Own, PerSample
@@ -21,71 +21,75 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def device_named(name: str) -> torch.device:
-    """Return the device; ``auto`` is the first accelerator there is, else the CPU."""
+    """Return the device of that name; ``auto`` is the first available accelerator, otherwise the CPU."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = name.partition(":")[0]
     if kind == "auto":
         return torch.device(next(each for each in ("cuda", "mps", "cpu") if there[each]))
     if not there.get(kind, False):
         raise ModelError(
-            f"expected learning.device to be one of {', '.join(each for each in DEVICES if there.get(each, True))} "
-            f"on this machine, got {name!r}; choose one of them"
+            f"learning.device {name!r} is not available on this machine; choose one of "
+            f"{', '.join(each for each in DEVICES if there.get(each, True))}"
         )
     return torch.device(name)
 
 
 def check_precision(precision: str, *, device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse number formats that the device or a row does not know."""
+    """Raise :class:`ModelError` for number formats that the device or the parameters do not support."""
     if dtype not in (torch.float32, torch.float64) or (dtype == torch.float64 and device.type == "mps"):
-        raise ModelError(
-            f"expected rows of float32, or float64 on cpu and cuda, got {dtype} on {device.type}; use float32"
-        )
+        raise ModelError(f"parameters of {dtype} are not supported on {device.type}; use float32")
     if precision not in ("full", "mixed"):
-        raise ModelError(f"expected learning.precision 'full' or 'mixed', got {precision!r}; choose one")
+        raise ModelError(f"learning.precision is {precision!r}; use 'full' or 'mixed'")
     if precision == "mixed" and (device.type == "mps" or dtype != torch.float32):
         raise ModelError(
-            f"expected float32 rows on cpu or cuda for mixed precision, got {dtype} on {device.type}; "
+            f"mixed precision needs float32 parameters on cpu or cuda, but they are {dtype} on {device.type}; "
             "set learning.precision to 'full'"
         )
 
 
 def check_modules(model: nn.Module) -> None:
-    """Refuse what would make a row depend on other rows, on its padding, or on a global generator."""
+    """Raise :class:`ModelError` for layers that make rows depend on each other, padding, or a global generator."""
     for name, module in model.named_modules():
         kind = type(module).__name__
         where = f"{kind} {name!r}" if name else kind
         if isinstance(module, _BatchNorm) or (isinstance(module, _NormBase) and module.track_running_stats):
             raise ModelError(
-                f"expected a model whose row holds trained numbers only, got {where}, which keeps running statistics; "
-                "use torch.nn.GroupNorm or torch.nn.LayerNorm instead"
+                f"{where} keeps running statistics, which gossip cannot average; use torch.nn.GroupNorm or "
+                "torch.nn.LayerNorm instead"
             )
         dropping = isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
         unkeyed = isinstance(module, _DropoutNd) and not isinstance(module, KeyedDropout)
         if unkeyed or dropping or isinstance(module, nn.RReLU):
             raise ModelError(
-                f"expected random layers drawn by key, got {where}, which uses torch's global generator; "
-                "use torch.nn.Dropout, which is replaced by a keyed one, or set its dropout to 0"
+                f"{where} uses torch's global generator; use torch.nn.Dropout, which is replaced by a keyed "
+                "one, or set its dropout to 0"
             )
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
-            raise ModelError(
-                f"expected parameters with a shape, got {name!r} without; run the lazy model once beforehand"
-            )
+            raise ModelError(f"parameter {name!r} has no shape; run the lazy model once beforehand")
         if not parameter.numel():
-            raise ModelError(
-                f"expected parameters of numbers, got {name!r} of shape {tuple(parameter.shape)}: widen it"
-            )
+            raise ModelError(f"parameter {name!r} of shape {tuple(parameter.shape)} is empty; widen it")
 
 
 def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
-    """Names of the parameters that make up a row, in the model's order.
+    """Return the names of the trained parameters, which make up a row, in the order of the model.
 
     Parameters
     ----------
     model
-        Parameters of which ``requires_grad`` is false are frozen already.
+        Model; its parameters without ``requires_grad`` are frozen already.
     frozen
-        Globs or prefixes of names to freeze besides: ``"encoder"`` holds ``encoder.0.weight``.
+        Globs or prefixes of further names to freeze: ``"encoder"`` includes ``encoder.0.weight``.
+
+    Returns
+    -------
+    tuple of str
+        Names of the parameters that train.
+
+    Raises
+    ------
+    ModelError
+        A pattern matches no parameter, or all parameters are frozen.
     """
     names = [name for name, _ in model.named_parameters()]
 
@@ -94,37 +98,33 @@ def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
 
     for pattern in frozen:
         if not any(matches(name, pattern) for name in names):
-            raise ModelError(
-                f"expected names of parameters in model.frozen, got {pattern!r}: the model's are {', '.join(names)}"
-            )
+            raise ModelError(f"{pattern!r} in model.frozen matches no parameter; the model has {', '.join(names)}")
     trained = tuple(
         name
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and not any(matches(name, pattern) for pattern in frozen)
     )
     if not trained:
-        raise ModelError(
-            "expected trained parameters, got a model of which every one is frozen; free some in model.frozen"
-        )
+        raise ModelError("every parameter of the model is frozen; free some in model.frozen")
     return trained
 
 
 def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, scored: bool) -> int:
-    """Run the model on a few samples and on one; return how many numbers its layers give for one.
+    """Run the model on a few samples and on one; return the number of outputs of all its layers for one sample.
 
     Parameters
     ----------
     model, dataset
-        What is to fit what.
+        Model, and the data that it has to fit.
     features
-        Of the few, ``[n, *shape]``.
+        Features of the few samples, ``[n, *shape]``.
     scored
-        Whether our own loss or metrics look at its outputs.
+        Whether a built-in loss or metric uses the outputs.
 
     Raises
     ------
     ModelError
-        If the model cannot take the features, or gives something other than the targets ask for.
+        The model does not accept the features, or its outputs do not fit the targets.
     """
     numbers = [features[:1].numel()]
 
@@ -144,39 +144,39 @@ def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, sco
     shape = tuple(outputs.shape[1:])
     if dataset.classes is not None and (len(shape) != 1 or shape[0] < dataset.classes):
         raise ModelError(
-            f"expected the model to give ({dataset.classes},) scores a sample, one for each class, got {shape}: "
-            "match its last layer to the data, or set both learning.loss and learning.metrics"
+            f"the model returns {shape} outputs per sample, not ({dataset.classes},) scores, one for each "
+            "class; match its last layer to the data, or set both learning.loss and learning.metrics"
         )
     wanted = tuple(dataset.targets.shape[1:])
     if dataset.classes is None and math.prod(shape) != math.prod(wanted):
         raise ModelError(
-            f"expected the model to give {math.prod(wanted)} number a sample for regression, got {shape}: "
+            f"the model returns {shape} outputs per sample, not the {math.prod(wanted)} number of a regression; "
             "match its last layer to the data, or set both learning.loss and learning.metrics"
         )
     return sum(numbers)
 
 
 def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
-    """What the model gives for some samples, if it is one thing each, and can be trained."""
+    """Return the outputs of the model for some samples, if there is one per sample and they can be trained."""
     shape = tuple(features.shape[1:])
     try:
         outputs = model(features)
     except Exception as error:
         raise ModelError(
-            f"expected the model to take features of shape {shape}, got {told(error, module=type(model).__module__)} "
-            f"on {_samples(len(features))}: match its first layer to the data"
+            f"the model fails on {_samples(len(features))} with features of shape {shape} "
+            f"({located(error, module=type(model).__module__)}); match its first layer to the data"
         ) from error
     if not torch.is_tensor(outputs):
-        raise ModelError(f"expected the model to return one tensor, got {type(outputs).__name__}: return the outputs")
+        raise ModelError(f"the model returns a {type(outputs).__name__}, not one tensor; return the outputs alone")
     if outputs.dim() < 1 or len(outputs) != len(features):
         raise ModelError(
-            f"expected the model to give its outputs sample by sample, got {tuple(outputs.shape)} for "
-            f"{_samples(len(features))}: keep the first axis"
+            f"the model returns outputs of shape {tuple(outputs.shape)} for {_samples(len(features))}; keep the "
+            "first axis, one output per sample"
         )
     if not outputs.requires_grad or not outputs.is_floating_point():
         raise ModelError(
-            "expected outputs of the model that follow from its trained parameters, got ones without a gradient: "
-            "drop no_grad, detach, argmax and the like from its forward"
+            "the outputs of the model have no gradient with respect to its trained parameters; remove no_grad, "
+            "detach, argmax and the like from its forward"
         )
     return outputs
 
@@ -186,50 +186,54 @@ def _samples(count: int) -> str:
 
 
 def check_loss(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """Refuse a loss that is not one number a sample to descend on.
+    """Raise :class:`ModelError` unless a loss returns one differentiable number per sample.
 
     Parameters
     ----------
     loss
-        A function of ours or of the user's.
+        Built-in or user-defined loss.
     outputs, targets
-        Of a few samples, ``[n, *outputs]`` and ``[n]``.
+        Outputs and targets of a few samples, ``[n, *outputs]`` and ``[n]``.
     """
     loss = loss if isinstance(loss, Own) else Own(loss, name=f"{loss.__module__}:{loss.__name__}")
     for many in (len(targets), 1):
         leaf = outputs[:many].detach().clone().requires_grad_()  # [many, *outputs]
         losses = _tried(loss, leaf, targets[:many])  # [many]
-        wanted = f"expected {loss.name} to give numbers that can be differentiated"
+
         if losses.dtype != leaf.dtype:
             kinds = [str(dtype).removeprefix("torch.") for dtype in (leaf.dtype, losses.dtype)]
-            raise ModelError(f"{wanted}, {kinds[0]} as the outputs, got {kinds[1]}: return losses.to(outputs.dtype)")
+            raise ModelError(
+                f"{loss.name} returns {kinds[1]}, but the outputs are {kinds[0]}; return losses.to(outputs.dtype)"
+            )
         try:
             torch.autograd.grad(losses.sum(), leaf)
         except RuntimeError as error:
             raise ModelError(
-                f"{wanted}, got ones without a gradient ({str(error).splitlines()[0]}): compute them from the outputs "
-                "by operations of torch that have one"
+                f"{loss.name} returns numbers without a gradient ({str(error).splitlines()[0]}); compute them "
+                "from the outputs by differentiable operations of torch"
             ) from error
         if not losses.isfinite().all():
             raise ModelError(
-                f"expected {loss.name} to give finite numbers, got {losses.detach().tolist()} for the first samples: "
-                "mend it, or scale the features"
+                f"{loss.name} returns {losses.detach().tolist()} for the first samples, which are not finite; "
+                "fix it, or scale the features"
             )
 
 
 def check_metrics(metrics: Mapping[str, PerSample], outputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """Refuse a metric that is not one number a sample, ``[n]``, or that is called as what there is already."""
+    """Raise :class:`ModelError` unless metrics return one number per sample, ``[n]``, and none is called "loss"."""
     if "loss" in metrics:
-        raise ModelError('expected metrics under other names than the loss, got "loss": rename it in learning.metrics')
+        raise ModelError('a metric cannot have the name "loss"; rename it in learning.metrics')
     for metric in metrics.values():
         for many in (len(targets), 1):
             scores = _tried(metric, outputs[:many].detach().clone(), targets[:many])  # [many]
             if scores.device != outputs.device:
-                raise ModelError(f"expected a metric on {outputs.device}, got one on {scores.device}: return it there")
+                raise ModelError(
+                    f"a metric returns a tensor on {scores.device}, not on {outputs.device}; return it there"
+                )
 
 
 def _tried(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Scores of a function before anything has started, so that what is wrong is wrong input."""
+    """Return the scores of a function before anything starts, with its errors as errors of the input."""
     try:
         return function(outputs, targets.clone())
     except LearningError as error:
@@ -238,12 +242,12 @@ def _tried(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
 
 @contextmanager
 def blamed(model: nn.Module, *, doing: str) -> Iterator[None]:
-    """Say in one sentence what a user's own module raised; what is raised elsewhere passes as it is.
+    """Turn an error that a user's own module raises into one sentence; other errors pass unchanged.
 
     Raises
     ------
     LearningError
-        If the error came out of code in a module of which the model has layers, other than torch's and ours.
+        The error comes from the code of a module that defines layers of the model, other than torch's and p2pfl's.
     """
     try:
         yield
@@ -255,6 +259,4 @@ def blamed(model: nn.Module, *, doing: str) -> Iterator[None]:
         theirs = [kind for kind in passed if kind in kinds and kind.partition(".")[0] not in {"torch", "p2pfl"}]
         if not theirs:
             raise
-        raise LearningError(
-            f"expected the model to take every batch, got {told(error, module=theirs[0])} {doing}: mend its forward"
-        ) from error
+        raise LearningError(f"the model fails {doing} ({located(error, module=theirs[0])}); fix its forward") from error

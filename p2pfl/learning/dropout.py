@@ -1,8 +1,8 @@
 r"""Dropout drawn by key, so that a peer drops the same units alone and among a thousand.
 
-The mask is a pure function of ``(seed, "dropout", peer, round, step, layer)`` and of the place in
-the activation. A counter is hashed by integer operations of torch alone, which give the same bits
-on every device and under ``vmap``; torch's own generators do neither.
+The mask is a pure function of ``(seed, "dropout", peer, round, step, layer)`` and of the place in the activation.
+It hashes a counter by integer operations of torch alone, which give the same bits on every device and under
+``vmap``; torch's own generators do neither.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _SECOND = 0x94D049BB133111EB - 2**64
 
 
 def _wrapped(number: int) -> int:
-    """Return a Python integer as int64 arithmetic would leave it."""
+    """Return a Python integer reduced as int64 arithmetic does."""
     return (number + 2**63) % 2**64 - 2**63
 
 
@@ -31,25 +31,25 @@ def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def scramble(x: torch.Tensor) -> torch.Tensor:
-    """SplitMix64's finaliser on int64: every bit of the input moves every bit of the output."""
+    """Apply the finaliser of SplitMix64 to int64: every bit of the input affects every bit of the output."""
     x = _shifted(x, 30) * _FIRST
     return _shifted(_shifted(x, 27) * _SECOND, 31)
 
 
 def round_keys(seed: int, peers: Sequence[str], round: int) -> torch.Tensor:
-    """One key for each peer and round, ``[R]`` int64."""
+    """Return one key for each peer in a round, ``[R]`` int64."""
     low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     keys = [int(draw(seed, "dropout", peer, round).integers(low, high)) for peer in peers]
     return torch.tensor(keys, dtype=torch.int64)  # [R]
 
 
 def step_keys(keys: torch.Tensor, step: int) -> torch.Tensor:
-    """Keys of one step from those of the round, ``[R]``."""
+    """Derive the keys of one step from those of the round, ``[R]``."""
     return scramble(keys + _wrapped((step + 1) * _GOLDEN))
 
 
 def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> torch.Tensor:
-    """Which places stay: true with probability ``1 - p``.
+    """Return the mask of units that stay: true with probability ``1 - p``.
 
     Parameters
     ----------
@@ -58,9 +58,14 @@ def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> t
     counter
         Int64: the place of each unit, ``sample * units + unit``.
     layer
-        Which dropout of the model it is.
+        Index of the dropout layer in the model.
     p
-        Probability of being dropped, to 24 bits.
+        Probability of dropping a unit, to 24 bits.
+
+    Returns
+    -------
+    torch.Tensor
+        Bool, in the shape of ``key`` and ``counter`` together.
 
     Examples
     --------
@@ -79,14 +84,14 @@ class KeyedDropout(nn.Module):
     Parameters
     ----------
     p
-        Probability of being dropped.
+        Probability of dropping a unit.
     layer
-        Which dropout of the model it is.
+        Index of the dropout layer in the model.
     """
 
     key: torch.Tensor
     calls = 0
-    """How often it has run in this step; a model may use one dropout in several places."""
+    """Number of calls in this step; a model may use one dropout in several places."""
 
     def __init__(self, p: float, *, layer: int) -> None:
         super().__init__()
@@ -94,11 +99,11 @@ class KeyedDropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def stream(self, call: int) -> int:
-        """Which stream of masks its n-th use in a step draws from."""
+        """Return the stream of masks for the n-th call in a step."""
         return self.layer + 1024 * call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Drop places of ``[B, *shape]`` and scale the others, in training only."""
+        """Drop places of ``[B, *shape]`` and scale the others, during training only."""
         if not self.training or self.p == 0:
             return x
         counter = torch.arange(x.numel(), device=x.device).view(x.shape)
@@ -108,10 +113,10 @@ class KeyedDropout(nn.Module):
 
 
 def keyed(model: nn.Module) -> dict[str, KeyedDropout]:
-    """Replace every dropout of ``model`` in place; return the new ones by the names of their keys."""
+    """Replace every dropout of ``model`` in place; return the new layers by the names of their keys."""
     replaced: dict[int, KeyedDropout] = {}
     names: dict[str, KeyedDropout] = {}
-    originals = []  # kept alive, so that no two share an id
+    originals = []  # kept alive, so that no two modules share an id
     for path, module in list(model.named_modules()):
         for name, child in list(module._modules.items()):  # noqa: SLF001 -- named_children() hides repetitions
             if type(child) is not nn.Dropout:

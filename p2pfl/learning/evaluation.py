@@ -1,4 +1,4 @@
-"""Scores of rows over a part of the data, in blocks of bounded memory."""
+"""Evaluation of rows on a part of the data, in blocks of bounded memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -12,19 +12,19 @@ from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.rows import Layout, Rows
 
 SAMPLES = 256
-"""Samples at once for each row."""
+"""Largest number of samples of a row that are evaluated at once."""
 
 
 class Outputs(Protocol):
-    """Runs a block of rows."""
+    """Engine that runs a block of rows."""
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
-        """``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
         ...
 
 
 class Scorable(Protocol):
-    """What evaluation needs to know of a learner."""
+    """Attributes of a learner that evaluation needs."""
 
     features: torch.Tensor
     targets: torch.Tensor
@@ -36,10 +36,10 @@ class Scorable(Protocol):
 
 
 def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs) -> dict[str, torch.Tensor]:
-    """Mean of the loss and of each metric over each row's samples, each ``[R]`` float64.
+    """Return the mean of the loss and of each metric over the samples of each row, each ``[R]`` float64.
 
-    A part that all rows share, the same array, is gathered once and not once for each row; and rows that are
-    all the same, as after an exact average, are scored once.
+    A part that all rows share (the same array) is gathered once for all rows. Rows that are all the same, as after an
+    exact average, are evaluated once.
     """
     shared = all(part is parts[0] for part in parts)
     if shared and len(rows) > 1 and bool((rows == rows[0]).all()):
@@ -72,7 +72,7 @@ def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine
 
 
 def _chunks(parts: Sequence[IntArray], device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Positions ``[K, B]`` of up to ``SAMPLES`` samples a row at a time, and which of them are real."""
+    """Yield positions ``[K, B]`` of up to ``SAMPLES`` samples per row at a time, and a mask of the real ones."""
     longest = max(len(part) for part in parts)
     for low in range(0, longest, SAMPLES):
         pieces = [part[low : low + SAMPLES] for part in parts]
@@ -84,7 +84,7 @@ def _chunks(parts: Sequence[IntArray], device: torch.device) -> Iterator[tuple[t
 
 
 def _determination(learner: Scorable, error: torch.Tensor, parts: Sequence[IntArray], *, shared: bool) -> torch.Tensor:
-    r""":math:`R^2 = 1 - \text{mean squared error} / \text{variance}`, ``[R]``; 0 where the targets do not vary."""
+    r"""Return :math:`R^2 = 1 - \text{squared error} / \text{variance}`, ``[R]``; 0 where the targets do not vary."""
 
     def variance(part: IntArray) -> float:
         return float(learner.targets[torch.from_numpy(part)].double().var(correction=0)) if len(part) else 0.0

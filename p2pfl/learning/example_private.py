@@ -1,13 +1,13 @@
-r"""DP-SGD inside a peer: each sample of a peer is protected, not the peer as a whole.
+r"""DP-SGD inside a peer: it protects each sample of a peer, not the peer as a whole.
 
-The samples of a batch are rows with one sample each, so the engines that train many peers at once give
-the gradient of each sample. No sample can reach another's gradient, whatever the model and the loss do
-with a batch; that is what the bound on one sample rests on.
+The samples of a batch are rows with one sample each, so the engines that train many peers at once compute
+the gradient of each sample. No sample can affect another's gradient, whatever the model and the loss do
+with a batch; the bound on one sample rests on this.
 
-Opacus adds up what training costs; it does not train. Its sampler and its noise come from generators of
-torch, of which the CPU's has 2^32 seeds, and its hooks stay on the model. Here who is in a batch and the
-noise follow from bytes of an injected source: the operating system's secrets on a device, the seed's
-in a simulation, and both draw the same where the source is the same.
+Opacus computes the privacy cost of training; it does not train. Its sampler and its noise come from generators of
+torch, of which the CPU's has 2^32 seeds, and its hooks stay on the model. Here the members of a batch and the
+noise follow from bytes of an injected source: secrets of the operating system on a device, the seed in a
+simulation. Both draw the same where the source is the same.
 """
 
 import copy
@@ -32,7 +32,7 @@ from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.rows import Rows, norms
 
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
-"""``normals(key, size)``: the first standard normal numbers of a key of 32 bytes."""
+"""Function ``normals(key, size)`` that returns the first standard normal numbers of a key of 32 bytes."""
 
 
 class ExamplePrivateLearner(TorchLearner):
@@ -43,35 +43,35 @@ class ExamplePrivateLearner(TorchLearner):
 
     .. math:: g = \frac{1}{q n} \Big(\sum_{i \in S} g_i \min(1, C / \lVert g_i \rVert_2) + z C\, N(0, I_P)\Big)
 
-    One sample, or a blank in its place, moves the sum by at most C, so a step is a Poisson-subsampled
-    Gaussian mechanism of noise multiplier z; :mod:`p2pfl.privacy.accounting.examples` adds steps up. An empty
-    batch is a step of noise alone. Optimiser, correction, release and mixing only see g: what a peer releases is
-    (epsilon, delta)-DP for each of its samples, against everybody else together, whether or not
-    ``[privacy]`` protects the peer as a whole besides. n is public. A sample whose gradient is not
+    Replacing one sample by a blank moves the sum by at most C, so a step is a Poisson-subsampled
+    Gaussian mechanism of noise multiplier z; :mod:`p2pfl.privacy.accounting.examples` composes steps. An empty
+    batch is a step of noise alone. Optimiser, correction, release and mixing only see g: the releases of a peer are
+    (epsilon, delta)-DP for each of its samples, against all other parties together, whether or not
+    ``[privacy]`` also protects the peer as a whole. n is public. A sample whose gradient is not
     finite counts as zero. Losses in a :class:`Report` are exact and must stay with the peer. Noise is
-    added in floating point; that its last bits give nothing away is not proven.
+    added in floating point; no proof shows that its last bits reveal nothing.
 
     Parameters
     ----------
     model, federation, seed, options
-        As :class:`TorchLearner`'s; ``batch`` is the mean size of a batch, and so many steps make an epoch
+        Parameters of :class:`TorchLearner`; ``batch`` is the mean size of a batch, and an epoch has as many steps
         as batches of that size cover the data.
     noise
-        z.
+        Noise multiplier z.
     clip
         C, the largest L2 norm of one sample's gradient; infinity only without noise.
     source
-        Of who is in a batch and of the noise; each draw is for one peer, round and step.
+        Source of batch membership and noise; each draw is for one peer, round and step.
     normals
-        Makes noise of a key of 32 bytes.
+        Function that makes noise from a key of 32 bytes.
 
     Raises
     ------
     ModelError
-        If the model draws dropout, whose places would depend on who else is in the batch; on mixed
-        precision, a batch of all samples, or numbers out of range.
+        The model has dropout, whose places would depend on the other samples of the batch; precision is mixed, a batch
+        holds all samples, or a number is out of range.
     InputError
-        If the extra ``examples`` is not installed.
+        The extra ``examples`` is not installed.
 
     Examples
     --------
@@ -106,42 +106,41 @@ class ExamplePrivateLearner(TorchLearner):
     ) -> None:
         if importlib.util.find_spec("opacus") is None:
             raise InputError(
-                "expected opacus, which adds up what learning.example_noise promises, got none installed: "
-                'pip install "p2pfl-mqtt[examples]"'
+                'learning.example_noise needs opacus, which is not installed; run pip install "p2pfl-mqtt[examples]"'
             )
         if not (0 <= noise < math.inf and clip > 0) or (noise and math.isinf(clip)):
             raise ModelError(
-                f"expected learning.example_noise of 0 or more and a finite learning.example_clip above 0, got {noise} "
-                f"and {clip}: 1 and 1 are usual"
+                "learning.example_noise must be at least 0 and learning.example_clip finite and above 0, but "
+                f"they are {noise} and {clip}; 1 and 1 are usual"
             )
         if batch is None:
             raise ModelError(
-                'expected a number as learning.batch with learning.example_noise, got "all": a batch that leaves most '
-                "samples out hides each of them better"
+                'learning.example_noise needs a number as learning.batch, but it is "all"; choose a batch that '
+                "leaves most samples out, which hides each of them better"
             )
         if options.get("precision", "full") != "full":
             raise ModelError(
-                'expected learning.precision "full" with learning.example_noise, got "mixed": change it, so that '
-                "gradients are clipped as they are"
+                'learning.example_noise needs learning.precision "full", but it is "mixed"; change it, so that '
+                "gradients are clipped exactly"
             )
         super().__init__(model, federation, batch=batch, **options)
         if any(dropout.p > 0 for dropout in self.dropouts.values()):
             raise ModelError(
-                "expected a model without dropout with learning.example_noise, got one with: set it to 0, the noise "
-                "regularises"
+                "learning.example_noise does not allow dropout in the model; set the dropout to 0, as the "
+                "noise regularises already"
             )
         self.noise, self.clip, self.size = noise, clip, batch
         self.source, self.normals = source, normals
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
     def drawing(self, source: Source) -> Self:
-        """The same, with its secrets from elsewhere."""
+        """Return the same learner with another source of secrets."""
         other = copy.copy(self)
         other.source = source
         return other
 
     def cost(self, peer: str) -> tuple[float, int]:
-        """What one round of a peer costs its samples: q, and the number of steps."""
+        """Return the sampling rate q and the number of steps of a peer in one round."""
         held = len(self.federation.train[peer])
         if not held:
             return 0.0, 0
@@ -157,12 +156,12 @@ class ExamplePrivateLearner(TorchLearner):
         active: torch.Tensor | None = None,
         correction: Correction | None = None,
     ) -> Fitted:
-        """Train each row on its own peer's data, one after the other; parameters are those of :class:`TorchLearner`.
+        """Train each row on the data of its peer, one after the other; parameters are those of :class:`TorchLearner`.
 
         Raises
         ------
         LearningError
-            If a row is no longer finite.
+            A row is no longer finite.
         """
         self._check_rows(rows, peers)
         awake = [True] * len(peers) if active is None else active.tolist()
@@ -191,7 +190,7 @@ class ExamplePrivateLearner(TorchLearner):
         return Fitted(trained.to(back), found, Report(loss.to(back), steps.to(back)))
 
     def sampled(self, peer: str, *, round: int, step: int) -> IntArray:
-        """Positions in the data set of the samples of one step; maybe none."""
+        """Return the positions in the data set of the samples of one step; there may be none."""
         part, rate = self.federation.train[peer], self.cost(peer)[0]
         if rate == 1:
             return part
@@ -200,14 +199,14 @@ class ExamplePrivateLearner(TorchLearner):
         return part[joins]
 
     def hidden(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
-        """A sum of clipped gradients ``[1, P]`` under its noise."""
+        """Add noise to a sum of clipped gradients ``[1, P]``."""
         if not self.noise:
             return total
         key = self.source.bytes(KEY_BYTES, purpose=f"example noise {step}", peer=peer, round=round)
         return total + torch.from_numpy(self.normals(key, self.layout.size)).to(total) * (self.noise * self.clip)
 
     def clipped(self, parts: Sequence[torch.Tensor], chosen: IntArray) -> tuple[float, torch.Tensor]:
-        """Sums of the losses and of the clipped gradients ``[1, P]`` of some samples, in double precision."""
+        """Return the sums of losses and of clipped gradients ``[1, P]`` of some samples, in double precision."""
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
         loss = 0.0
         for some in torch.split(torch.from_numpy(chosen).to(self.device), self.engine.block(1)):
@@ -225,7 +224,7 @@ class ExamplePrivateLearner(TorchLearner):
 
 
 class _Row:
-    """One row in a round, ``[1, P]``, with its optimiser."""
+    """Row ``[1, P]`` in one round, with its optimiser."""
 
     def __init__(self, learner: ExamplePrivateLearner, row: torch.Tensor, memory: Mapping[str, torch.Tensor]) -> None:
         self.learner, self.memory = learner, memory
@@ -235,7 +234,7 @@ class _Row:
     def train(
         self, peer: str, *, round: int, steps: int, last: int, index: int, correction: Correction | None
     ) -> float:
-        """Take all steps; the mean loss of the samples in the ``last`` ones."""
+        """Take all steps and return the mean loss of the samples in the ``last`` ones."""
         learner, layout = self.learner, self.learner.layout
         self.update = self._opened(round)
         scale = learner.cost(peer)[0] * len(learner.federation.train[peer])
@@ -268,11 +267,9 @@ class _Row:
         )
 
     def joined(self, peer: str, *, round: int) -> torch.Tensor:
-        """The row as it is now, if it is finite."""
+        """Return the current row if it is finite."""
         layout = self.learner.layout
         row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
         if not torch.isfinite(row).all():
-            raise LearningError(
-                f"expected a finite row of {peer} in round {round}, got one that diverged; set a smaller learning.rate"
-            )
+            raise LearningError(f"training of {peer} diverged in round {round}; set a smaller learning.rate")
         return row

@@ -1,4 +1,4 @@
-"""A user's own training loop as a learner."""
+"""Adapter for a training loop of the user, in any framework."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self
@@ -13,33 +13,33 @@ from p2pfl.rows import Layout, Rows
 
 
 class Training(Protocol):
-    """``function(row, peer=..., round=...) -> row``: one peer's local training."""
+    """Function ``function(row, peer=..., round=...) -> row`` that trains the model of one peer."""
 
     def __call__(self, row: torch.Tensor, *, peer: str, round: int) -> torch.Tensor:
-        """Return the trained row ``[P]``; the one given may be changed."""
+        """Return the trained row ``[P]``; the function may change its argument."""
         ...
 
 
 class ExternalLearner:
-    """Any training loop, in any framework, one row after the other.
+    """Learner that calls a training loop, in any framework, for one row after the other.
 
     Parameters
     ----------
     function
-        Trains one row; it may be called for many peers, and must not depend on their order.
+        Function that trains one row; it may be called for many peers, and must not depend on their order.
     start
-        The common start, ``[P]``.
+        Common initial parameters, ``[P]``.
     samples
-        How many training samples each peer holds.
+        Number of training samples of each peer.
     evaluate
-        ``evaluate(row, peer) -> scores by name``; no scores if ``None``.
+        Function ``evaluate(row, peer) -> scores by name``; no scores if ``None``.
     layout
-        Names and shapes of a row's tensors; one tensor called ``row`` if ``None``.
+        Names and shapes of the tensors of a row; one tensor called ``row`` if ``None``.
 
     Raises
     ------
     ModelError
-        If ``start`` is not a row of ``layout``.
+        ``start`` does not fit ``layout``.
 
     Examples
     --------
@@ -62,15 +62,15 @@ class ExternalLearner:
         self.layout = layout or Layout(("row",), ((start.numel(),),))
         if tuple(start.shape) != (self.layout.size,) or not start.is_floating_point():
             raise ModelError(
-                f"expected a row of {self.layout.size} floats as the start, got {tuple(start.shape)} {start.dtype}: "
-                "flatten the trained tensors in the layout's order"
+                f"start has shape {tuple(start.shape)} and type {start.dtype}, not {self.layout.size} floats; "
+                "flatten the trained tensors in the order of the layout"
             )
         self.function, self.scores = function, evaluate
         self.initial, self.counts = start.detach().clone(), dict(samples)
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the numbers of a row are."""
+        """Number type of the parameters."""
         return self.initial.dtype
 
     @property
@@ -79,7 +79,7 @@ class ExternalLearner:
         return self
 
     def on(self, federation: Federation) -> Self:
-        """Refuse: nobody else knows its data.
+        """Raise :class:`ModelError`, as only the training loop knows its data.
 
         Raises
         ------
@@ -88,21 +88,20 @@ class ExternalLearner:
         """
         del federation
         raise ModelError(
-            "expected a torch model for data.scale, whose features can be scaled, got a training loop of your own: "
-            "scale them there"
+            "data.scale needs a torch model, but this is a training loop of your own; scale the features in the loop"
         )
 
     def drawing(self, source: Source) -> Self:
-        """The same: it hides nothing that we know of."""
+        """Return the learner itself, as it draws no secrets through p2pfl."""
         del source
         return self
 
     def start(self, peers: Sequence[str]) -> Rows:
-        """Return the common start for every peer, ``[R, P]``."""
+        """Return the common initial parameters for every peer, ``[R, P]``."""
         return self.initial.repeat(len(peers), 1)  # [R, P]
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """How many training samples each peer holds, ``[R]`` int64."""
+        """Return the number of training samples of each peer, ``[R]`` int64."""
         return torch.tensor([self.counts[peer] for peer in peers], dtype=torch.int64)  # [R]
 
     def fit(
@@ -115,19 +114,19 @@ class ExternalLearner:
         active: torch.Tensor | None = None,
         correction: Correction | None = None,
     ) -> Fitted:
-        """Train each active row by the function; a call counts as one step, and its loss as 0.
+        """Train each active row with the function; a call counts as one step, and its loss as 0.
 
         Raises
         ------
         ModelError
-            If an algorithm wants to correct gradients, which a loop of one's own does not show.
+            The algorithm corrects gradients, which an external loop does not expose.
         LearningError
-            If the function returns something other than a finite row.
+            The function returns something other than a finite row.
         """
         if correction is not None:
             raise ModelError(
-                "this algorithm corrects every gradient, but a training loop of your own does not show its gradients; "
-                "use FedAvg, or a torch model"
+                "this algorithm corrects every gradient, but a training loop of your own does not expose its "
+                "gradients; use FedAvg, or a torch model"
             )
         awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
         trained = rows.clone()  # [R, P]
@@ -137,8 +136,8 @@ class ExternalLearner:
             row = self.function(rows[i].clone(), peer=peer, round=round)
             if tuple(row.shape) != (self.layout.size,) or not torch.isfinite(row).all():
                 raise LearningError(
-                    f"expected a finite row of {self.layout.size} numbers from the training function for {peer} "
-                    f"in round {round}, got another: check its learning rate and what it returns"
+                    f"the training function returns something other than a finite row of {self.layout.size} "
+                    f"numbers for {peer} in round {round}; check its learning rate and its result"
                 )
             trained[i] = row.detach()
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
@@ -154,7 +153,7 @@ class ExternalLearner:
         whole: bool = False,
         active: torch.Tensor | None = None,
     ) -> Rows:
-        """Refuse: there is none to be had.
+        """Raise :class:`ModelError`, as the loop does not expose gradients.
 
         Raises
         ------
@@ -163,20 +162,20 @@ class ExternalLearner:
         """
         del rows, peers, round, step, whole, active
         raise ModelError(
-            "expected a torch model for an algorithm that asks for gradients, got a training loop of your own, which "
-            "does not show its gradients; use FedAvg, or a torch model"
+            "this algorithm needs gradients, but a training loop of your own does not expose them; use FedAvg, "
+            "or a torch model"
         )
 
     def rate(self, round: int) -> float:
-        """The size of a step in a round, which a loop of one's own does not tell."""
+        """Raise :class:`ModelError`, as the loop does not expose its step size."""
         del round
         raise ModelError(
-            "expected a torch model for an algorithm that asks for the learning rate, got a training loop of your own; "
-            "use FedAvg, or a torch model"
+            "this algorithm needs the learning rate, but a training loop of your own does not expose it; use "
+            "FedAvg, or a torch model"
         )
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Scores by name, each ``[R]`` float64; the function knows only the ``test`` part."""
+        """Return scores by name, each ``[R]`` float64; the function only evaluates the ``test`` part."""
         if self.scores is None or part != "test":
             return {}
         each = [self.scores(row, peer) for row, peer in zip(rows, peers, strict=True)]
@@ -186,5 +185,5 @@ class ExternalLearner:
         }
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """One row ``[P]`` under the layout's names."""
+        """Return one row ``[P]`` under the names of the layout."""
         return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}

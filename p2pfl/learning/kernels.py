@@ -1,4 +1,4 @@
-"""Sequences of linear and convolutional layers on a stack of rows, gradient by hand."""
+"""Hand-written gradients of sequences of linear and convolutional layers on a stack of rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,23 +24,23 @@ from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
 
 
 class Kernels:
-    """Gradients of K rows of a sequence at once, by batched products.
+    """Engine that computes the gradients of K rows of a sequence at once, by batched products.
 
     Parameters
     ----------
     layers
-        In their order.
+        Layers in order.
     loss
         :func:`~p2pfl.learning.losses.cross_entropy` or :func:`~p2pfl.learning.losses.squared_error`.
     footprint
-        Sets how many rows make a block.
+        Memory that decides the number of rows in a block.
     """
 
     def __init__(self, layers: Sequence[Layer], *, loss: PerSample, footprint: Footprint) -> None:
         self.layers, self.loss, self.footprint = tuple(layers), loss, footprint
 
     def block(self, width: int) -> int:
-        """How many rows of batches of ``width`` samples make a block."""
+        """Return the number of rows, with batches of ``width`` samples, that make a block."""
         return self.footprint.rows(width)
 
     def _forward(
@@ -54,7 +54,7 @@ class Kernels:
         return x, kept
 
     def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Mean losses ``[K]`` and their gradients, ``[K, *shape]`` each."""
+        """Return mean losses ``[K]`` and their gradients, ``[K, *shape]`` each."""
         outputs, kept = self._forward(parts, batch.features, batch.keys)  # [K, C, B]
         shares = 1 / outputs.shape[-1] if batch.weights is None else batch.weights.unsqueeze(1)  # [K, 1, B]
         losses, g = (_likelihood if self.loss is cross_entropy else _distance)(outputs, batch.targets.unsqueeze(1))
@@ -66,13 +66,13 @@ class Kernels:
         return mean, gradients
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
-        """``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
         x, _ = self._forward(parts, features.unsqueeze(0) if shared else features, None)
         return x.movedim(-1, 1)  # [K, B, C]
 
 
 def _likelihood(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross-entropy ``[K, 1, B]`` and its gradient, probabilities less one at the target, ``[K, C, B]``."""
+    """Return the cross-entropy ``[K, 1, B]`` and its gradient, probabilities less one at the target, ``[K, C, B]``."""
     logarithms = torch.log_softmax(outputs, dim=1)  # [K, C, B]
     losses = logarithms.gather(1, targets).neg_()  # [K, 1, B]
     g = logarithms.exp_()
@@ -80,7 +80,7 @@ def _likelihood(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Ten
 
 
 def _distance(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Squared error ``[K, 1, B]`` and its gradient."""
+    """Return the squared error ``[K, 1, B]`` and its gradient."""
     difference = outputs - targets  # [K, 1, B]
     return difference.square(), 2 * difference
 
@@ -93,24 +93,24 @@ def compiled(
     loss: PerSample,
     footprint: Footprint,
 ) -> Kernels | None:
-    """Kernels for a sequence of layers that are known here; ``None`` for any other model.
+    """Return kernels for a sequence of known layers; ``None`` for any other model.
 
     Parameters
     ----------
     model
         Any module.
     names
-        Of the trained parameters, in the order of the row.
+        Names of the trained parameters, in the order of the row.
     sample
-        Features of one, ``[1, *shape]``.
+        Features of one sample, ``[1, *shape]``.
     loss
-        Per sample.
+        Loss per sample.
     footprint
         See :class:`Kernels`.
     """
     slots = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     if loss not in (cross_entropy, squared_error) or slots != list(names):
-        return None  # a loss of one's own, or frozen or tied parameters
+        return None  # a user-defined loss, or frozen or tied parameters
     places = {id(parameter): i for i, parameter in enumerate(model.parameters())}
     layers: list[Layer] = []
     dropouts: list[nn.Module] = []
@@ -132,7 +132,7 @@ def compiled(
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:
-    """Layers of nested sequences, in the order in which they run."""
+    """Yield the layers of nested sequences, in the order in which they run."""
     if type(module) is not nn.Sequential:
         yield module
         return
@@ -141,7 +141,7 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _ordered(model: nn.Module) -> list[nn.Module]:
-    """Layers in order, but pooling before ReLU: the same numbers, and only the largest are rectified."""
+    """Return the layers in order, but with pooling before ReLU: equal results with fewer numbers to rectify."""
     modules = list(_flat(model))
     for i in range(len(modules) - 1):
         if type(modules[i]) is nn.ReLU and type(modules[i + 1]) is nn.MaxPool2d:
@@ -150,9 +150,9 @@ def _ordered(model: nn.Module) -> list[nn.Module]:
 
 
 def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *, fresh: bool) -> Layer | None:
-    """Return the layer that does what a module does to ``sample``, if there is one here.
+    """Return the kernel layer that matches a module on ``sample``, if there is one.
 
-    ``fresh`` says that the layer before has no more use for its outputs.
+    ``fresh`` states that the layer before no longer needs its outputs.
     """
     if type(module).__module__.partition(".")[0] != "torch" or module._forward_hooks:  # noqa: SLF001 -- no public way to ask
         return None
@@ -182,7 +182,7 @@ def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *
 
 
 def _slots(module: nn.Linear | nn.Conv2d, places: Mapping[int, int]) -> tuple[int, int | None]:
-    """Where weight and bias lie in the row."""
+    """Return the places of weight and bias in the row."""
     return places[id(module.weight)], None if module.bias is None else places[id(module.bias)]
 
 
@@ -191,7 +191,7 @@ def _pair(size: int | tuple[int, ...]) -> tuple[int, int]:
 
 
 def _is_plain(module: nn.Conv2d) -> bool:
-    """Whether a convolution is neither grouped nor dilated, and pads with a number of zeros."""
+    """Return whether a convolution is neither grouped nor dilated, and pads with a number of zeros."""
     return (
         module.groups == 1
         and _pair(module.dilation) == (1, 1)
@@ -201,7 +201,7 @@ def _is_plain(module: nn.Conv2d) -> bool:
 
 
 def _is_tiling(module: nn.MaxPool2d) -> bool:
-    """Whether windows of several numbers lie side by side, without padding, and indices are not asked for."""
+    """Return whether windows of several numbers lie side by side, without padding, and indices are not requested."""
     return (
         _pair(module.kernel_size) == _pair(module.stride) != (1, 1)
         and _pair(module.padding) == (0, 0)

@@ -1,11 +1,11 @@
-r"""Layers on a stack of rows, with their gradients written out.
+r"""Layers on a stack of rows, with hand-written gradients.
 
-Activations lie as ``[K, C, *space, B]``: a row's units first, its samples last. That order is what
-makes the arithmetic fast on a CPU. The samples of a batch fill whole vector registers, softmax runs
-along the second axis rather than along ten numbers, pooling and the patches of a convolution copy
-and compare whole lines of cache, and flattening is a view. Per row and batch of 16 on one core of an
-AMD EPYC (Zen 4), samples last against samples first: softmax over 10 classes 0.2 against 2.4
-microseconds, pooling 8x8x8 to 4x4 1.1 against 46, patches of a 3x3 convolution of 8x4x4 3.8 against 33.
+Activations have the layout ``[K, C, *space, B]``: the units of a row first, its samples last. This order makes the
+arithmetic fast on a CPU. The samples of a batch fill whole vector registers, softmax runs along the second axis
+rather than along ten numbers, pooling and the patches of a convolution copy and compare whole cache lines, and
+flattening is a view. Times per row and batch of 16 on one core of an AMD EPYC (Zen 4), samples last against samples
+first: softmax over 10 classes 0.2 against 2.4 microseconds, pooling 8x8x8 to 4x4 1.1 against 46, patches of a 3x3
+convolution of 8x4x4 3.8 against 33.
 """
 
 import math
@@ -24,10 +24,10 @@ Saved = tuple[torch.Tensor, ...]
 
 
 class Scratch:
-    """Memory that is written anew in every step.
+    """Memory that every step reuses.
 
-    Fresh tensors of megabytes come from the operating system page by page, and go back to it when
-    they are freed; a step would spend a quarter of its time there.
+    Fresh tensors of megabytes come from the operating system page by page, and go back when they are freed; a step
+    would spend a quarter of its time on this.
     """
 
     def __init__(self) -> None:
@@ -35,9 +35,9 @@ class Scratch:
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def take(self, role: str, shape: tuple[int, ...], like: torch.Tensor, *, zero: bool = False) -> torch.Tensor:
-        """Return a tensor of ``shape`` whose numbers are whatever ``role`` left there.
+        """Return a tensor of ``shape`` with the numbers that ``role`` left there.
 
-        With ``zero`` what nobody wrote since the shape of a row last changed is zero.
+        With ``zero``, places not written since the shape of a row last changed are zero.
         """
         size = math.prod(shape)
         flat = self.flat.get(role)
@@ -50,22 +50,22 @@ class Scratch:
 
 
 class Layer(ABC):
-    """One layer; what it learns is not held here but in ``parts``, ``[K, *shape]`` each."""
+    """Layer without state; its parameters come as ``parts``, ``[K, *shape]`` each."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
 
     @abstractmethod
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
-        """Outputs, and what :meth:`backward` will need."""
+        """Return the outputs, and the tensors that :meth:`backward` needs."""
 
     @abstractmethod
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """Gradient of the inputs from that of the outputs; those of ``parts`` go into ``gradients``.
+        """Return the gradient of the inputs, given that of the outputs; write those of ``parts`` to ``gradients``.
 
-        The ``first`` layer of a model need not give the gradient of its inputs.
+        The ``first`` layer of a model need not return the gradient of its inputs.
         """
 
 
@@ -73,12 +73,12 @@ class Affine(Layer):
     r"""Linear layer :math:`y = W x + b` on ``[K, I, B]``.
 
     Outputs are views of ``[K, B, O]``: products whose innermost dimension is the batch run at a quarter of the speed
-    where that is no multiple of eight (batches of 10, MKL on AVX2).
+    where the batch is not a multiple of eight (batches of 10, MKL on AVX2).
 
     Parameters
     ----------
     weight, bias
-        Which parts they are.
+        Indices of weight and bias among the parts.
     """
 
     def __init__(self, weight: int, bias: int | None) -> None:
@@ -86,7 +86,7 @@ class Affine(Layer):
         self.weight, self.bias = weight, bias
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
-        """``[K, I, B]`` to ``[K, O, B]``; keeps the inputs."""
+        """Map ``[K, I, B]`` to ``[K, O, B]``; keep the inputs."""
         del keys
         weight = parts[self.weight].flatten(2)  # [K, O, I]
         rows, units, samples = *weight.shape[:2], x.shape[2]
@@ -102,7 +102,7 @@ class Affine(Layer):
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """Products with the inputs, and with the weights."""
+        """Multiply with the inputs, and with the weights."""
         (x,) = saved
         weight = parts[self.weight].flatten(2)  # [K, O, I]
         slope = self.scratch.take("weight", tuple(weight.shape), weight)
@@ -114,11 +114,11 @@ class Affine(Layer):
         return torch.bmm(weight.transpose(1, 2), g, out=self._room(x))  # [K, I, B]
 
     def _fresh(self, rows: int, units: int, samples: int, like: torch.Tensor) -> torch.Tensor:
-        """Where the outputs go, ``[K, O, B]``."""
+        """Return memory for the outputs, ``[K, O, B]``."""
         return self.scratch.take("y", (rows, samples, units), like).transpose(1, 2)
 
     def _room(self, x: torch.Tensor) -> torch.Tensor:
-        """Where the gradient of the inputs goes: laid out as they are."""
+        """Return memory for the gradient of the inputs, in their layout."""
         if x.is_contiguous():
             return self.scratch.take("x", tuple(x.shape), x)
         return self.scratch.take("x", tuple(x.transpose(1, 2).shape), x).transpose(1, 2)
@@ -130,11 +130,11 @@ class Convolution(Affine):
     Parameters
     ----------
     weight, bias
-        Which parts they are.
+        Indices of weight and bias among the parts.
     shape
         ``(C, H, W)`` of the inputs.
     kernel, stride, padding
-        As in :class:`torch.nn.Conv2d`, one for each of H and W.
+        Arguments of :class:`torch.nn.Conv2d`, one for each of H and W.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class Convolution(Affine):
 
     @property
     def held(self) -> int:
-        """How many numbers the patches of one sample are."""
+        """Number of values in the patches of one sample."""
         lines = zip(self.shape[1:], self.kernel, self.stride, self.padding, strict=True)
         places = math.prod((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in lines)
         return self.shape[0] * math.prod(self.kernel) * places
 
     def _padded(self, x: torch.Tensor) -> torch.Tensor:
-        """``[K, C, H + 2 ph, W + 2 pw, B]``, zero around the inputs."""
+        """Pad the inputs with zeros to ``[K, C, H + 2 ph, W + 2 pw, B]``."""
         (channels, height, width), (ph, pw) = self.shape, self.padding
         shape = (len(x), channels, height + 2 * ph, width + 2 * pw, x.shape[-1])
         padded = self.scratch.take("padded", shape, x, zero=True)
@@ -166,7 +166,7 @@ class Convolution(Affine):
         return padded
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
-        """``[K, C, H, W, B]`` to ``[K, O, H', W', B]``; keeps the patches."""
+        """Map ``[K, C, H, W, B]`` to ``[K, O, H', W', B]``; keep the patches."""
         (kh, kw), (sh, sw) = self.kernel, self.stride
         windows = self._padded(x).unfold(2, kh, sh).unfold(3, kw, sw)  # [K, C, H', W', B, kh, kw]
         rows, channels, height, width, samples = windows.shape[:5]
@@ -178,7 +178,7 @@ class Convolution(Affine):
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """As for a linear layer, then what patches share is added up, along their width and then their height."""
+        """Apply the linear layer's gradient, then sum the overlaps of patches, along their width, then their height."""
         slopes = super().backward(g.flatten(2, 4), saved, parts, gradients, first=first)
         if first:
             return g
@@ -187,21 +187,21 @@ class Convolution(Affine):
         return self._overlapped(wide.unbind(2), 0)  # [K, C, H, W, B]
 
     def _fresh(self, rows: int, units: int, samples: int, like: torch.Tensor) -> torch.Tensor:
-        """As the patches are: places and samples innermost, and they are many."""
+        """Return memory for the outputs in the layout of the patches, with places and samples innermost."""
         return self.scratch.take("y", (rows, units, samples), like)
 
     def _room(self, x: torch.Tensor) -> torch.Tensor:
-        """Over the patches, which are done with and still in the cache."""
+        """Return the memory of the patches, which are no longer needed and still in the cache."""
         return x
 
     def _overlapped(self, shifted: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
-        """Add up what was taken at each offset of the kernel, along the height (0) or the width (1)."""
+        """Sum the values at each offset of the kernel, along the height (0) or the width (1)."""
         size, stride, padding = self.shape[1 + axis], self.stride[axis], self.padding[axis]
         shape = list(shifted[0].shape)
         where = len(shape) - 3 + axis
         count, shape[where] = shape[where], size
         others = list(range(len(shifted)))
-        if stride == 1 and count == size:  # what the middle of the kernel took already lies where it belongs
+        if stride == 1 and count == size:  # the values at the middle of the kernel are already in place
             total = shifted[others.pop(padding)]
         else:
             total = self.scratch.take(f"total {axis}", tuple(shape), shifted[0]).zero_()
@@ -215,14 +215,14 @@ class Convolution(Affine):
 
 
 class Pointwise(Layer):
-    """A function of single numbers.
+    """Function of single numbers.
 
     Parameters
     ----------
     function
-        Outputs from inputs.
+        Function from inputs to outputs.
     slope
-        ``slope(g, saved)``: gradient of the inputs.
+        Function ``slope(g, saved)`` that returns the gradient of the inputs.
     keeps
         Whether ``slope`` needs the ``"inputs"`` or the ``"outputs"``.
     """
@@ -238,7 +238,7 @@ class Pointwise(Layer):
         self.function, self.slope, self.keeps = function, slope, keeps
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
-        """Keep what the slope needs."""
+        """Apply the function, and keep the tensor that the slope needs."""
         del parts, keys
         y = self.function(x)
         return y, (y if self.keeps == "outputs" else x,)
@@ -246,39 +246,39 @@ class Pointwise(Layer):
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """Slope times gradient."""
+        """Multiply slope and gradient."""
         del parts, gradients
         return g if first else self.slope(g, *saved)
 
 
 class Flattening(Layer):
-    """All units of a sample in one line; a view."""
+    """Flattening of all units of a sample; a view."""
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
-        """``[K, *shape, B]`` to ``[K, F, B]``."""
+        """Map ``[K, *shape, B]`` to ``[K, F, B]``."""
         del parts, keys
         return x.flatten(1, -2), (x,)  # [K, F, B]
 
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """And back."""
+        """Restore the shape of the inputs."""
         del parts, gradients, first
         return g.view(saved[0].shape)  # [K, *shape, B]
 
 
 class Pooling(Layer):
-    r"""Largest number in windows of ``[K, C, H, W, B]`` that do not overlap.
+    """Maximum over windows of ``[K, C, H, W, B]`` that do not overlap.
 
-    The largest of many is the larger of two, again and again; the gradient goes back down that chain,
-    to the first of equals as in torch.
+    The maximum of many is taken pair by pair; the gradient goes back down that chain, to the first of equal numbers as
+    in torch.
 
     Parameters
     ----------
     kernel
         Height and width of a window; rows and columns left over are ignored.
     spare
-        Whether the layer before has no more use for its outputs, so that their gradient may lie there.
+        Whether the layer before no longer needs its outputs, so that their gradient may overwrite them.
     """
 
     def __init__(self, kernel: tuple[int, int], *, spare: bool) -> None:
@@ -286,7 +286,7 @@ class Pooling(Layer):
         self.kernel, self.spare = kernel, spare
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
-        """``[K, C, H, W, B]`` to ``[K, C, H', W', B]``; keeps the inputs and the largest of each row."""
+        """Map ``[K, C, H, W, B]`` to ``[K, C, H', W', B]``; keep the inputs and the maximum of each row."""
         del parts, keys
         rows = self._largest(x, axis=3)[-1]
         return self._largest(rows, axis=2)[-1], (x, rows)
@@ -294,7 +294,7 @@ class Pooling(Layer):
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """To the largest of each window."""
+        """Pass the gradient to the maximum of each window."""
         del parts, gradients
         if first:
             return g
@@ -302,13 +302,13 @@ class Pooling(Layer):
         return self._spread(self._spread(g, rows, axis=2), x, axis=3)
 
     def _slices(self, x: torch.Tensor, axis: int) -> list[torch.Tensor]:
-        """Views of the first, second, ... number of each window along one axis."""
+        """Return views of the first, second, ... number of each window along one axis."""
         size = self.kernel[axis - 2]
         whole = x.narrow(axis, 0, x.shape[axis] // size * size)
         return [whole[(slice(None),) * axis + (slice(i, None, size),)] for i in range(size)]
 
     def _largest(self, x: torch.Tensor, *, axis: int) -> list[torch.Tensor]:
-        """Largest of the first, of the first two, ... of each window along one axis."""
+        """Return the maximum of the first, of the first two, ... numbers of each window along one axis."""
         return self._running(self._slices(x, axis), f"largest {axis}")
 
     def _running(self, slices: list[torch.Tensor], role: str) -> list[torch.Tensor]:
@@ -319,7 +319,7 @@ class Pooling(Layer):
         return running
 
     def _spread(self, g: torch.Tensor, x: torch.Tensor, *, axis: int) -> torch.Tensor:
-        """Give the gradient to the largest of each window along one axis, zero to the others."""
+        """Give the gradient to the maximum of each window along one axis, zero to the others."""
         slices = self._slices(x, axis)
         if len(slices) == 1:
             return g
@@ -328,10 +328,10 @@ class Pooling(Layer):
         places = self._slices(spread, axis)
         over, rest = (self.scratch.take(f"{role} {axis}", tuple(g.shape), g) for role in ("over", "rest"))
         for i in range(len(slices) - 1, 0, -1):
-            # threshold_backward passes g where the difference is positive: quick operations, no booleans
+            # threshold_backward passes g where the difference is positive: fast, without booleans
             torch.sub(slices[i], before[i - 1], out=over)
             aten.threshold_backward.grad_input(g, over, 0, grad_input=places[i])
-            g = torch.sub(g, places[i], out=rest if i > 1 else places[0])  # what is left for those before
+            g = torch.sub(g, places[i], out=rest if i > 1 else places[0])  # the rest goes to the slices before
         left = x.shape[axis] % len(slices)
         spread.narrow(axis, x.shape[axis] - left, left).zero_()
         return spread
@@ -345,7 +345,7 @@ class Dropping(Layer):
         self.p, self.layer = dropout.p, dropout.stream(call)
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
-        """Drop in training, where there are keys; keeps the mask, scaled."""
+        """Drop units during training, when there are keys; keep the scaled mask."""
         del parts
         if keys is None or self.p == 0:
             return x, (x.new_ones(()),)
@@ -359,13 +359,13 @@ class Dropping(Layer):
     def backward(
         self, g: torch.Tensor, saved: Saved, parts: Parts, gradients: list[torch.Tensor], *, first: bool
     ) -> torch.Tensor:
-        """The same mask."""
+        """Apply the same mask."""
         del parts, gradients
         return g if first else g * saved[0]
 
 
 def rectifier(*, inplace: bool) -> Pointwise:
-    """ReLU, in place where the layer before has no more use for its outputs."""
+    """Return a ReLU layer, in place where the layer before no longer needs its outputs."""
     return Pointwise(
         torch.relu_ if inplace else torch.relu,
         lambda g, y: aten.threshold_backward.grad_input(g, y, 0, grad_input=g),
@@ -373,7 +373,7 @@ def rectifier(*, inplace: bool) -> Pointwise:
 
 
 def gelu(approximate: str) -> Pointwise:
-    """Gaussian error linear unit."""
+    """Return a layer of the Gaussian error linear unit."""
     return Pointwise(
         lambda x: F.gelu(x, approximate=approximate),
         lambda g, x: aten.gelu_backward(g, x, approximate=approximate),

@@ -1,4 +1,4 @@
-"""What an algorithm asks of whoever trains its rows."""
+""":class:`Learner`, the interface through which algorithms train and evaluate models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from p2pfl.identity import Source
 from p2pfl.rows import Layout, Rows
 
 Memory = Mapping[str, torch.Tensor]
-"""Optimiser state by name: ``[R, P]`` for what each number has, ``[R]`` for what each row has."""
+"""Optimiser state by name: ``[R, P]`` for state per parameter, ``[R]`` for state per row."""
 
 Correction = Callable[[Rows, torch.Tensor], Rows]
-"""``correction(rows, indices)``: a term ``[K, P]`` added to the gradients of the K rows ``indices``."""
+"""Function ``correction(rows, indices)`` that returns ``[K, P]``, added to the gradients of the K rows ``indices``."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What training has to say of a round.
+    """Losses and steps of a round of local training.
 
     Attributes
     ----------
@@ -35,14 +35,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Rows after a round of local training.
+    """Rows after a round of local training, with optimiser state and a report.
 
     Attributes
     ----------
     rows
-        ``[R, P]``; idle rows are those that came in, bit for bit.
+        ``[R, P]``; idle rows stay as they were, bit for bit.
     memory
-        Optimiser state to hand to the next round; empty for optimisers that have none.
+        Optimiser state to pass to the next round; empty for optimisers without state.
     report
         Loss and steps; it may be kept without keeping the rows.
     """
@@ -53,7 +53,7 @@ class Fitted:
 
 
 class Fitting(TypedDict, total=False):
-    """What :meth:`Learner.fit` takes beside rows, for those that hand it on."""
+    """Keyword arguments of :meth:`Learner.fit` besides rows, for wrappers that pass them on."""
 
     peers: Required[Sequence[str]]
     round: Required[int]
@@ -63,7 +63,7 @@ class Fitting(TypedDict, total=False):
 
 
 class Sloping(TypedDict, total=False):
-    """What :meth:`Learner.gradient` takes beside rows, for those that hand it on."""
+    """Keyword arguments of :meth:`Learner.gradient` besides rows, for wrappers that pass them on."""
 
     peers: Required[Sequence[str]]
     round: Required[int]
@@ -73,37 +73,37 @@ class Sloping(TypedDict, total=False):
 
 
 class Learner(Protocol):
-    """Trains and scores rows; R = 1 on a device, R = N in a simulation."""
+    """Interface that trains and evaluates rows; R = 1 on a device, R = N in a simulation."""
 
     @property
     def layout(self) -> Layout:
-        """Which trained tensor lies where in a row."""
+        """Places of the trained tensors in a row."""
         ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the numbers of a row are."""
+        """Number type of the parameters."""
         ...
 
     @property
     def bare(self) -> "Learner":
-        """The learner itself, beneath what wraps it: what it can be asked beyond this, only its kind tells."""
+        """The innermost learner, without wrappers; its class offers more than this interface."""
         ...
 
     def on(self, federation: Federation) -> Self:
-        """The same learner on other data of the same shape."""
+        """Return the same learner on other data of the same shape."""
         ...
 
     def drawing(self, source: Source) -> Self:
-        """The same learner, with what hides single samples, if anything does, from a source."""
+        """Return the same learner with another source for the secrets that hide single samples, if it uses any."""
         ...
 
     def start(self, peers: Sequence[str]) -> Rows:
-        """Return the common start, the same row for every peer, ``[R, P]``."""
+        """Return the common initial parameters, the same row for every peer, ``[R, P]``."""
         ...
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """How many training samples each peer holds, ``[R]`` int64."""
+        """Return the number of training samples of each peer, ``[R]`` int64."""
         ...
 
     def fit(
@@ -116,7 +116,7 @@ class Learner(Protocol):
         active: torch.Tensor | None = None,
         correction: Correction | None = None,
     ) -> Fitted:
-        """Train each row on its own peer's data; rows that are not ``active`` do not move."""
+        """Train each row on the data of its peer; rows that are not ``active`` do not move."""
         ...
 
     def gradient(
@@ -136,13 +136,13 @@ class Learner(Protocol):
         ...
 
     def rate(self, round: int) -> float:
-        """The size of a step in a round."""
+        """Return the step size of a round."""
         ...
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Scores by name, each ``[R]`` float64; ``loss`` is among them."""
+        """Return scores by name, each ``[R]`` float64; ``loss`` is among them."""
         ...
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """One row ``[P]`` under the model's own names, what is frozen included."""
+        """Return one row ``[P]`` under the names of the model, including frozen tensors."""
         ...

@@ -1,28 +1,28 @@
-"""Losses and metrics: a number for each sample, ``f(outputs, targets) -> [B]``."""
+"""Losses and metrics: functions ``f(outputs, targets) -> [B]`` with one number per sample."""
 
 from collections.abc import Callable
 
 import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from p2pfl.data.imported import told
+from p2pfl.data.imported import located
 from p2pfl.errors import LearningError
 
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    r"""Minus the log-likelihood :math:`-\log \mathrm{softmax}(o)_t` in nats, ``[B]``."""
+    r"""Return the negative log-likelihood :math:`-\log \mathrm{softmax}(o)_t` in nats, ``[B]``."""
     return F.cross_entropy(outputs, targets, reduction="none")
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Squared distance to the target, ``[B]``; a model may give ``[B]`` or ``[B, 1]``."""
+    """Return the squared distance to the target, ``[B]``; the outputs are ``[B]`` or ``[B, 1]``."""
     return (outputs.reshape(targets.shape) - targets).square()
 
 
 def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean of a loss over a batch, in one operation where torch has one."""
+    """Return the mean of a loss over a batch, in one operation where torch has one."""
     if loss is cross_entropy:
         return F.cross_entropy(outputs, targets)
     if loss is squared_error:
@@ -31,7 +31,7 @@ def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch
 
 
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """One where the likeliest class is the right one, ``[B]``."""
+    """Return one where the most likely class is the target and zero elsewhere, ``[B]``."""
     return (outputs.argmax(dim=-1) == targets).double()
 
 
@@ -39,19 +39,19 @@ BUILT_IN = (cross_entropy, squared_error, accuracy)
 
 
 class Own:
-    """A user's loss or metric: what goes wrong in it is said in one sentence that names it.
+    """User-defined loss or metric, whose errors become one sentence that names it.
 
     Parameters
     ----------
     function
-        His function, or anything that can be called like one.
+        Function of the user, or anything that can be called like one.
     name
-        What he calls it, ``package.module:function``.
+        Name of the function, ``package.module:function``.
 
     Raises
     ------
     LearningError
-        When called, if the function raises or does not give one number a sample.
+        When called: the function raises or does not return one number per sample.
 
     Examples
     --------
@@ -64,28 +64,30 @@ class Own:
         self.function, self.name = function, name
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """One number a sample, ``[B]``."""
+        """Return one number per sample, ``[B]``."""
         try:
             found = self.function(outputs, targets)
         except Exception as error:
-            said = told(error, module=str(getattr(self.function, "__module__", "")))
+            reason = located(error, module=str(getattr(self.function, "__module__", "")))
             shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
-            raise self._wrong(targets, f"got {said} for {shapes}: mend it") from error
+            raise LearningError(f"{self.name} fails for {shapes} ({reason}); fix the function") from error
         if not torch.is_tensor(found):
-            raise self._wrong(targets, f"as a tensor, got {type(found).__name__}: return one")
+            raise self._wrong(f"a {type(found).__name__}", targets, "return one")
         if found.shape != targets.shape[:1]:
             remedy = "do not average over samples (reduction='none'), but over all else"
-            raise self._wrong(targets, f"got {tuple(found.shape)}: {remedy}")
+            raise self._wrong(f"shape {tuple(found.shape)}", targets, remedy)
         if found.is_complex():
-            raise self._wrong(targets, "got complex numbers: return real ones")
+            raise self._wrong("complex numbers", targets, "return real ones")
         return found
 
-    def _wrong(self, targets: torch.Tensor, rest: str) -> LearningError:
-        return LearningError(f"expected {self.name} to give one number a sample, ({len(targets)},), {rest}")
+    def _wrong(self, found: str, targets: torch.Tensor, remedy: str) -> LearningError:
+        return LearningError(
+            f"{self.name} returns {found}, not a tensor of one number per sample, ({len(targets)},); {remedy}"
+        )
 
 
 def named(function: PerSample) -> PerSample:
-    """Return a function of ours as it is, and anybody else's under its own name."""
+    """Return a built-in function unchanged, and any other under its own name."""
     if function in BUILT_IN or isinstance(function, Own):
         return function
     kind = type(function)
@@ -94,7 +96,7 @@ def named(function: PerSample) -> PerSample:
 
 
 def each_sample(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """A loss or metric of K rows, ``[K, B]``, from outputs ``[K, B, *outputs]``."""
+    """Return a loss or metric of K rows, ``[K, B]``, from outputs ``[K, B, *outputs]``."""
     if function is cross_entropy:  # classes second: softmax along the last axis is ten times slower for few classes
         return F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
     if function is accuracy:

@@ -1,4 +1,4 @@
-"""Models by name, built under a keyed generator of their own."""
+"""Models by name, with initial values drawn by a keyed generator."""
 
 import importlib
 import math
@@ -16,12 +16,12 @@ from p2pfl.rows import draw
 
 
 def linear(*, shape: Sequence[int], outputs: int) -> nn.Sequential:
-    """Logistic or linear regression: one affine map."""
+    """Build a logistic or linear regression: one affine map."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), outputs))
 
 
 def mlp(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (64,)) -> nn.Sequential:
-    """Affine maps with ReLU between them.
+    """Build a multi-layer perceptron: affine maps with ReLU between them.
 
     Examples
     --------
@@ -36,17 +36,17 @@ def mlp(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (64,)) ->
 
 
 def cnn(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (8, 16)) -> nn.Sequential:
-    """3x3 convolutions, each with ReLU and pooling by two, then one affine map; for ``(C, H, W)``.
+    """Build a convolutional network for ``(C, H, W)``: 3x3 convolutions with ReLU and pooling, then an affine map.
 
     Raises
     ------
     ModelError
-        If the features are not images, or too small to be halved once for each width in ``hidden``.
+        The features are not images, or too small to be halved once for each width in ``hidden``.
     """
     if len(shape) != 3 or min(shape[1:]) < 2 ** len(hidden):
         raise ModelError(
-            f"expected features (C, H, W) with H and W at least {2 ** len(hidden)} for the model 'cnn', "
-            f"got {tuple(shape)}; use 'mlp', or fewer widths in model.hidden"
+            f"the model 'cnn' needs features (C, H, W) with H and W at least {2 ** len(hidden)}, but they are "
+            f"{tuple(shape)}; use 'mlp', or fewer widths in model.hidden"
         )
     channels = [shape[0], *hidden]
     layers: list[nn.Module] = []
@@ -72,20 +72,25 @@ def build(
     Parameters
     ----------
     name
-        ``linear``, ``mlp``, ``cnn``, or ``package.module:Class`` for a subclass of ``torch.nn.Module`` of your own.
+        ``linear``, ``mlp``, ``cnn``, or ``package.module:Class`` for your own subclass of ``torch.nn.Module``.
     shape
-        Of one sample.
+        Shape of one sample.
     classes
-        How many there are; ``None`` for regression, which has one output.
+        Number of classes; ``None`` for regression, which has one output.
     seed
-        Key of the initial values. The generators of torch are left as they were.
+        Key of the initial values. The generators of torch keep their state.
     options
-        Arguments of the model: ``hidden`` widths for ``mlp`` and ``cnn``, anything for your own.
+        Arguments of the model: ``hidden`` widths for ``mlp`` and ``cnn``, any for your own.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model with its initial values.
 
     Raises
     ------
     ModelError
-        If there is no such model, or it refuses the shape or its options.
+        There is no such model, or it does not accept the shape or the options.
 
     Examples
     --------
@@ -101,50 +106,46 @@ def build(
                 return MODELS[name](shape=tuple(shape), outputs=1 if classes is None else classes, **options)
             model = _class(name)(**options)
     except (TypeError, ValueError, RuntimeError) as error:
-        said = " ".join(str(error).split())
-        raise ModelError(f"expected options that model {name!r} takes, got {options} ({said}); mend [model]") from error
+        reason = " ".join(str(error).split())
+        raise ModelError(f"model {name!r} does not accept the options {options} ({reason}); fix [model]") from error
     return model
 
 
 def _class(name: str) -> type[nn.Module]:
-    """Import the class that ``package.module:Class`` names; nothing else is ever called.
+    """Import the class that ``package.module:Class`` names; p2pfl never calls anything else.
 
-    An experiment file may come from somebody else, and so may a recording of a run. What such a file names is imported,
-    which runs the code of that module, but ``subprocess:run`` is not a model and is not called with its options.
+    An experiment file may come from a third party, and so may a recording of a run. p2pfl imports what such a file
+    names, which runs the code of that module, but ``subprocess:run`` is not a model, and p2pfl does not call it.
     """
     named = _imported(name)
     if not (isinstance(named, type) and issubclass(named, nn.Module)):
         kind = named.__name__ if isinstance(named, type) else f"a {type(named).__name__}"
         raise ModelError(
-            f"model.name {name!r} names {kind}, not a subclass of torch.nn.Module, and was not called; name a class"
+            f"model.name {name!r} is {kind}, not a subclass of torch.nn.Module, and was not called; name a class"
         )
     return named
 
 
 def _imported(name: str) -> object:
-    """Import what ``package.module:Class`` names."""
+    """Import the object that ``package.module:Class`` names."""
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ModelError(
-            f"expected {', '.join(MODELS)} or 'package.module:Class' as model.name, got {name!r}; choose one"
-        )
+        raise ModelError(f"model.name {name!r} is unknown; use {', '.join(MODELS)} or 'package.module:Class'")
     try:
         named: object = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ModelError(
-            f"expected a model that can be imported, got {name!r} ({error}); check its spelling and the path"
+            f"model.name {name!r} cannot be imported ({error}); check its spelling and the path"
         ) from error
     return named
 
 
 def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, torch.Tensor]:
-    """Return a state dict, from a safetensors file if a path is given."""
+    """Return a state dict as it is, or read it from a safetensors file."""
     if isinstance(pretrained, Mapping):
         return dict(pretrained)
     try:
         loaded: dict[str, torch.Tensor] = safetensors.torch.load_file(pretrained)
     except (OSError, safetensors.SafetensorError) as error:
-        raise ModelError(
-            f"expected a safetensors file as model.pretrained, got {pretrained} ({error}); convert it"
-        ) from error
+        raise ModelError(f"model.pretrained {pretrained} is not a safetensors file ({error}); convert it") from error
     return loaded

@@ -1,10 +1,9 @@
-"""Any elementwise torch optimiser, on a stack of rows.
+"""Elementwise torch optimisers on a stack of rows.
 
-An elementwise optimiser does not know whether the tensor it updates is one model's or many
-models' on top of each other, so the optimisers of torch itself run on ``[K, *shape]``. Only two
-things need care: rows that sit out must not move, and rows may differ in how many steps they have
-taken, which Adam and its kin keep as one number per tensor. So rows of equal counts are updated
-together, group by group, and a row's state is kept under its own index, in ``memory``.
+An elementwise optimiser updates a tensor of one model and a stack of tensors of many models alike, so the optimisers
+of torch itself run on ``[K, *shape]``. Two things need care: idle rows must not move, and rows may have taken
+different numbers of steps, which Adam and similar optimisers keep as one number per tensor. Rows of equal counts are
+therefore updated together, group by group, and the state of each row is kept under its own index, in ``memory``.
 """
 
 import inspect
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import optim
 
-from p2pfl.data.imported import told
+from p2pfl.data.imported import located
 from p2pfl.errors import ModelError
 from p2pfl.learning.learner import Memory
 from p2pfl.rows import Layout
@@ -44,7 +43,7 @@ ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which optimiser, at which rate, on which schedule.
+    """Optimiser, learning rate and schedule.
 
     Parameters
     ----------
@@ -62,7 +61,7 @@ class Recipe:
     Raises
     ------
     ModelError
-        If the optimiser is not elementwise, or if it or the schedule refuses its arguments.
+        The optimiser is not elementwise, or it or the schedule does not accept its arguments.
 
     Examples
     --------
@@ -83,34 +82,34 @@ class Recipe:
         given |= {f"schedule_options.{key}": value for key, value in self.schedule_options.items()}
         for key, value in given.items():
             if isinstance(value, float) and not math.isfinite(value):
-                raise ModelError(f"expected a finite number as learning.{key}, got {value}: change it")
+                raise ModelError(f"learning.{key} is {value}, not a finite number; change it")
         self.settings(0)
 
     def check(self, rounds: int) -> None:
-        """Look ahead to the last of ``rounds`` rounds, for a schedule that ends before them.
+        """Check the schedule up to the last of ``rounds`` rounds.
 
         Raises
         ------
         ModelError
-            If the schedule refuses to be stepped so often, or leaves the finite, non-negative rates.
+            The schedule ends before, or gives a rate that is negative or not finite.
         """
         if self.schedule is not None:
             self.settings(rounds - 1)
 
     @cached_property
     def kind(self) -> Callable[..., optim.Optimizer]:
-        """The optimiser's class."""
+        """Class of the optimiser."""
         name = self.optimizer if isinstance(self.optimizer, str) else self.optimizer.__name__
         kind = ELEMENTWISE.get(name.lower())
         if kind is None or self.optimizer not in (name, kind):
             raise ModelError(
-                f"expected learning.optimizer to treat every number of a row alike, as {', '.join(ELEMENTWISE)} do, "
-                f"got {name!r}; choose one of these"
+                f"learning.optimizer {name!r} does not update every parameter independently; choose one of "
+                f"{', '.join(ELEMENTWISE)}"
             )
         return kind
 
     def settings(self, round: int) -> Mapping[str, object]:
-        """Arguments of the optimiser in one round: the schedule stepped ``round`` times."""
+        """Return the arguments of the optimiser in one round: the schedule stepped ``round`` times."""
         if self.schedule is None:
             return self._constant
         optimiser = self._opened()
@@ -118,29 +117,29 @@ class Recipe:
         known = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
         if not known or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
             raise ModelError(
-                "expected learning.schedule to name a class of torch.optim.lr_scheduler that depends on the round "
-                f"alone, got {self.schedule!r}: try 'CosineAnnealingLR'"
+                f"learning.schedule {self.schedule!r} is not a class of torch.optim.lr_scheduler that depends "
+                "on the round alone; use one such as 'CosineAnnealingLR'"
             )
         try:
             schedule = kind(optimiser, **self.schedule_options)
             for _ in range(round):
-                optimiser.step()  # nothing has a gradient; the schedule only wants it called first
+                optimiser.step()  # no parameter has a gradient; the schedule only requires this call first
                 schedule.step()
         except Exception as error:
             raise ModelError(
-                f"expected options with which learning.schedule {self.schedule} makes {round + 1} rounds, got "
-                f"{told(error, module='')}; mend learning.schedule_options"
+                f"learning.schedule {self.schedule} fails within {round + 1} rounds "
+                f"({located(error, module='')}); fix learning.schedule_options"
             ) from error
         settings = self._read(optimiser)
         if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
             raise ModelError(
-                f"expected learning.schedule {self.schedule} to keep the rate finite and not negative, got "
-                f"{settings['lr']} in round {round}: mend learning.schedule_options"
+                f"learning.schedule {self.schedule} sets the rate to {settings['lr']} in round {round}, which "
+                "is negative or not finite; fix learning.schedule_options"
             )
         return settings
 
     def _opened(self) -> optim.Optimizer:
-        """Return the optimiser on one number, to see what it makes of its arguments."""
+        """Return the optimiser on one number, to validate its arguments."""
         kind = self.kind
         try:
             return kind([torch.zeros(1, requires_grad=True)], lr=self.rate, **self.options)
@@ -148,7 +147,7 @@ class Recipe:
             raise self._refused(error) from error
 
     def attempt(self, dtype: torch.dtype) -> None:
-        """Take a step on one number, for some arguments are looked at no earlier."""
+        """Take a step on one number, as some arguments are validated no earlier."""
         if self._plain:
             return
         number = torch.zeros(1, dtype=dtype)
@@ -160,8 +159,8 @@ class Recipe:
 
     def _refused(self, error: Exception) -> ModelError:
         return ModelError(
-            f"expected arguments that learning.optimizer {self.optimizer!r} takes, got "
-            f"{told(error, module='')}; mend learning.rate or learning.options"
+            f"learning.optimizer {self.optimizer!r} does not accept its arguments "
+            f"({located(error, module='')}); fix learning.rate or learning.options"
         )
 
     def _read(self, optimiser: optim.Optimizer) -> Mapping[str, object]:
@@ -177,18 +176,18 @@ class Recipe:
 
     @cached_property
     def _plain(self) -> bool:
-        """Whether there is nothing to try out: the first optimiser has torch import its compiler, a second of work."""
+        """True if there is nothing to try; the first optimiser makes torch import its compiler, which takes long."""
         usual = 0 <= self.rate < 1e4  # no type of numbers overflows
         return usual and self.kind is optim.SGD and not self.options and self.schedule is None
 
     @cached_property
     def stateless(self) -> bool:
-        """Whether it is plain gradient descent, which keeps nothing from step to step."""
+        """True for plain gradient descent, which keeps no state between steps."""
         settings = self.settings(0)
         return self.kind is optim.SGD and not settings["momentum"] and not settings["maximize"]
 
     def groups(self, memory: Memory, size: int) -> np.ndarray:
-        """Label ``[R]``: rows with equal labels have equal counts and may be updated together."""
+        """Return labels ``[R]``: rows with equal labels have equal counts and may be updated together."""
         scalars = [value.cpu().numpy() for _, value in sorted(memory.items()) if value.dim() == 1]
         if self.stateless or not scalars:
             return np.zeros(size, dtype=np.int64)  # [R]
@@ -207,7 +206,7 @@ class PlainUpdate:
         self.decay = float(settings["weight_decay"])  # type: ignore[arg-type]
 
     def narrow(self, active: int) -> None:
-        """Nothing is kept for rows, so nothing is laid aside."""
+        """Do nothing, as plain descent keeps no state."""
 
     def step(self, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Move ``parts`` in place."""
@@ -216,21 +215,21 @@ class PlainUpdate:
             part.add_(slope, alpha=-self.rate)
 
     def memory(self) -> dict[str, torch.Tensor]:
-        """Nothing."""
+        """Return no state."""
         return {}
 
 
 class StackedUpdate:
-    """One of torch's optimisers on the K rows of a block, a group of equal counts at a time.
+    """Torch optimiser on the K rows of a block, a group of equal counts at a time.
 
     Parameters
     ----------
     kind, settings
-        The optimiser and its arguments in this round.
+        Optimiser class and its arguments in this round.
     parts
-        The trained tensors, each ``[K, *shape]``, changed in place.
+        Trained tensors, each ``[K, *shape]``, changed in place.
     layout
-        How they lie in a row.
+        Places of these tensors in a row.
     memory
         State of these K rows; empty for a fresh start.
     labels
@@ -249,7 +248,7 @@ class StackedUpdate:
     ) -> None:
         self.kind, self.settings, self.layout = kind, settings, layout
         self.parts = list(parts)
-        self.counts = kind is not optim.SGD  # all others count their steps themselves
+        self.counts = kind is not optim.SGD  # all other optimisers count their steps themselves
         size = len(labels)
         self.kept: dict[str, torch.Tensor] = {name: value.clone() for name, value in memory.items()}  # [K, P] or [K]
         self.kept.setdefault("step", torch.zeros(size, dtype=torch.float64))  # [K]
@@ -278,11 +277,11 @@ class StackedUpdate:
         return optimiser
 
     def _keep(self, optimiser: optim.Optimizer, low: int, high: int) -> None:
-        """Lay the state of the rows ``low`` to ``high`` aside."""
+        """Save the state of the rows ``low`` to ``high``."""
         states = [optimiser.state[param] for param in optimiser.param_groups[0]["params"]]
         for name, value in states[0].items():
             if not torch.is_tensor(value):
-                continue  # SGD notes a momentum of None where it has none
+                continue  # SGD stores None where it has no momentum
             if value.dim() == 0:
                 self.kept.setdefault(name, torch.zeros_like(self.kept["step"]))[low:high] = value.double()
                 continue
@@ -293,7 +292,7 @@ class StackedUpdate:
             self.kept[name][low:high] = joined
 
     def narrow(self, active: int) -> None:
-        """From here on only the first ``active`` rows move."""
+        """Move only the first ``active`` rows from here on."""
         for i, (low, high) in enumerate(self.bounds):
             if high > active and low < high:
                 self._keep(self.optimisers[i], low, high)
@@ -302,7 +301,7 @@ class StackedUpdate:
                     self.optimisers[i] = self._open(low, active)
 
     def step(self, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
-        """Move the active rows in place; ``gradients`` are theirs, ``[active, *shape]``."""
+        """Move the active rows in place by their ``gradients``, ``[active, *shape]``."""
         del parts  # the optimisers hold views of them
         for optimiser, (low, high) in zip(self.optimisers, self.bounds, strict=True):
             if low == high:
@@ -314,6 +313,6 @@ class StackedUpdate:
                 self.kept["step"][low:high] += 1
 
     def memory(self) -> dict[str, torch.Tensor]:
-        """State of all K rows."""
+        """Return the state of all K rows."""
         self.narrow(0)
         return self.kept

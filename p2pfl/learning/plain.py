@@ -1,4 +1,4 @@
-"""One row at a time, by autograd: what a device runs, and what no stack can hold."""
+"""Training of one row at a time by autograd, for devices and for models that cannot be stacked."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,26 +12,26 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, mean
 
 Autocast = Callable[[], contextlib.AbstractContextManager[object]]
-"""Makes the context in which a model runs."""
+"""Function that makes the context in which a model runs."""
 
 
 class Plain:
-    """Gradients of one row by ``loss.backward()``'s engine, on the model itself.
+    """Engine that computes the gradient of one row by autograd, on the model itself.
 
-    The model's parameters are views of the row, so that nothing is copied in or out.
+    The parameters of the model are views of the row, so nothing is copied in or out.
 
     Parameters
     ----------
     model
-        Whose trained parameters follow the row.
+        Model whose trained parameters become views of the row.
     names
-        Of the trained parameters, in the order of the row.
+        Names of the trained parameters, in the order of the row.
     loss
-        Per sample.
+        Loss per sample.
     dropouts
-        The model's keyed dropouts.
+        Keyed dropouts of the model.
     autocast
-        Makes the context in which the model runs.
+        Function that makes the context in which the model runs.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class Plain:
         self.bound: Sequence[torch.Tensor] = ()
 
     def block(self, width: int) -> int:
-        """One row at a time, however wide the batch."""
+        """Return one: a block is one row, however wide the batch."""
         del width
         return 1
 
     def bind(self, parts: Sequence[torch.Tensor]) -> None:
-        """Let the model's parameters be views of one row, ``[1, *shape]`` each."""
+        """Make the parameters of the model views of one row, ``[1, *shape]`` each."""
         for parameter, part in zip(self.parameters, parts, strict=True):
             parameter.data = part[0]
         self.bound = parts
 
     def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Mean loss ``[1]`` and its gradient, ``[1, *shape]`` each."""
+        """Return the mean loss ``[1]`` and its gradient, ``[1, *shape]`` each."""
         if self.bound is not parts:
             self.bind(parts)
         for dropout in self.dropouts:
@@ -70,7 +70,7 @@ class Plain:
                 dropout.key = batch.keys[0]
         with self.autocast():
             outputs = self.model(batch.features[0])
-        outputs = outputs.to(self.parameters[0].dtype)  # what autocast made of it
+        outputs = outputs.to(self.parameters[0].dtype)  # undo autocast
         loss = mean(self.loss, outputs, batch.targets[0])
         gradients = torch.autograd.grad(
             loss, self.parameters, allow_unused=True
@@ -81,7 +81,7 @@ class Plain:
         ]
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
-        """``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
         each = []
         for k in range(len(parts[0])):
             row = {name: part[k] for name, part in zip(self.names, parts, strict=True)}

@@ -1,4 +1,4 @@
-"""Any model on a stack of rows, by ``torch.func``."""
+"""Training of any model on a stack of rows, by ``torch.func``."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,22 +13,22 @@ from p2pfl.learning.plain import Autocast
 
 
 class Stacked:
-    """Gradients of K rows of any module at once: ``vmap(grad(loss))``.
+    """Engine that computes the gradients of K rows of any module at once: ``vmap(grad(loss))``.
 
     Parameters
     ----------
     model
-        A skeleton: its trained parameters are replaced by those of the rows.
+        Skeleton whose trained parameters are replaced by those of the rows.
     names
-        Of the trained parameters, in the order of the row.
+        Names of the trained parameters, in the order of the row.
     loss
-        Per sample.
+        Loss per sample.
     dropouts
-        The model's keyed dropouts, by the names of their keys.
+        Keyed dropouts of the model, by the names of their keys.
     autocast
-        Makes the context in which the model runs.
+        Function that makes the context in which the model runs.
     footprint
-        Sets how many rows make a block.
+        Memory that decides the number of rows in a block.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Stacked:
         self.differentiated = grad_and_value(self._objective)
 
     def block(self, width: int) -> int:
-        """How many rows of batches of ``width`` samples make a block."""
+        """Return the number of rows, with batches of ``width`` samples, that make a block."""
         return self.footprint.rows(width)
 
     def _call(self, parts: Mapping[str, torch.Tensor], features: torch.Tensor) -> torch.Tensor:
@@ -56,7 +56,7 @@ class Stacked:
             dropout.calls = 0
         with self.autocast():
             outputs: torch.Tensor = functional_call(self.model, dict(parts), (features,))
-        return outputs.to(self.dtype)  # what autocast made of it
+        return outputs.to(self.dtype)  # undo autocast
 
     def _objective(
         self,
@@ -66,7 +66,7 @@ class Stacked:
         weights: torch.Tensor | None,
         key: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Mean loss of one row over its true batch."""
+        """Return the mean loss of one row over its batch without padding."""
         keys = {} if key is None else dict.fromkeys(self.dropouts, key)
         outputs = self._call({**parts, **keys}, features)
         if weights is None:
@@ -75,7 +75,7 @@ class Stacked:
         return torch.where(weights > 0, losses, 0).dot(weights)
 
     def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Mean losses ``[K]`` and their gradients, ``[K, *shape]`` each."""
+        """Return mean losses ``[K]`` and their gradients, ``[K, *shape]`` each."""
         named = dict(zip(self.names, parts, strict=True))
         axes = (0, 0, 0, None if batch.weights is None else 0, None if batch.keys is None else 0)
         stacked = vmap(self.differentiated, in_dims=axes)
@@ -83,7 +83,7 @@ class Stacked:
         return losses, [gradients[name] for name in self.names]
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
-        """``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
         named = dict(zip(self.names, parts, strict=True))
         outputs: torch.Tensor = vmap(self._call, in_dims=(0, None if shared else 0))(named, features)
         return outputs

@@ -1,10 +1,10 @@
-"""Who does less work than asked in a round, and how much of it."""
+"""Stragglers: peers that do only a part of the work of a round."""
 
 from p2pfl.rows import draw
 
 
 def straggles(peer: str, *, seed: int, round: int, share: float) -> bool:
-    """Whether a peer is a straggler in a round, with probability ``share``; everybody knows it of everybody.
+    """Return whether a peer is a straggler in a round, with probability ``share``; every peer can compute it.
 
     Examples
     --------
@@ -15,9 +15,9 @@ def straggles(peer: str, *, seed: int, round: int, share: float) -> bool:
 
 
 def work(peer: str, *, seed: int, round: int, share: float, most: int) -> int:
-    r"""How many epochs, or steps, of ``most`` a peer does in a round.
+    r"""Return the number of epochs, or steps, of ``most`` that a peer does in a round.
 
-    A straggler does :math:`e \sim U\{1, \dots, E\}`, everybody else E, as in Li et al., Federated
+    A straggler does :math:`e \sim U\{1, \dots, E\}`, every other peer E, as in Li et al., Federated
     optimization in heterogeneous networks, MLSys 2020, section 5.2.
 
     Examples

@@ -1,4 +1,4 @@
-"""Rows of torch models, trained and scored many at once."""
+""":class:`TorchLearner`, which trains and evaluates many torch models at once."""
 
 import contextlib
 import copy
@@ -31,28 +31,28 @@ from p2pfl.process import one_at_a_time
 from p2pfl.rows import Layout, Rows
 
 BLOCK = {"cpu": 12 * 2**20}
-"""Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, for there launching work is what costs.
+"""Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, as launching work dominates there.
 
 Peer-steps of 2,000 MLPs (64-32-10, batches of 16) on two cores with 1 MiB of L2 each and 32 MiB of L3 took 17, 12, 11,
 9.6, 9.7 and 10.9 microseconds by kernels and -, 28, 20, 16, 14 and 15 by vmap in blocks of 1, 2, 4, 8, 16 and 32 MiB:
-below, calls of Python are what costs, above, memory.
+calls of Python dominate below, memory above.
 """
 
 FEW = 3
-"""Samples on which model, loss and metrics are tried before anything starts."""
+"""Number of samples on which model, loss and metrics are tried before anything starts."""
 
 
 class TorchLearner:
     r"""Local training of torch models by mini-batch gradient descent.
 
     Each active row k takes its steps :math:`x_k \leftarrow x_k - \eta_t\, u(\nabla F_k(x_k; \xi))`, with
-    :math:`u` the optimiser, :math:`F_k` the mean loss over the batch :math:`\xi` of peer k, drawn by
-    key ``(seed, peer, round)``. A row is what is trained; frozen parameters and buffers are shared
+    :math:`u` the optimiser, :math:`F_k` the mean loss over the batch :math:`\xi` of peer k, drawn by the
+    key ``(seed, peer, round)``. A row holds the trained parameters; frozen parameters and buffers are shared
     constants.
 
-    One row is trained by plain autograd. Many are trained at once: sequences of linear and
-    convolutional layers by batched products, any other module by ``vmap``, and one that ``vmap``
-    cannot trace row by row. The mathematics is the same, results differ by rounding.
+    A single row trains by plain autograd. Many rows train at once: sequences of linear and convolutional layers
+    by batched products, any other module by ``vmap``, and modules that ``vmap`` cannot trace row by row. The
+    mathematics is the same; results differ by rounding.
 
     Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
     time, so one trains or evaluates after another.
@@ -60,15 +60,15 @@ class TorchLearner:
     Parameters
     ----------
     model
-        Any module; its own values are the start. It is copied.
+        Any module; its values are the initial parameters. It is copied.
     federation
-        Whose samples are whose.
+        Samples of each peer.
     seed
-        Of batches and dropout.
+        Seed of batches and dropout.
     optimizer, rate, options, schedule, schedule_options
         See :class:`p2pfl.learning.optimisers.Recipe`.
     batch
-        Samples a step; ``None`` for all of a peer's.
+        Samples per step; ``None`` for all samples of a peer.
     epochs
         Passes over a peer's samples in a round.
     steps
@@ -76,25 +76,35 @@ class TorchLearner:
     stragglers
         Share of the peers that do only a part of these in a round, see :mod:`p2pfl.learning.stragglers`.
     loss
-        ``loss(outputs, targets) -> [B]``, one number for each sample; cross-entropy for classes and
+        Function ``loss(outputs, targets) -> [B]`` with one number per sample; cross-entropy for classes and
         squared error for regression if ``None``.
     metrics
         Scores by name, as functions like ``loss``; accuracy or :math:`R^2` if ``None``.
     pretrained
-        State dict, or path of a safetensors file, loaded into the model first. Names it lacks stay.
+        State dict, or path of a safetensors file, loaded into the model first. Tensors that it lacks keep their values.
     frozen
         Globs or prefixes of parameters that do not train.
     device
-        ``auto``, ``cpu``, ``cuda`` or ``mps``. Rows come back to where they came from.
+        ``auto``, ``cpu``, ``cuda`` or ``mps``. Results return to the device of the arguments.
     dtype
-        Of rows: float32 or float64.
+        Number type of the parameters: float32 or float64.
     precision
         ``mixed`` runs the model in bfloat16 where that is safe.
 
     Raises
     ------
     ModelError
-        If the model does not fit the data, keeps running statistics, or draws unkeyed random numbers.
+        The model does not fit the data, keeps running statistics, or draws unkeyed random numbers.
+
+    Examples
+    --------
+    >>> from p2pfl.data import federate
+    >>> from p2pfl.learning import build
+    >>> federation = federate("synthetic", peers=["ada", "bob"], seed=7)
+    >>> learner = TorchLearner(build("linear", shape=(60,), classes=10, seed=7), federation, seed=7, device="cpu")
+    >>> fitted = learner.fit(learner.start(["ada", "bob"]), peers=["ada", "bob"], round=0)
+    >>> tuple(fitted.rows.shape), fitted.report.steps.min().item() > 0
+    ((2, 610), True)
     """
 
     def __init__(
@@ -138,7 +148,7 @@ class TorchLearner:
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
     def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features and targets on the device, floats as what rows are made of."""
+        """Return features and targets on the device, floats in the number type of the parameters."""
         tensors = dataset.features, dataset.targets
         features, targets = (
             tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype) for tensor in tensors
@@ -146,17 +156,18 @@ class TorchLearner:
         return features, targets
 
     def _prepare(self, pretrained: Mapping[str, torch.Tensor] | str | Path | None, frozen: Sequence[str]) -> None:
-        """Load, check, key and split the model into a row and constants."""
+        """Load and check the model, key its dropout, and divide it into a row and constants."""
         if pretrained is not None:
             try:
                 unknown = self.model.load_state_dict(weights(pretrained), strict=False).unexpected_keys
             except RuntimeError as error:
                 raise ModelError(
-                    f"expected model.pretrained to fit the model, got {' '.join(str(error).split())}; mend its shapes"
+                    f"model.pretrained does not fit the model ({' '.join(str(error).split())}); fix its shapes"
                 ) from error
             if unknown:
                 raise ModelError(
-                    f"expected names of the model in model.pretrained, got {', '.join(unknown)}; drop or rename these"
+                    f"model.pretrained contains {', '.join(unknown)}, which the model does not have; drop or "
+                    "rename these"
                 )
         self.dropouts = keyed(self.model)
         checks.check_modules(self.model)
@@ -172,7 +183,7 @@ class TorchLearner:
         self._saved = {name: (own.get(id(value), ""), value) for name, value in held.items()}
 
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
-        """One engine for a row alone, one for a stack."""
+        """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
         sample, few = self.features[:1], self.features[:FEW]
         numbers = checks.check_fit(self.model, self.federation.dataset, few, scored=scored)
@@ -191,7 +202,7 @@ class TorchLearner:
         self.engine: Plain | Kernels | Stacked = kernels or self._stacked(autocast) or self.plain
 
     def _stacked(self, autocast: Autocast) -> Stacked | None:
-        """Any module by ``vmap``, or ``None`` if ``vmap`` cannot trace it."""
+        """Return an engine for any module by ``vmap``, or ``None`` if ``vmap`` cannot trace it."""
         stacked = Stacked(
             self.model,
             self.layout.names,
@@ -202,24 +213,24 @@ class TorchLearner:
         )
         parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
         try:
-            with warnings.catch_warnings():  # an operation that vmap runs row by row: it works, only slower
+            with warnings.catch_warnings():  # vmap runs some operations row by row, which is slower but correct
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
                 self._step(stacked, count=1)
                 self.model.eval()
-                with torch.no_grad():  # some that can be trained cannot be scored
+                with torch.no_grad():  # some modules can be trained but not evaluated
                     stacked.outputs(parts, self.features[:1], shared=True)
                     stacked.outputs(parts, self.features[None, :1], shared=False)
         except Exception as error:
             if "random" in str(error):
                 raise ModelError(
-                    "expected random layers drawn by key, got some that draw from torch's global generator; "
-                    "use torch.nn.Dropout modules, which are replaced by keyed ones, or set dropout to 0"
+                    "the model draws from torch's global generator; use torch.nn.Dropout modules, which are "
+                    "replaced by keyed ones, or set dropout to 0"
                 ) from error
             return None
         return stacked
 
     def _try(self, engine: Plain) -> None:
-        """Train once on a few samples, so that what a user's code cannot do is known before anything starts."""
+        """Train once on a few samples, so that errors of user-defined code appear before anything starts."""
         try:
             with checks.blamed(self.model, doing="in a first step of training"):
                 self._step(engine, count=FEW)
@@ -227,11 +238,11 @@ class TorchLearner:
             raise ModelError(str(error)) from error
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
-        """A single row takes the plain path, which is the quickest for it and takes any module."""
+        """Return the engine for some rows; plain autograd is the fastest for a single row and works for any module."""
         return self.plain if len(rows) == 1 else self.engine
 
     def _step(self, engine: Plain | Stacked, *, count: int) -> None:
-        """Gradients of the first samples, which nobody needs."""
+        """Compute gradients of the first samples, and discard them."""
         parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
         keys = torch.zeros(1, dtype=torch.int64, device=self.device) if self.dropouts else None
         self.model.train()
@@ -243,23 +254,23 @@ class TorchLearner:
         return self
 
     def on(self, federation: Federation) -> Self:
-        """The same learner on other data of the same shape."""
+        """Return the same learner on other data of the same shape."""
         other = copy.copy(self)
         other.federation = federation
         other.features, other.targets = self._placed(federation.dataset)
         return other
 
     def drawing(self, source: Source) -> Self:
-        """The same: it hides nothing."""
+        """Return the learner itself, as it draws no secrets."""
         del source
         return self
 
     def start(self, peers: Sequence[str]) -> Rows:
-        """Return the model's own trained values for every peer, ``[R, P]``."""
+        """Return the trained values of the model for every peer, ``[R, P]``."""
         return self.initial.repeat(len(peers), 1)  # [R, P]
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """How many training samples each peer holds, ``[R]`` int64."""
+        """Return the number of training samples of each peer, ``[R]`` int64."""
         return self.federation.samples(peers)
 
     def fit(
@@ -272,27 +283,32 @@ class TorchLearner:
         active: torch.Tensor | None = None,
         correction: Correction | None = None,
     ) -> Fitted:
-        """Train each row on its own peer's data; rows that are not ``active`` do not move.
+        """Train each row on the data of its peer; rows that are not ``active`` do not move.
 
         Parameters
         ----------
         rows
-            ``[R, P]``; left as they are.
+            Parameters ``[R, P]``; they are not changed.
         peers
-            Whose they are, R names.
+            Names of the R peers.
         round
-            Keys batches and dropout, and sets the rate of a schedule.
+            Round number, which keys batches and dropout and sets the rate of a schedule.
         memory
-            What the last round's :class:`Fitted` held; ``None`` for a fresh optimiser.
+            Memory of the last round's :class:`Fitted`; ``None`` for a fresh optimiser.
         active
             ``[R]`` bool; ``None`` for all.
         correction
-            Adds a term to the gradients at every step.
+            Function whose result is added to the gradients at every step.
+
+        Returns
+        -------
+        Fitted
+            Trained rows, optimiser state, losses and steps.
 
         Raises
         ------
         LearningError
-            If a loss or a row is no longer finite.
+            A loss or a row is no longer finite.
         """
         self._check_rows(rows, peers)
         work = training.Work(
@@ -329,13 +345,18 @@ class TorchLearner:
         Parameters
         ----------
         rows, peers, active
-            As in :meth:`fit`.
+            Arguments as in :meth:`fit`.
         round
-            Keys the batch and dropout.
+            Round number, which keys the batch and dropout.
         step
-            Whose batch of the round :math:`\xi` is, counted from 0; after the last of an epoch the next begins.
+            Number of the batch :math:`\xi` in the round, counted from 0; epochs follow each other.
         whole
             Whether :math:`\xi` is the whole training part instead.
+
+        Returns
+        -------
+        torch.Tensor
+            Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
         drawn = self._batches(peers, round, active, steps=step + 1)
@@ -359,13 +380,13 @@ class TorchLearner:
         return work.rows.to(rows.device)
 
     def rate(self, round: int) -> float:
-        """The size of a step in a round."""
+        """Return the step size of a round."""
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 
     def _batches(
         self, peers: Sequence[str], round: int, active: torch.Tensor | None, *, steps: int | None = None
     ) -> list[list[IntArray]]:
-        """Every peer's batches, the first ``steps`` or all of the round; none for the idle."""
+        """Return the batches of every peer, the first ``steps`` or all of the round; idle peers have none."""
         awake = [True] * len(peers) if active is None else active.tolist()
         most = self.epochs if self.steps is None else self.steps
         some = partial(share_of_work, seed=self.seed, round=round, share=self.stragglers, most=most)
@@ -389,20 +410,25 @@ class TorchLearner:
         expected = (len(peers), self.layout.size)
         if tuple(rows.shape) != expected:
             raise ModelError(
-                f"expected rows {expected} for {len(peers)} peers, got {tuple(rows.shape)}: take them from start"
+                f"the rows have shape {tuple(rows.shape)}, not {expected}, for {len(peers)} peers; take them from start"
             )
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Mean loss and metrics over each peer's samples in ``part``, each ``[R]`` float64.
+        """Return mean loss and metrics over the samples of each peer in ``part``, each ``[R]`` float64.
 
         Parameters
         ----------
         rows
-            ``[R, P]``.
+            Parameters ``[R, P]``.
         peers
-            Whose they are.
+            Names of the R peers.
         part
             ``train``, ``validation`` or ``test``. A peer without samples in it scores NaN.
+
+        Returns
+        -------
+        dict
+            Scores by name.
         """
         self._check_rows(rows, peers)
         held = getattr(self.federation, part)
@@ -413,6 +439,6 @@ class TorchLearner:
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """One row ``[P]`` under the model's own names, what is frozen included."""
+        """Return one row ``[P]`` under the names of the model, including frozen tensors."""
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
         return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()}

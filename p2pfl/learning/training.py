@@ -1,7 +1,6 @@
-"""A round of local training: blocks of rows outside, steps inside.
+"""Execution of a round of local training: blocks of rows in an outer loop, steps in an inner one.
 
-All steps of a block are taken before the next block is touched, so that its rows, gradients and
-activations stay in the cache.
+All steps of a block are taken before the next block, so that its rows, gradients and activations stay in the cache.
 """
 
 import math
@@ -22,19 +21,19 @@ from p2pfl.rows import Layout, Rows
 
 
 class Engine(Protocol):
-    """Computes gradients for a block of rows."""
+    """Interface that computes gradients for a block of rows."""
 
     def block(self, width: int) -> int:
-        """How many rows make a block when a batch has ``width`` samples."""
+        """Return the number of rows in a block when a batch has ``width`` samples."""
         ...
 
     def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Mean losses ``[K]`` over each row's batch, and their gradients, ``[K, *shape]`` each."""
+        """Return mean losses ``[K]`` over the batch of each row, and their gradients, ``[K, *shape]`` each."""
         ...
 
 
 class Trainable(Protocol):
-    """What training needs to know of a learner."""
+    """Attributes of a learner that training needs."""
 
     features: torch.Tensor
     targets: torch.Tensor
@@ -47,7 +46,7 @@ class Trainable(Protocol):
 
 @dataclass
 class Work:
-    """The rows of one round, changed in place as their blocks are done."""
+    """Rows of one round, changed in place block by block."""
 
     rows: Rows
     memory: dict[str, torch.Tensor]
@@ -55,7 +54,7 @@ class Work:
     batches: list[list[IntArray]]
     peers: tuple[str, ...]
     round: int
-    first: int = 0  # which step of the round comes first
+    first: int = 0  # number of the first step in the round
     loss: torch.Tensor = field(init=False)
     counts: np.ndarray = field(init=False)
 
@@ -65,10 +64,10 @@ class Work:
 
 
 class Slope:
-    """Takes no step: the gradient of the last batch stands where the row stood."""
+    """Update that takes no step and puts the gradient of the last batch in place of the row."""
 
     def narrow(self, active: int) -> None:
-        """Nothing is kept of those who are done."""
+        """Do nothing, as there is no state."""
 
     def step(self, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Put the gradients in place of the parameters."""
@@ -76,7 +75,7 @@ class Slope:
             part.copy_(gradient)
 
     def memory(self) -> dict[str, torch.Tensor]:
-        """None."""
+        """Return no state."""
         return {}
 
 
@@ -86,7 +85,7 @@ Update = PlainUpdate | StackedUpdate | Slope
 def train(
     work: Work, *, learner: Trainable, engine: Engine, correction: Correction | None, slope: Slope | None = None
 ) -> None:
-    """Take all steps of all rows; ``slope`` in place of the learner's own optimiser."""
+    """Take all steps of all rows, with ``slope`` in place of the learner's optimiser if given."""
     settings = learner.recipe.settings(work.round)
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
     order = np.lexsort((labels, -work.counts))[: np.count_nonzero(work.counts)]  # rows by steps, most first
@@ -102,7 +101,7 @@ def train(
 
 
 class _Block:
-    """Some rows of the work, from their first step to their last."""
+    """Rows that train together, from their first step to their last."""
 
     def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
@@ -119,7 +118,7 @@ class _Block:
             self.keys = round_keys(learner.seed, names, work.round).to(self.device)  # [K]
 
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
-        """Return what moves these rows, with their memory."""
+        """Return the optimiser of these rows, with their memory."""
         recipe = self.learner.recipe
         if recipe.stateless:
             return PlainUpdate(settings)
@@ -147,7 +146,7 @@ class _Block:
         )
 
     def run(self, engine: Engine, update: Update, correction: Correction | None) -> None:
-        """Take every step; rows that are done fall off the end."""
+        """Take every step; rows without further steps drop out at the end of the stack."""
         parts, alive = self.parts, len(self.chosen)
         for step, active in enumerate(self.plan.active):
             if active < alive:
@@ -175,10 +174,7 @@ class _Block:
         sound = torch.isfinite(loss + rows.sum(dim=1))  # [K]
         if not sound.all():
             peer = self.work.peers[int(self.chosen[int(sound.logical_not().nonzero()[0])])]
-            raise LearningError(
-                f"expected a finite loss of {peer} in round {self.work.round}, got one that diverged; "
-                "set a smaller learning.rate"
-            )
+            raise LearningError(f"training of {peer} diverged in round {self.work.round}; set a smaller learning.rate")
         self.work.rows.index_copy_(0, self.where, rows)
         self.work.loss.index_copy_(0, self.where, loss)
         for name, value in update.memory().items():
@@ -187,7 +183,7 @@ class _Block:
             self.work.memory[name].index_copy_(0, self.where, value)
 
     def _last_epoch(self) -> torch.Tensor:
-        """Mean loss over the samples of each row's last epoch, ``[K]`` float64."""
+        """Return the mean loss over the samples of each row's last epoch, ``[K]`` float64."""
         held = np.array([len(self.work.parts[row]) for row in self.chosen])  # [K]
         epoch = -(-held // (self.learner.batch or held))  # [K] steps
         steps = np.arange(len(self.plan.sizes))[:, None]

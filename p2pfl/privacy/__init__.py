@@ -1,4 +1,4 @@
-"""What leaves a peer, and under which noise.
+"""Privacy: protection of what leaves a peer, and accounting for it.
 
 Names are imported when they are first used: the accountant does not need torch.
 """

@@ -1,4 +1,4 @@
-r"""The default deviation of a pairwise mask, from numbers that everybody knows.
+r"""Default deviation of a pairwise mask, computed from public numbers.
 
 A mask should be large, so that a neighbour that subtracts the one mask it knows reads little of the update under the
 others. It should also be small: when a peer dies between masking and sending, its masks stay in the models of the
@@ -38,7 +38,7 @@ LEAST = 2.0
 """Multiple of an update's size below which a neighbour reads too much of it: see the table."""
 
 VICTIMS = 8
-"""Deaths that are looked at, of the peers with the most masks: on large graphs the others are much like them."""
+"""Number of deaths to consider, of the peers with the most masks; on large graphs the others are similar."""
 
 
 def update_size(

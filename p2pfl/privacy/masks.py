@@ -1,4 +1,4 @@
-r"""Noise that cancels pair by pair.
+r"""Pairwise noise that cancels.
 
 The two ends of an edge draw the same noise row :math:`D_{ij}` from the key they share; the end with
 the smaller name adds it, the other subtracts it. With B the signed incidence of the mask graph the
@@ -26,13 +26,13 @@ from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, Words, span
 from p2pfl.topology import Schedule, Topology
 
 Edge = tuple[str, str]
-"""Two peers, the smaller name first."""
+"""Names of two peers, the smaller first."""
 
 
 def neighbour_secrets(
     own: ExchangeKey, *, peer: str, publics: Mapping[str, bytes], run: str, epochs: Mapping[str, bytes] | None = None
 ) -> dict[Edge, bytes]:
-    """Return the edge secrets of one peer: what a device needs.
+    """Return the edge secrets of one peer, as a device needs them.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def neighbour_secrets(
 
 
 def swarm_secrets(topology: Topology | Schedule, *, source: Source, run: str) -> dict[Edge, bytes]:
-    """Return the edge secrets of all peers, each in its first incarnation: what a simulation needs.
+    """Return the edge secrets of all peers, each in its first incarnation, as a simulation needs them.
 
     They are those of live peers that draw from the same source and never restart.
 
@@ -83,12 +83,12 @@ def swarm_secrets(topology: Topology | Schedule, *, source: Source, run: str) ->
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of the peers at hand, drawn anew for every round.
+    """Masks of the local peers, drawn afresh for every round.
 
     Parameters
     ----------
     secrets
-        Of every edge that one of the peers at hand is an end of.
+        Secrets of every edge of a local peer.
     deviation
         Standard deviation of an edge's noise.
     topology
@@ -123,12 +123,12 @@ class Masks:
         largest = LIMIT * 2.0**-self.bits / (REACH * max(degree, 1))
         if not 0 < self.deviation < largest:
             raise InputError(
-                f"expected a mask deviation above 0 and below {largest:.6g}, where {degree} masks at one peer stay on "
-                f"a grid of {self.bits} bits, got {self.deviation}; change the deviation or the bits."
+                f"the mask deviation {self.deviation} is not above 0 and below {largest:.6g}, where {degree} "
+                f"masks at one peer stay on a grid of {self.bits} bits; change the deviation or the bits"
             )
 
     def among(self, present: Collection[str], *, least: int = 1, whose: Collection[str] | None = None) -> "Masks":
-        """Return the masks between peers in ``present`` only: what nobody subtracts should not be added.
+        """Return the masks between peers in ``present`` only, as no absent peer subtracts its part.
 
         Parameters
         ----------
@@ -219,26 +219,26 @@ class Masks:
     def _key(self, edge: Edge, *, round: int, attempt: int) -> bytes:
         if edge not in self.secrets:
             raise PrivacyError(
-                f"expected a shared secret for the edge {edge[0]}-{edge[1]}, which masks round {round}, got none; "
-                "exchange public keys with all neighbours before the first round."
+                f"the edge {edge[0]}-{edge[1]} has no shared secret to mask round {round}; exchange public keys "
+                "with all neighbours before the first round"
             )
         return edge_key(self.secrets[edge], purpose="mask", a=edge[0], b=edge[1], round=round, attempt=attempt)
 
 
 def check_partners(peer: str, here: Collection[str], all_: Collection[str], *, least: int) -> None:
-    """Refuse to mask a row with fewer partners than it needs.
+    """Raise :class:`CoverError` if a peer has fewer mask partners than it needs.
 
     Raises
     ------
     CoverError
-        With who is missing.
+        Partners are missing; the message names them.
     """
     if len(here) < least:
         missing = ", ".join(sorted({*all_} - {*here}))
         count = "no mask partner" if not here else f"{len(here)} of its mask partners"
         raise CoverError(
-            f"{peer} needs {least} mask partners to release its row and has {count}; start {missing} again, or set "
-            f"privacy.partners to {max(1, len(here))} if as few are enough"
+            f"{peer} needs {least} mask partners to release its model and has {count}; start {missing} again, "
+            f"or set privacy.partners to {max(1, len(here))} if as few are enough"
         )
 
 
@@ -247,10 +247,10 @@ def _edge(a: str, b: str) -> Edge:
 
 
 def _mask_edges(topology: Topology) -> list[Edge]:
-    """Every pair once, whichever way it is directed."""
+    """Return every pair once, whichever way it is directed."""
     return sorted({_edge(a, b) for a, b in topology.edges})
 
 
 def _degree(topology: Topology) -> int:
-    """The most masks that any peer carries."""
+    """Return the largest number of masks of any peer."""
     return max(Counter(end for edge in _mask_edges(topology) for end in edge).values(), default=0)

@@ -1,4 +1,4 @@
-r"""Private noise on the grid: rounded normal numbers, sampled without holes.
+r"""Private noise on the grid: rounded normal numbers, sampled without gaps.
 
 Private noise must reach every point of the grid from every update, with the probability that the
 accountant assumes. A sampler that maps one 52-bit word to a normal number does not: in the tails, and
@@ -63,7 +63,7 @@ _ZEROS = memoryview(bytes(8 * BLOCK))
 
 
 class NoiseSampler:
-    """Draw private noise as grid points, block by block, always into the same memory.
+    """Sampler of private noise as grid points, block by block, in reused memory.
 
     Parameters
     ----------
@@ -96,8 +96,8 @@ class NoiseSampler:
     def window(self, keys: Sequence[bytes], span: slice) -> Ints:
         """Return the same stretch of several streams, ``[K, span]``; the next call overwrites it.
 
-        No number depends on which other streams are asked for. Redrawn numbers depend on where blocks begin, which
-        nobody else need know: private noise is drawn once, by one peer.
+        No number depends on the other requested streams. Redrawn numbers depend on the block boundaries, which
+        no other peer has to know: private noise is drawn once, by one peer.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class NoiseSampler:
         return points.reshape(shape)  # [K, span]
 
     def _decide(self, places: Ints, drawn: _Drawn, *, keys: Sequence[bytes], span: slice) -> None:
-        """Accept the fine points at ``[n]`` places that 20 bits leave undecided, or draw others."""
+        """Accept the fine points at ``[n]`` places that 20 bits leave undecided, or draw new ones."""
         width, attempt, now = span.stop - span.start, 0, drawn.at(places)
         while places.size:
             more = _further(keys, places // width, at=span.start, attempt=attempt)  # [3, n]
@@ -155,7 +155,7 @@ class _Drawn:
 
 @dataclass(frozen=True)
 class _Table:
-    """What the sampler knows of one deviation; cells are counted from the lowest, and the last one is none.
+    """Constants of the sampler for one deviation; cells are counted from the lowest, and the last one is none.
 
     Parameters
     ----------

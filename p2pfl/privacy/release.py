@@ -1,15 +1,15 @@
-r"""The privacy boundary: what a peer lets others see.
+r"""Privacy boundary: the release of a peer's rows, clipped, noised and masked.
 
-With :math:`w` the mass of a row, Q rounding to the grid and :math:`\eta` private noise on the grid
+With :math:`w` the weight of a row, Q rounding to the grid and :math:`\eta` private noise on the grid
 (:mod:`p2pfl.privacy.noise`),
 
 .. math:: Y = Q(q w \cdot \text{since}) + Q(b \operatorname{clip}(w (X - \text{since}))) + \eta + B D
 
 for all peers at once. All four terms are integers, so whatever B D adds to one row it takes from
-another, to the last bit. b is a coin that each peer throws in secret, 1 with probability q: who sits
-out releases noise and masks like everybody else. The masses that travel are :math:`q w`, public and the
-same whatever the coin says, so that the average is since plus :math:`\sum_k b_k \Delta_k / (q \sum_k w_k)`,
-the estimator with a fixed denominator of McMahan et al. By default q = 1 and nobody throws.
+another, exactly. b is a coin that each peer throws in secret, 1 with probability q: an abstaining peer
+releases noise and masks like all others. The weights that travel are :math:`q w`, public and
+independent of the coin, so that the average is since plus :math:`\sum_k b_k \Delta_k / (q \sum_k w_k)`,
+the estimator with a fixed denominator of McMahan et al. By default q = 1 and there is no coin.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from p2pfl.rows import Rows
 
 
 class Cover(Protocol):
-    """What draws masks: :class:`p2pfl.privacy.masks.Masks`, or a ledger's payments."""
+    """Source of masks: :class:`p2pfl.privacy.masks.Masks`, or the corrections of a ledger."""
 
     @property
     def deviation(self) -> float:
-        """Of an edge's noise."""
+        """Standard deviation of the noise of an edge."""
         ...
 
     @property
@@ -89,8 +89,8 @@ def private(
     if settings.mask > 0 and (masks is None or (masks.deviation, masks.bits) != (settings.mask, settings.bits)):
         got = "none" if masks is None else f"deviation {masks.deviation} on {masks.bits} bits"
         raise InputError(
-            f"expected masks of deviation {settings.mask} on a grid of {settings.bits} bits, got {got}; "
-            "build the masks from the same settings."
+            f"the masks have {got}, but the settings have deviation {settings.mask} on a grid of "
+            f"{settings.bits} bits; build the masks from the same settings"
         )
     return PrivateNeighbourhood(
         net, settings=settings, masks=masks if settings.mask > 0 else None, source=source, round=round, charge=charge
@@ -98,7 +98,7 @@ def private(
 
 
 class PrivateNeighbourhood:
-    """A neighbourhood whose releases are hidden; :func:`private` makes it and explains the parameters."""
+    """Neighbourhood whose releases are protected; :func:`private` makes it and explains the parameters."""
 
     def __init__(
         self,
@@ -120,11 +120,11 @@ class PrivateNeighbourhood:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Whose R rows these are."""
+        """Names of the R local peers."""
         return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """Hide what changed since what everybody could have seen.
+        """Hide the change since the public parameters.
 
         Each release of a round has its own masks and its own noise.
 
@@ -152,8 +152,8 @@ class PrivateNeighbourhood:
         layers = self._settings.layers or (rows.shape[-1],)
         if sum(layers) != rows.shape[-1]:
             raise InputError(
-                f"expected rows of {sum(layers)} numbers, as many as the layers have, got {rows.shape[-1]}; give the "
-                "layers of this model."
+                f"the rows have {rows.shape[-1]} numbers, but the layers have {sum(layers)} together; give the "
+                "layers of this model"
             )
         if self._charge is not None:
             self._charge()
@@ -171,15 +171,15 @@ class PrivateNeighbourhood:
         return Released(points.to(rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
 
     async def mix(self, released: Released) -> Released:
-        """As the wrapped neighbourhood mixes."""
+        """Mix as the wrapped neighbourhood does."""
         return await self._net.mix(released)
 
     async def hear(self, released: Released) -> Heard:
-        """As the wrapped neighbourhood hears."""
+        """Receive as the wrapped neighbourhood does."""
         return await self._net.hear(released)
 
     def _hide(self, update: _Update, attempt: int) -> torch.Tensor:
-        """Grid points ``[R, P]``, added to the masks in place: no other array is that large."""
+        """Return grid points ``[R, P]``, added to the masks in place: no other array is that large."""
         count, size = update.rows.shape
         if self._masks is None:
             points = np.zeros((count, size), np.int64)  # [R, P]
@@ -201,7 +201,7 @@ class PrivateNeighbourhood:
         return torch.from_numpy(points)
 
     def _coins(self, attempt: int) -> Floats:
-        """By what each peer multiplies its update, ``[R, 1]``: ``1 / q`` (its mass holds a q already) or nothing."""
+        """Return the factor of each peer's update, ``[R, 1]``: ``1 / q`` (its weight contains a q already) or zero."""
         limit = int(self._settings.participation * 2**64)
         words = [
             self._source.bytes(8, purpose=f"participation {attempt}", peer=peer, round=self._round)
@@ -211,7 +211,7 @@ class PrivateNeighbourhood:
         return np.array(joined, np.float64) / self._settings.participation  # [R, 1]
 
     def _noise_keys(self, attempt: int) -> list[bytes]:
-        """One fresh key a peer; none where there is no noise."""
+        """Return one fresh key per peer, or none without noise."""
         if not self._settings.noise:
             return []
         purpose = f"noise {attempt}"
@@ -220,7 +220,7 @@ class PrivateNeighbourhood:
 
 @dataclass(frozen=True)
 class _Update:
-    """What a release starts from and what is private in it, in double precision and piece by piece.
+    """Public start and private change of a release, in double precision and piece by piece.
 
     A row is cut alike however many there are, so a peer computes the same numbers alone and in a stack.
     """
@@ -234,18 +234,18 @@ class _Update:
     bounds: tuple[float, ...]
 
     def start(self, group: slice, columns: slice) -> Floats:
-        """``w * since``, ``[G, columns]``."""
+        """Return ``w * since``, ``[G, columns]``."""
         return _double(self.since[group, columns]) * self._mass(group)
 
-    @np.errstate(invalid="ignore")  # what is not finite is refused by name
+    @np.errstate(invalid="ignore")  # a later check refuses numbers that are not finite
     def difference(self, group: slice, columns: slice) -> Floats:
-        """``w * (rows - since)``, ``[G, columns]``; zero for those who sit out."""
+        """Return ``w * (rows - since)``, ``[G, columns]``; zero for abstaining peers."""
         joins = 1.0 if self.joins is None else self.joins[group]
         return (_double(self.rows[group, columns]) - _double(self.since[group, columns])) * (self._mass(group) * joins)
 
     @np.errstate(over="ignore")
     def factors(self, group: slice) -> Floats:
-        """By what to scale each layer's difference so that its norm is at most its bound, ``[G, L]``."""
+        """Return the factors that scale each layer's difference to at most its bound, ``[G, L]``."""
         count = group.stop - group.start
         if math.isinf(self.bounds[0]):
             return np.ones((count, len(self.layers)))  # [G, L]
@@ -260,7 +260,7 @@ class _Update:
         return np.minimum(1.0, self.bounds / np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny)))
 
     def clipped(self, group: slice, columns: slice, factors: Floats) -> Floats:
-        """``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
+        """Return ``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
         difference = self.difference(group, columns)  # [G, columns]
         if len(self.layers) == 1:
             return difference * factors
@@ -268,7 +268,7 @@ class _Update:
         return difference * np.repeat(factors, np.diff(ends, prepend=columns.start), axis=-1)
 
     def floats(self) -> Rows:
-        """``w * since`` and the clipped difference together, ``[R, P]`` in the type of the rows."""
+        """Return the sum of ``w * since`` and the clipped difference, ``[R, P]`` in the type of the rows."""
         out = torch.empty_like(self.rows)  # [R, P]
         count, size = out.shape
         for group in spans(count, max(1, BLOCK // size)):
@@ -288,23 +288,23 @@ def _double(values: torch.Tensor) -> Floats:
 
 
 def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
-    """Refuse ``[G, ...]`` values of which one is NaN or infinite, and name its peer."""
+    """Raise :class:`LearningError` for NaN or infinity in ``[G, ...]``, and name the peer."""
     finite = np.isfinite(values).all(axis=-1)  # [G]
     if not finite.all():
         raise LearningError(
-            f"expected the row of {peers[int(np.argmin(finite))]} to be finite before it is released, got NaN or "
-            "infinity; lower the learning rate or look at its data."
+            f"the model of {peers[int(np.argmin(finite))]} contains NaN or infinity before its release; lower "
+            "the learning rate or check its data"
         )
 
 
 def _check_range(values: Floats, *, peers: tuple[str, ...], bits: int) -> None:
-    """Refuse ``[G, ...]`` values that leave the grid, and name the peer."""
+    """Raise :class:`PrivacyError` for ``[G, ...]`` values outside of the grid, and name the peer."""
     largest = np.abs(values).max(axis=-1)  # [G], NaN where one value is
     limit = LIMIT * 2.0**-bits
     if not (largest < limit).all():
         _check_finite(values, peers=peers)
         worst = int(np.argmax(largest))
         raise PrivacyError(
-            f"expected every released value of {peers[worst]} below {limit:.6g} in magnitude, where a grid of {bits} "
-            f"bits is exact, got {largest[worst]:.6g}; clip, lower the learning rate or use fewer bits."
+            f"a released value of {peers[worst]} is {largest[worst]:.6g}, above the limit of {limit:.6g} where "
+            f"a grid of {bits} bits is exact; clip, lower the learning rate or use fewer bits"
         )

@@ -1,4 +1,4 @@
-"""How finely and how far private noise is drawn, and what that costs: arithmetic, without drawing anything."""
+"""Resolution and range of private noise, and their privacy cost: arithmetic, without drawing."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def truncation(mu: float) -> float:
 
 
 def check_resolution(noise: float, *, bits: int) -> None:
-    """Refuse noise whose deviation has more grid points than the sampler tells apart.
+    """Raise :class:`InputError` for a deviation with more grid points than the sampler distinguishes.
 
     Raises
     ------
     InputError
-        With the number of bits that fit.
+        The deviation is too large; the message names the number of bits that fit.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How a release is hidden."""
+"""Settings of the protection of a release."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from p2pfl.privacy.resolution import check_resolution
 
 @dataclass(frozen=True)
 class Settings:
-    r"""How a release is hidden; the defaults hide nothing.
+    r"""Settings of the protection of a release; the defaults hide nothing.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Settings:
     Raises
     ------
     InputError
-        A number out of range.
+        A number is out of range.
 
     Examples
     --------
@@ -54,32 +54,33 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.participation <= 1:
             raise InputError(
-                f"expected a participation above 0 and at most 1, got {self.participation}; 1 is everybody, always."
+                f"the participation is {self.participation}, but must be above 0 and at most 1; 1 means all "
+                "peers, always"
             )
         if not self.clip > 0:
-            raise InputError(f"expected a clip above 0, got {self.clip}; leave it out to clip nothing.")
+            raise InputError(f"the clip is {self.clip}, but must be above 0; leave it out to clip nothing")
         for name, deviation in (("noise", self.noise), ("mask", self.mask)):
             if not 0 <= deviation < math.inf:
-                raise InputError(f"expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
+                raise InputError(f"the {name} deviation is {deviation}, but must be at least 0; 0 adds no {name}")
         if not 1 <= self.bits <= 40:
-            raise InputError(f"expected a grid of 1 to 40 bits, got {self.bits}; 20 resolve a millionth.")
+            raise InputError(f"the grid has {self.bits} bits, but needs 1 to 40; 20 resolve a millionth")
         if self.noise:
             check_resolution(self.noise, bits=self.bits)
         if any(size < 0 for size in self.layers):
-            raise InputError(f"expected a size of 0 or more for each layer, got {min(self.layers)}; give the sizes.")
+            raise InputError(f"a layer has the size {min(self.layers)}, but needs at least 0; give the sizes")
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """The largest norm of each part of a difference that is clipped by itself."""
+        """Largest norm of each part of a difference that is clipped separately."""
         parts = max(1, len(self.layers))
         return (self.clip / math.sqrt(parts),) * parts
 
     @property
     def hidden(self) -> bool:
-        """Whether rows leave as points of the grid, under noise or masks."""
+        """True if rows leave as points of the grid, under noise or masks."""
         return self.noise > 0 or self.mask > 0
 
     @property
     def neutral(self) -> bool:
-        """Whether rows leave as they are."""
+        """True if rows leave unchanged."""
         return not self.hidden and math.isinf(self.clip) and self.participation == 1

@@ -1,4 +1,4 @@
-"""Normal numbers that two machines draw alike, to the last bit.
+"""Normal numbers that two machines draw identically, bit by bit.
 
 Noise that is to cancel must be the same at both ends of an edge, on any platform and in any
 version of any library. So the sampler is written out here: the ChaCha20 keystream, read as
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 VERSION = "chacha20-parabolas-v2"
-"""Peers whose samplers differ cancel nothing; let them find out before they start."""
+"""Name of the sampler; masks of peers with different samplers would not cancel, so peers compare it at the start."""
 
 BLOCK = 1 << 16
 """Values evaluated at a time: enough to hide the cost of a call, few enough for the processor's caches."""
@@ -96,9 +96,9 @@ def grid_normals(key: bytes, size: int, *, deviation: float, bits: int = 20) -> 
 
 
 def to_grid(values: Floats, *, scale: float) -> Ints:
-    """Scale and round to whole numbers, half to even; what comes back takes the place of ``values``.
+    """Scale and round to whole numbers, half to even; the result overwrites ``values``.
 
-    The caller sees to it that the points stay below ``LIMIT``.
+    The caller ensures that the points stay below ``LIMIT``.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def spans(total: int, step: int) -> Iterator[slice]:
 
 
 class Sampler:
-    """Draws blocks of normal numbers, always into the same memory.
+    """Sampler of blocks of normal numbers, in reused memory.
 
     New arrays for every block would double the time: the allocator hands large ones back to the
     system, which then clears each page again.
@@ -188,7 +188,7 @@ _LOG_2 = 0.6931471805599453
 
 
 def _quantiles(words: Words, *, out: Floats, work: Sequence[Floats]) -> None:
-    """Inverse normal distribution function of ``[n]`` random words, which are used up; see :func:`normals`."""
+    """Map ``[n]`` random words by the inverse normal distribution function, in place; see :func:`normals`."""
     words >>= np.uint64(12)
     words |= np.uint64(_ONE)
     q = words.view(np.float64)  # [n], 1 + k 2^-52
@@ -212,7 +212,7 @@ def _quantiles(words: Words, *, out: Floats, work: Sequence[Floats]) -> None:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[Floats, Floats, Floats]:
-    """Coefficients of the parabola of each cell, of t^2, t and 1, each ``[cells]``.
+    """Return the coefficients of the parabola of each cell, of t^2, t and 1, each ``[cells]``.
 
     It goes through the quantiles at both ends and in the middle, so that neighbours meet.
     """
@@ -245,7 +245,7 @@ def wichura(p: Floats) -> Floats:
 
 
 def _tail_quantiles(p: Floats) -> Floats:
-    """Quantiles where ``1/2 - p > 0.425``: a function of sqrt(-log(p))."""
+    """Return quantiles where ``1/2 - p > 0.425``: a function of sqrt(-log(p))."""
     r = _minus_log(p)
     np.sqrt(r, out=r)
     far = np.flatnonzero(r > 5)
@@ -259,7 +259,7 @@ def _tail_quantiles(p: Floats) -> Floats:
 def _ratio(
     coefficients: tuple[tuple[float, ...], tuple[float, ...]], r: Floats, *, out: Floats, spare: Floats
 ) -> Floats:
-    """Quotient of two polynomials by Horner's rule, one operation at a time: never a fused multiply-add."""
+    """Return the quotient of two polynomials by Horner's rule, one operation at a time: never a fused multiply-add."""
     numerator, denominator = coefficients
     _polynomial(numerator, r, out=out)
     _polynomial(denominator, r, out=spare)

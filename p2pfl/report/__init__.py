@@ -1,4 +1,4 @@
-"""What a run leaves behind: records, checkpoints, a summary, pictures."""
+"""Results of a run: records, checkpoints, summary and plots."""
 
 from p2pfl.report.records import Record
 from p2pfl.report.run import Run

@@ -1,4 +1,4 @@
-"""What the records of a run show to be clearly off, and what to change: pure, and silent where nothing is."""
+"""Advice from the records of a run: what is clearly wrong and what to change; empty if nothing is."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from itertools import pairwise
 from p2pfl.report.records import Record
 
 FEWEST = 5
-"""Rounds below which nothing can be said."""
+"""Smallest number of rounds for advice."""
 
 APART = 4.0
-"""Times a round's training beyond which peers' models lie too far apart to learn from each other.
+"""Ratio of disagreement to a round's training beyond which models are too far apart to learn from each other.
 
-Enough exchanges leave a hundredth. 600 peers with 4 exchanges reached 2.1 and lost nothing against 20 exchanges; with
-one they reached 9.5 and lost 0.07 of accuracy; a ring of 32 with one reached 5.8 and lost 0.23.
+Enough gossip steps leave a hundredth. 600 peers with 4 gossip steps reached 2.1 and lost nothing against 20 steps; with
+one they reached 9.5 and lost 0.07 of accuracy; a ring of 32 with one step reached 5.8 and lost 0.23.
 """
 
 STUCK = 0.99
-"""Share of its first value above which the test loss has not fallen."""
+"""Share of its first value above which the test loss counts as not fallen."""
 
 SLOW = 0.95
-"""Share above which it has fallen hardly at all."""
+"""Share above which it counts as hardly fallen."""
 
 STEADY = 0.8
-"""Share of the rounds in which a loss falls that falls slowly but surely: the steps are too small, not too large."""
+"""Share of rounds with a falling loss above which steps are too small, not too large."""
 
 RISING = 0.03
-"""Gain of a score in the last quarter of the rounds with which nobody would stop."""
+"""Gain of a score in the last quarter of the rounds that suggests more rounds."""
 
 LATE = 0.02
-"""Share of missed rows that is no accident."""
+"""Share of missed models that is no accident."""
 
 Means = list[float]
 
@@ -45,20 +45,25 @@ def advice(
     rule: str = "none",
     masked: bool = False,
 ) -> list[str]:
-    """Sentences for the user, each what was seen and what to change.
+    """Return sentences for the user, each with an observation and what to change.
 
     Parameters
     ----------
     records
-        All of a run.
+        All records of a run.
     steps
-        Exchanges a round.
+        Gossip steps per round.
     noise
         Deviation of the private noise, which stays in the models.
     attack, rule
-        What some peers do to harm, and what the others take in place of averages.
+        Attack of Byzantine peers, and the aggregation rule of the others.
     masked
-        Whether pairwise masks are on: then how far the last gossip step moved a model says nothing about training.
+        Whether pairwise masks are on: then the distance of the last gossip step does not reflect training.
+
+    Returns
+    -------
+    list of str
+        Sentences; empty if nothing is clearly wrong.
 
     Examples
     --------
@@ -66,7 +71,7 @@ def advice(
     >>> facts |= {"seconds_training": 0.0, "seconds_waiting": 0.0, "training_loss": 1.0, "disagreement": 0.0}
     >>> losses = [2.0, 3.0, 5.0, 9.0, 17.0, 33.0]
     >>> print(*advice([Record(round=t, scores={"loss": loss}, **facts) for t, loss in enumerate(losses)]))
-    the test loss went from 2 to 33 in 6 rounds: lower learning.rate, to a tenth at first
+    the test loss went from 2 to 33 in 6 rounds; lower learning.rate, to a tenth at first
     """
     rounds: dict[int, list[Record]] = {}
     for record in records:
@@ -75,11 +80,11 @@ def advice(
     late = _late(records)
     if len(turns) < FEWEST:
         return late
-    # Each of these can cause the next, so only the first is told.
+    # Each of these can cause the next, so only the first is reported.
     found = _apart(turns, steps=steps, masked=masked) or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
-    if found and attack != "none":  # whatever is seen, this may be why
-        cure = "take a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
-        found = [f"some peers attack by {attack}, and the others do not learn as they would: {cure}, or better edges"]
+    if found and attack != "none":  # the attack may cause any of these
+        cure = "set a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
+        found = [f"some peers attack by {attack}, which disturbs the learning of the others; {cure}, or better edges"]
     return late + found
 
 
@@ -88,30 +93,30 @@ def _late(records: Sequence[Record]) -> list[str]:
     expected = missed + sum(record.heard for record in records)
     if not expected or missed <= LATE * expected:
         return []
-    seen = f"{missed} of {expected} rows did not come in time"
-    return [f"{seen}: raise transport.patience, or look which peers vanish or are slow"]
+    seen = f"{missed} of {expected} models did not arrive in time"
+    return [f"{seen}; raise transport.patience, or find out which peers disappear or are slow"]
 
 
 def _apart(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:
-    """Models that gossip does not hold together."""
+    """Report models that gossip does not hold together."""
     half = turns[len(turns) // 2 :]
     moved = _overall(half, lambda record: record.update or None)
     if not moved:
         return []
-    cure = f"raise gossip.steps, now {steps}, or lower gossip.tolerance, or take a better connected topology"
+    cure = f"raise gossip.steps, now {steps}, or lower gossip.tolerance, or choose a better connected topology"
     apart = _overall(half, lambda record: record.disagreement)
     if apart is not None:
-        seen = "the peers' models lie {:.1f} times as far from their mean as a round of training moves them"
+        seen = "the models of the peers are {:.1f} times as far from their mean as a round of training moves them"
     elif not masked:  # else it measures the masks
         apart = _overall(half, lambda record: record.distance)
-        seen = "the last exchange of a round still moves the peers' models {:.1f} times as far as training does"
+        seen = "the last gossip step of a round still moves the models {:.1f} times as far as training does"
     if apart is None or apart <= APART * moved:
         return []
-    return [f"{seen.format(apart / moved)}: {cure}"]
+    return [f"{seen.format(apart / moved)}; {cure}"]
 
 
 def _loss(turns: list[list[Record]], *, noise: float) -> list[str]:
-    """A test loss that does not fall."""
+    """Report a test loss that does not fall."""
     losses = _each(turns, "loss")
     if not losses:
         return []
@@ -121,19 +126,19 @@ def _loss(turns: list[list[Record]], *, noise: float) -> list[str]:
     if last <= SLOW * first or (last <= STUCK * first and falls < STEADY):
         return []
     if noise:
-        return [f"{went}, under private noise: p2pfl privacy says how many peers or what epsilon it takes to pay"]
+        return [f"{went}, under private noise; run p2pfl privacy to find out how many peers or what epsilon it takes"]
     if falls >= STEADY:
-        return [f"{went}, falling in nearly each of them: raise learning.rate, tenfold at first"]
+        return [f"{went}, falling in nearly every round; raise learning.rate, tenfold at first"]
     peers = len(turns[-1])
     diversity = _overall(turns[count // 2 :], lambda record: record.diversity)
     if diversity is not None and peers > 1 and diversity > 2 * peers:
-        cancels = f"cancels out in the mean (diversity {diversity:.0f}, where {peers} is having nothing in common)"
-        return [f"{went}, and what the peers learn {cancels}: lower learning.rate, to a tenth at first, or the epochs"]
-    return [f"{went}: lower learning.rate, to a tenth at first"]
+        cancels = f"cancels out in the mean (diversity {diversity:.0f}, where {peers} means nothing in common)"
+        return [f"{went}, and what the peers learn {cancels}; lower learning.rate, to a tenth at first, or the epochs"]
+    return [f"{went}; lower learning.rate, to a tenth at first"]
 
 
 def _unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
-    """A score that was still rising when the rounds ended; more would cost epsilon, or more noise at the same one."""
+    """Report a score that still rises at the end; more rounds would cost epsilon, or more noise at the same epsilon."""
     if noise:
         return []
     name = next((each for each in ("accuracy", "r2") if each in turns[-1][0].scores), None)
@@ -145,12 +150,15 @@ def _unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
         return []
     quarter = len(values) // 4
     return [
-        f"{name} rose by {values[-1] - before:.3f} in the last {quarter} rounds alone: raise rounds, now {len(values)}"
+        (
+            f"{name} rose by {values[-1] - before:.3f} in the last {quarter} rounds alone; raise rounds, now "
+            f"{len(values)}"
+        )
     ]
 
 
 def _each(turns: list[list[Record]], name: str) -> Means:
-    """A score's mean over the peers, round by round; a loss that is no number counts as without end."""
+    """Return the mean of a score over the peers by round; a loss that is NaN counts as infinite."""
     found = []
     for records in turns:
         values = [record.scores[name] for record in records if name in record.scores]
@@ -162,6 +170,6 @@ def _each(turns: list[list[Record]], name: str) -> Means:
 
 
 def _overall(turns: list[list[Record]], value: Callable[[Record], float | None]) -> float | None:
-    """The mean over peers and rounds of what is known."""
+    """Return the mean over peers and rounds of the known values."""
     values = [found for records in turns for record in records if (found := value(record)) is not None]
     return sum(values) / len(values) if values else None

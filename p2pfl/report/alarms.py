@@ -1,4 +1,4 @@
-"""Decide what a person must know at once, and what to do about it: pure functions of what a round showed."""
+"""Alarms that a person must see at once, with a remedy: pure functions of the results of a round."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 TRIPLED = 3.0
-"""Times the loss of the round before, from which on a model counts as spoiled although no partner is known to be gone.
+"""Ratio of the loss to that of the round before from which a model counts as spoiled without a known loss of partners.
 
-Training alone hardly does that to a loss from one round to the next; uncancelled masks multiply it by tens.
+Training alone hardly ever has this effect; uncancelled masks multiply the loss by tens.
 """
 
 
@@ -21,25 +21,25 @@ def spoiled(
     now: Mapping[str, float],
     best: tuple[int, str] | None,
 ) -> str | None:
-    """Return an alarm if masks that did not cancel are in the models of a round.
+    """Return an alarm if the models of a round contain masks that did not cancel.
 
     Parameters
     ----------
     lost
-        Mask partners of which nothing came in the round: they shared masks with this peer and did not send their half.
+        Mask partners that sent nothing in the round: they shared masks with this peer and did not send their half.
     round
-        Counted from 0.
+        Round number, from 0.
     deviation
-        Standard deviation of what the masks of one of them leave in a parameter of the average.
+        Standard deviation of the noise that the masks of one partner leave in a parameter of the average.
     before, now
-        The peer's scores after the round before and after this one; ``None`` if there was none before.
+        Scores of the peer after the round before and after this one; ``None`` if there was none before.
     best
-        The round of the best model so far and its file, if one is kept.
+        Round and file of the best model so far, if one is kept.
 
     Returns
     -------
     str or None
-        What happened, with its figures, and the way back.
+        Event with its figures, and the remedy.
 
     Examples
     --------
@@ -58,11 +58,11 @@ def spoiled(
     if lost:
         what, cure = _uncancelled(sorted(lost), round=round, deviation=deviation)
     else:
-        what = f"the loss rose steeply in round {round + 1}; masks of a peer that disappeared may be in the models"
-        cure = "Look for a peer that is gone, and start it with --resume while the others run"
+        what = f"the loss rose steeply in round {round + 1}; the models may contain masks of a peer that disappeared"
+        cure = "Find the peer that disappeared, and start it with --resume while the others run"
     scores = f" ({_changes(before, now)})" if before else ""
     kept = "" if best is None else f"; the best model so far is that of round {best[0] + 1}, in {best[1]}"
-    return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less."
+    return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less"
 
 
 def cancelled(partner: str, *, round: int) -> str:

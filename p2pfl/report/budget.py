@@ -1,4 +1,4 @@
-"""What has been spent on a data set, in a file beside it: one line a peer and release, appended before it is sent."""
+"""Privacy budget of a data set, in a file beside it: one line per peer and release, written before it is sent."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     run, peer, round
-        Which release it was.
+        Identification of the release.
     mu, probability
-        What it cost, see :class:`p2pfl.privacy.accounting.spending.Cost`.
+        Cost of the release, see :class:`p2pfl.privacy.accounting.spending.Cost`.
     adjacency, colluders
-        Against what: costs under others do not add up with it.
+        Conditions of the cost; costs under other conditions cannot be added.
     swarm
-        A digest of the names of all peers of its experiment.
+        Digest of the names of all peers of its experiment.
     """
 
     run: str
@@ -58,9 +58,9 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     run, peer, round, swarm
-        As in :class:`Entry`.
+        Fields as in :class:`Entry`.
     noise, rate, steps
-        What it cost each sample, see :class:`p2pfl.privacy.accounting.examples.Sampling`.
+        Cost for each sample, see :class:`p2pfl.privacy.accounting.examples.Sampling`.
     """
 
     run: str
@@ -73,22 +73,22 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def beside(experiment: Experiment) -> Path | None:
-    """Return the account that an experiment names, or the one beside its data file; ``None`` if it has neither."""
+    """Return the budget file that an experiment names, or the one beside its data file; ``None`` if it has neither."""
     data = experiment.data.options.get("path")
     path = experiment.privacy.budget or (f"{data}.budget.jsonl" if isinstance(data, str) else None)
     return None if path is None else Path(path)
 
 
 def unpriced(plan: Plan) -> str | None:
-    """Return why the account of its data cannot count a run, in a sentence; ``None`` if it can, or there is none.
+    """Return why the budget of its data cannot count a run, in a sentence; ``None`` if it can, or there is no budget.
 
-    An account adds up what releases cost a peer as a whole, or what training costs single samples. A run that has no
-    price in a unit of the account spends of it without a trace.
+    A budget counts the cost of releases for a peer as a whole, or of training for single samples. A run without
+    such a cost would spend from the budget without a trace.
 
     Raises
     ------
     InputError
-        If the account cannot be read.
+        The budget cannot be read.
     """
     path = beside(plan.experiment)
     if path is None or not path.exists():
@@ -96,26 +96,26 @@ def unpriced(plan: Plan) -> str | None:
     kinds = {type(entry) for entry in _entries(path, path.read_bytes().splitlines())}
     if Entry in kinds and not plan.protection.claimed:
         return (
-            f"{path} counts what runs on this data cost each peer, and this run has no such price; set "
-            "privacy.epsilon, or add --unaccounted to run it outside of the account"
+            f"{path} counts the cost of runs on this data for each peer, and this run has no such cost; set "
+            "privacy.epsilon, or add --unaccounted to run it outside of the budget"
         )
     if SampleEntry in kinds and plan.examples(0) is None:
         return (
-            f"{path} counts what runs on this data cost each sample, and this run has no such price; set "
-            "learning.example_noise, or add --unaccounted to run it outside of the account"
+            f"{path} counts the cost of runs on this data for each sample, and this run has no such cost; set "
+            "learning.example_noise, or add --unaccounted to run it outside of the budget"
         )
     return None
 
 
 def check_accounted(plan: Plan, *, unaccounted: bool = False) -> bool:
-    """Refuse a run without a price on data that have an account, unless it may be outside of the account.
+    """Raise :class:`InputError` for a run that the budget of its data cannot count, unless that is permitted.
 
     Parameters
     ----------
     plan
-        The experiment, resolved.
+        Resolved experiment.
     unaccounted
-        Whether the run may be outside of the account.
+        Whether the run may stay outside of the budget.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def check_accounted(plan: Plan, *, unaccounted: bool = False) -> bool:
     Raises
     ------
     InputError
-        If it has no price and may not be, or the account cannot be read.
+        The run has no cost and may not stay outside, or the budget cannot be read.
     """
     reason = unpriced(plan)
     if reason is not None and not unaccounted:
@@ -134,18 +134,19 @@ def check_accounted(plan: Plan, *, unaccounted: bool = False) -> bool:
 
 
 class Budget:
-    """A file of entries; several runs may spend at once, one release after the other.
+    """File of entries; several runs may spend at once, one release after the other.
 
-    All are kept under one adjacency and one number of colluders: costs under others are others.
+    All entries have the same adjacency and number of colluders, because costs under different conditions cannot be
+    added.
 
     Parameters
     ----------
     path
-        Made when something is spent for the first time.
+        Path of the file, which the first entry creates.
     wanted
-        The guarantee that is counted.
+        Guarantee to count.
     names
-        Of all peers of the experiment.
+        Names of all peers of the experiment.
     """
 
     def __init__(self, path: Path, wanted: Privacy, names: Iterable[str]) -> None:
@@ -158,25 +159,25 @@ class Budget:
 
     @classmethod
     def of(cls, experiment: Experiment, protection: Protection) -> Budget | None:
-        """The one that an experiment names, or the one beside its data file; ``None`` where nothing is claimed."""
+        """Return the budget that an experiment names, or the one beside its data file; ``None`` without a claim."""
         return cls.at(experiment, protection) if protection.claimed else None
 
     @classmethod
     def at(cls, experiment: Experiment, protection: Protection) -> Budget | None:
-        """Return the one that an experiment names, or the one beside its data file, whatever is claimed."""
+        """Return the budget that an experiment names, or the one beside its data file, with or without a claim."""
         path = beside(experiment)
         return None if path is None else cls(path, experiment.privacy, protection.graph.peers)
 
     def before(self, peers: Iterable[str]) -> Counter[Cost]:
-        """What the one of ``peers`` that has spent most has spent so far.
+        """Return the largest cost so far of any of ``peers``.
 
-        A name stands for the same data wherever the experiment had the same peers. In a swarm of others the data of a
-        peer may have been anybody's, so there it counts what he spent who spent most.
+        A name stands for the same data in all experiments with the same peers. In an experiment with other peers the
+        data of a peer may have belonged to any of them, so there the peer with the largest cost counts.
 
         Raises
         ------
         InputError
-            If the file cannot be read, or is kept under another adjacency or for other colluders.
+            The file cannot be read, or has another adjacency or number of colluders.
         """
         self._catch_up()
         own = self._costs.get(self._swarm, {})
@@ -188,12 +189,12 @@ class Budget:
         return worst
 
     def sampled(self, peer: str) -> Counter[Sampling]:
-        """Return the steps of DP-SGD that the account holds of a peer, counted as :meth:`before` counts costs.
+        """Return the steps of DP-SGD that the budget holds of a peer, counted as :meth:`before` counts costs.
 
         Raises
         ------
         InputError
-            If the file cannot be read.
+            The file cannot be read.
         """
         self._catch_up()
         price = partial(composed, delta=self._wanted.delta)
@@ -206,24 +207,24 @@ class Budget:
     def spend(
         self, peers: Sequence[str], *, run: str, round: int, cost: Cost, check: Callable[[], None] | None = None
     ) -> None:
-        """Note a release; it is on disk when this returns.
+        """Record a release; it is on disk when this returns.
 
-        ``check`` is called while nobody else can spend, and raises where nothing may be spent.
+        ``check`` is called while no other run can spend, and raises if nothing may be spent.
 
         Raises
         ------
         StorageError
-            If it cannot be written, so that nothing may be sent.
+            The entry cannot be written, so nothing may be sent.
         """
         self._append([self._entry(peer, run, round, cost) for peer in peers], check)
 
     def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
-        """Note the training of a round, by peer; it is on disk when this returns.
+        """Record the training of a round, by peer; it is on disk when this returns.
 
         Raises
         ------
         StorageError
-            If it cannot be written, so that nothing may be sent.
+            The entry cannot be written, so nothing may be sent.
         """
         self._append(
             [
@@ -248,13 +249,13 @@ class Budget:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if check is not None:
                     check()
-                while lines:  # a disk that is nearly full takes a part, and refuses the rest
+                while lines:  # a nearly full disk takes a part, and refuses the rest
                     lines = lines[file.write(lines) :]
                 os.fsync(file.fileno())
         except OSError as error:
             raise StorageError(
-                f"expected to write to the privacy budget {self.path}, got: {error.strerror}; without it nothing is "
-                "sent: free some space, or choose another place with privacy.budget"
+                f"the privacy budget {self.path} cannot be written ({error.strerror}), and nothing is sent "
+                "without it; free some space, or choose another place with privacy.budget"
             ) from None
         except BudgetError:
             if fresh and not self.path.stat().st_size:
@@ -274,7 +275,7 @@ class Budget:
         )
 
     def _catch_up(self) -> None:
-        """Read what was appended since; what cannot be read stays unread."""
+        """Read the lines appended since the last call; lines that cannot be read stay unread."""
         start, number = self._place
         try:
             with self.path.open("rb") as file:
@@ -284,7 +285,7 @@ class Budget:
             return
         except OSError as error:
             raise InputError(
-                f"{self.path}: expected a privacy budget that can be read, got: {error.strerror}"
+                f"{self.path}: the privacy budget cannot be read ({error.strerror}); check the file"
             ) from None
         entries = [*_entries(self.path, data.splitlines(), after=number)]
         self._place = start + len(data), number + len(entries)
@@ -298,30 +299,31 @@ class Budget:
             costs[Cost(entry.mu, entry.probability)] += 1
 
     def _check(self, entry: Entry) -> None:
-        """Refuse to add up what means different things."""
+        """Raise :class:`InputError` for an entry under other conditions."""
         kept, wanted = (entry.adjacency, entry.colluders), (self._wanted.adjacency, self._wanted.colluders)
         if kept != wanted:
-            say = 'privacy.adjacency = "{}" and privacy.colluders = {}'.format
+            conditions = 'privacy.adjacency = "{}" and privacy.colluders = {}'.format
             raise InputError(
-                f"{self.path}: expected {say(*kept)}, under which it is kept, got {say(*wanted)}, under which "
-                "costs are others: keep to them, or name another file in privacy.budget, which counts nothing of this"
+                f"{self.path}: the budget is kept under {conditions(*kept)}, but the experiment has "
+                f"{conditions(*wanted)}, under which costs differ; change the experiment, or name another file "
+                "in privacy.budget, which then starts at zero"
             )
 
 
 def _entries(path: Path, lines: Sequence[bytes], *, after: int = 0) -> Iterator[Entry | SampleEntry]:
-    """Read lines; ``after`` so many others."""
+    """Parse lines, of which ``after`` others precede the first."""
     for number, line in enumerate(lines, after + 1):
         try:
             table = msgspec.json.decode(line, type=dict[str, Any])
             yield msgspec.convert(table, SampleEntry) if "steps" in table else msgspec.convert(table, Entry)
         except msgspec.MsgspecError as error:
             raise InputError(
-                f"{path}, line {number}: expected what a release cost, got: {error}; correct the line, for what is not "
-                "counted is spent twice"
+                f"{path}, line {number}: the line is not the cost of a release ({error}); correct it, as "
+                "uncounted costs are spent twice"
             ) from None
 
 
 def _most(costs: Sequence[Counter[_T]], price: Callable[[Mapping[_T, int]], float]) -> Counter[_T]:
-    """Return what comes to the largest epsilon."""
-    kinds = {frozenset(each.items()) for each in costs}  # few, however many peers there are
+    """Return the counts with the largest epsilon."""
+    kinds = {frozenset(each.items()) for each in costs}  # few kinds, however many peers there are
     return max((Counter(dict(kind)) for kind in kinds), key=price, default=Counter())

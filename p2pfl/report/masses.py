@@ -1,4 +1,4 @@
-"""Where the mass of running sums is at the end: in rows, on its way, or with peers that died."""
+"""Places of the push-sum weights at the end of a run: in models, on their way, or with peers that died."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from p2pfl.experiment import Plan
 from p2pfl.neighbourhood import derived
 
 LEAST = 1e-9
-"""Of a mass that is worth a word: what is less comes of rounding."""
+"""Smallest weight worth mentioning; less is rounding."""
 
 Given = Mapping[str, float]
-"""By neighbour: the mass that a peer gave it beyond what it had of it."""
+"""By neighbour, the weight that a peer gave it beyond what it received from it."""
 
 
 def given(plan: Plan, state: State, *, peers: tuple[str, ...]) -> dict[str, dict[str, float]] | None:
-    """By peer of a state what it gave its neighbours; ``None`` of an algorithm that keeps no account of it."""
+    """Return by peer of a state what it gave its neighbours; ``None`` for an algorithm without such counts."""
     if not isinstance(plan.algorithm, Accounting):
         return None
     said: dict[str, dict[str, float]] = {}
@@ -32,25 +32,24 @@ def given(plan: Plan, state: State, *, peers: tuple[str, ...]) -> dict[str, dict
 
 
 def account(plan: Plan, said: Mapping[str, Given]) -> dict[str, Any]:
-    r"""Add up what peers said at their end.
+    r"""Add up the counts of the peers at their end.
 
-    Everybody puts a mass of 1 in, and holds at its end :math:`1 - \sum_j g_{ij}`. What survivors gave each other and
-    nobody had is on its way, for good; what they gave others, these took, with their own 1.
+    Every peer starts with a weight of 1, and ends with :math:`1 - \sum_j g_{ij}`. Weight that survivors gave each other
+    and none received is lost on its way; peers that died took what they received, with their own 1.
 
     Parameters
     ----------
     plan
-        Whose peers share which edges.
+        Plan with the topology.
     said
-        By survivor what it gave each neighbour. Who said nothing has died, or ended with an error.
+        By survivor, what it gave each neighbour. Other peers died or ended with an error.
 
     Returns
     -------
     dict
-        ``of``, the masses that were put in; ``held`` by the survivors' rows; ``on_its_way``; ``lost``, of which each
-        entry has ``peers`` and the ``mass`` that they took: one peer, or several of which each has an edge to another
-        of them, of which nobody alive knows what went along it; and all of it as a ``statement``, empty where
-        nothing is missing.
+        ``of``, the total weight at the start; ``held`` by the models of survivors; ``on_its_way``; ``lost``, where each
+        entry has ``peers`` and the weight ``mass`` that they took: one peer, or several that are joined by edges
+        whose traffic no survivor knows; and a ``statement`` of all this, empty if nothing is missing.
     """
     names = plan.topology.peers
     held = sum(1.0 - sum(each.values()) for each in said.values())
@@ -64,7 +63,7 @@ def account(plan: Plan, said: Mapping[str, Given]) -> dict[str, Any]:
 
 
 def _statement(found: Mapping[str, Any]) -> str:
-    """The sentence."""
+    """Return the statement."""
     missing = [
         f"the death of {each['peers'][0]} took {_number(each['mass'])}"
         if len(each["peers"]) == 1
@@ -75,7 +74,10 @@ def _statement(found: Mapping[str, Any]) -> str:
         missing.append(f"{_number(found['on_its_way'])} never arrived")
     if not missing:
         return ""
-    return f"of {found['of']} masses {', '.join(missing)}: the average is that of the other {_number(found['held'])}"
+    return (
+        f"of a total weight of {found['of']} {', '.join(missing)}; the average is that of the other "
+        f"{_number(found['held'])}"
+    )
 
 
 def _number(mass: float) -> str:

@@ -1,4 +1,4 @@
-"""Count what the releases of a run cost: record what has happened, then decide about the next release."""
+"""Meter of the cost of releases: it records what has happened, then decides about the next release."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def stopped(peers: Sequence[str | None]) -> str | None:
-    """What :meth:`Meter.stopped` says of most of those peers that it says something of, in one sentence.
+    """Return the most frequent sentence that :meth:`Meter.stopped` gives for some peers.
 
     Examples
     --------
@@ -33,28 +33,28 @@ def stopped(peers: Sequence[str | None]) -> str | None:
 
 
 class Meter:
-    """Adds up what the peers at hand spend in a run, and says when to stop.
+    """Counter of what the local peers spend in a run, which decides when to stop.
 
     Parameters
     ----------
     plan
-        The experiment, resolved.
+        Resolved experiment.
     peers
-        Whose releases are counted.
+        Names of the local peers.
     run
-        Names this run in the budget's file.
+        Name of this run in the budget file.
     earlier, sampled
-        What earlier lives in this run have spent, for where there is no such file; and how they trained.
+        Costs of earlier incarnations in this run, if there is no budget file; and their training.
 
     Attributes
     ----------
     samples
-        Counts what training costs single samples.
+        Counter of the cost of training for single samples.
 
     Raises
     ------
     InputError
-        If nothing is left of the budget.
+        Nothing is left of the budget.
     """
 
     def __init__(
@@ -70,71 +70,71 @@ class Meter:
         self._peers = tuple(peers)
         self._run = run
         self._budget = Budget.of(plan.experiment, plan.protection)
-        self._refused = False  # a release
-        self._corrected = False  # one that has left
+        self._refused = False  # True once a release has been refused
+        self._corrected = False  # True once a sent release has been corrected
         self._protection = plan.protection.after({})
         self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
         again = dict(earlier or {}) if plan.protection.sums is not None else {}
-        self._whole = [0] * again.get(self._protection.cost, 0)  # rounds that count by more than their private noise
-        self._exposed = bool(again)  # while no life of ours was there, sums lacked us
+        self._whole = [0] * again.get(self._protection.cost, 0)  # rounds charged less than private noise alone
+        self._exposed = bool(again)  # sums lacked this peer between its incarnations
         self._left = self._protection.after(self._costs)
         if self._budget is not None and not self.rounds:
             raise InputError(
-                f"expected privacy.epsilon = {plan.experiment.privacy.epsilon} to allow one round more, got "
-                f"{self.spent:.3g} spent already by {self._budget.path}: raise it, or stop here"
+                f"privacy.epsilon = {plan.experiment.privacy.epsilon} does not permit another round, as "
+                f"{self.spent:.3g} is spent already by {self._budget.path}; raise it, or stop here"
             )
 
     @property
     def rounds(self) -> range:
-        """The rounds that the budget allows, if nobody else spends of it."""
+        """Return the rounds that the budget permits, if no other run spends from it."""
         return self.since(0)
 
     def since(self, first: int) -> range:
-        """Those of a run that begins, or goes on, with the round ``first``."""
+        """Return the permitted rounds of a run that starts or continues with the round ``first``."""
         rounds = self._left.rounds
         return range(first, min(rounds, first + self._left.affordable) if self._left.claimed else rounds)
 
     @property
     def costs(self) -> Counter[Cost]:
-        """What has been spent, by all lives in this run."""
+        """Costs of all incarnations in this run."""
         return self._costs.copy()
 
     def charge(self, round: int, *, whole: bool) -> None:
-        """Count a release before it is sent; ``whole`` unless somebody to share masks with is missing.
+        """Record the cost of a release before it is sent; ``whole`` unless a mask partner is missing.
 
-        Without all its masks a row counts as hidden by its private noise alone, whoever is missing.
+        Without all its masks, private noise alone protects a model, whichever partner is missing.
 
         Raises
         ------
         BudgetError
-            If it would cost more than is left of the budget: then nothing may be sent.
+            The release would cost more than is left of the budget; nothing may be sent.
         """
         if not self._protection.claimed:
             return
         if self._exposed:
             self.expose()
             whole = False
-        why = "" if whole else ", in which somebody to share masks with is missing,"
+        why = "" if whole else ", in which a mask partner is missing,"
         cost = self._protection.cost if whole else self._protection.local
-        self._spend(round, cost, what=f"round {round + 1}{why} too")
+        self._spend(round, cost, what=f"round {round + 1}{why}")
         if whole:
             self._whole.append(round)
 
     def correct(self, round: int) -> None:
-        """Record that a release which has left was hidden by its private noise alone, whatever is left.
+        """Record that private noise alone protected a sent release, whatever is left of the budget.
 
-        A release that was charged with all its masks costs the difference: squares of mu add. Where peers sit out in
-        secret such a difference has no closed form, and the release counts again in full.
+        A release that was charged with all its masks costs the difference: squares of mu add. With secret participation
+        such a difference has no closed form, and the full release is charged again.
 
         Parameters
         ----------
         round
-            Whose release turned out to lack a mask.
+            Round whose release lacked a mask.
 
         Raises
         ------
         StorageError
-            If it cannot be written.
+            The cost cannot be written.
         """
         if not self._protection.claimed:
             return
@@ -145,28 +145,28 @@ class Meter:
             self._corrected = True
 
     def expose(self) -> None:
-        """Count all releases, those before as well, as hidden by their private noise alone, before a sum is shown.
+        """Charge all releases, including earlier ones, as protected by private noise alone, before a sum is shown.
 
-        Sums of which one is not what it should be show more than was looked at, also of what was released before.
+        A sum without all its contributions reveals more than was checked, also about earlier releases.
 
         Raises
         ------
         BudgetError
-            If that would cost more than is left of the budget; then nothing may be sent any more.
+            The cost would exceed the rest of the budget; nothing may be sent any more.
         """
         self._exposed = True
         if (rest := self._rest) is not None:
-            what = f"{len(self._whole)} rounds of sums that somebody is missing from"
+            what = f"{len(self._whole)} rounds of sums without a missing peer"
             self._spend(self._whole[-1], rest, what=what)
             self._whole = []
 
     def exposed(self) -> None:
-        """Record what :meth:`expose` counts for a sum that has been shown, whatever is left.
+        """Record the cost of :meth:`expose` for a sum that has been shown, whatever is left.
 
         Raises
         ------
         StorageError
-            If it cannot be written.
+            The cost cannot be written.
         """
         self._exposed = True
         if (rest := self._rest) is not None:
@@ -174,12 +174,12 @@ class Meter:
             self._whole = []
 
     def doubt(self) -> None:
-        """Note that a sum was not given: nothing has been shown, and :meth:`expose` comes before the next release."""
+        """Record that a sum was refused: nothing has been shown, and :meth:`expose` precedes the next release."""
         self._exposed = True
 
     @property
     def _rest(self) -> Cost | None:
-        """What the releases that count as whole cost more than that if private noise alone hides them."""
+        """Cost of private noise alone beyond the charged cost, for the releases that counted as whole."""
         if not self._protection.claimed or not self._whole:
             return None
         nominal, floor = self._protection.cost, self._protection.local
@@ -187,17 +187,17 @@ class Meter:
         return Cost(rest, floor.probability)
 
     def _spend(self, round: int, cost: Cost, *, what: str) -> None:
-        """Record what is about to happen, if enough is left for it."""
+        """Record a cost, if enough is left for it."""
 
         def check() -> None:
             if self._budget is not None:
-                self._costs = self._spent_before()  # others may have spent, too
+                self._costs = self._spent_before()  # other runs may have spent as well
             costs = self._costs + Counter({cost: 1})
             if not self._protection.allows(costs):
                 self._refused = True
                 raise BudgetError(
-                    f"expected privacy.epsilon = {self._protection.wanted.epsilon:g} to allow {what}, got "
-                    f"{self._protection.spent(costs):.3g} with it: raise it, or run fewer rounds"
+                    f"privacy.epsilon = {self._protection.wanted.epsilon:g} does not permit {what}, which would "
+                    f"make it {self._protection.spent(costs):.3g}; raise it, or run fewer rounds"
                 )
 
         self._write(round, cost, check=check)
@@ -215,25 +215,28 @@ class Meter:
 
     @property
     def spent(self) -> float | None:
-        """Epsilon so far, earlier runs on the same data included; ``None`` where none is claimed."""
+        """Epsilon so far, including earlier runs on the same data; ``None`` without a claim."""
         return self._protection.spent(self._costs)
 
     @property
     def overdrawn(self) -> str | None:
-        """Why more than the budget has been spent, in a sentence; ``None`` if it has not."""
+        """Return a sentence if more than the budget has been spent; otherwise ``None``."""
         wanted, spent = self._protection.wanted.epsilon, self.spent
         if wanted is None or spent is None or not self._corrected or self._protection.allows(self._costs):
             return None
-        return f"epsilon {spent:.3g} has been spent, more than privacy.epsilon = {wanted:g}: a release lacked a mask"
+        return (
+            f"epsilon {spent:.3g} has been spent, more than privacy.epsilon = {wanted:g}, because a release lacked "
+            "a mask"
+        )
 
     def stopped(self, done: int) -> str | None:
-        """Why no round followed after so many, in a sentence, if it is the budget."""
+        """Return a sentence if the budget stopped the run after ``done`` rounds; otherwise ``None``."""
         protection, wanted = self._protection, self._protection.wanted.epsilon
         if wanted is None or not protection.claimed or done >= protection.rounds:
             return None
         if not self._refused and protection.allows(self._costs + Counter({protection.cost: 1})):
             return None
-        before = "" if self._budget is None or not self._left.before else f", with what {self._budget.path} had before"
-        return (
-            f"{done} of {protection.rounds} rounds: one more would have exceeded privacy.epsilon = {wanted:g}{before}"
+        before = (
+            "" if self._budget is None or not self._left.before else f", including what {self._budget.path} had before"
         )
+        return f"{done} of {protection.rounds} rounds: another one would exceed privacy.epsilon = {wanted:g}{before}"

@@ -1,4 +1,4 @@
-"""``model.json``: what it takes to use a saved model on raw values."""
+"""``model.json``, the description that is needed to use a saved model on raw values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from p2pfl.experiment import Experiment, Plan
 from p2pfl.learning import TorchLearner
 
 VERSION = 1
-"""Version of the format; a reader refuses another one."""
+"""Version of the format; readers refuse any other."""
 
 KEY = "p2pfl"
 """Key of the same content in the metadata of a safetensors file."""
@@ -24,7 +24,7 @@ FORMULA = {
     "column's `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
     "outputs": "the largest output is the class; a predicted number is output * deviation + mean",
 }
-"""How to apply the numbers, as words for a reader."""
+"""Instructions for applying the numbers, in words for a reader."""
 
 
 def described(plan: Plan) -> dict[str, Any]:
@@ -33,12 +33,12 @@ def described(plan: Plan) -> dict[str, Any]:
     Parameters
     ----------
     plan
-        The experiment, resolved, with the features scaled if the peers have agreed on statistics.
+        Resolved experiment, with the features scaled if the peers agreed on statistics.
 
     Returns
     -------
     dict
-        Values that JSON knows; nothing for a learner of one's own, whose model and inputs only its owner knows.
+        JSON values; empty for a user-defined learner, whose model and inputs only its owner knows.
     """
     if not isinstance(plan.learner.bare, TorchLearner):
         return {}
@@ -85,6 +85,6 @@ def _model(experiment: Experiment) -> dict[str, Any]:
     """Return the name and the options that build the model."""
     model = experiment.model
     hidden = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
-    # TOML knows dates and infinity, JSON does not: they become text.
+    # TOML has dates and infinity, JSON does not: they become text.
     options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
     return {"name": model.name, "options": options}

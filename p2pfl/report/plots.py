@@ -1,4 +1,4 @@
-"""Pictures of a run."""
+"""Plots of a run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from p2pfl.report.records import Record
 
 
 def blank(*, width: float, height: float) -> Any:
-    """An empty matplotlib figure.
+    """Return an empty matplotlib figure.
 
     Raises
     ------
     InputError
-        If matplotlib is not installed.
+        Matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 (an extra)
     except ImportError:
-        raise InputError('expected matplotlib for plots, got none: pip install "p2pfl-mqtt[plot]"') from None
+        raise InputError('plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"') from None
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -31,34 +31,32 @@ def keep(figure: Any, path: str | Path) -> None:
     Raises
     ------
     InputError
-        If the suffix stands for no format, or the file cannot be written.
+        The suffix is not that of a picture format, or the file cannot be written.
     """
     try:
         figure.savefig(path)
     except ValueError:
         known = ", ".join(sorted(figure.canvas.get_supported_filetypes()))
-        raise InputError(
-            f"expected a picture's file, ending in one of {known}, got {path}: change its suffix"
-        ) from None
+        raise InputError(f"{path} does not have the suffix of a picture ({known}); change it") from None
     except OSError as error:
-        raise InputError(f"expected to write {path}, got: {error.strerror}; choose another place") from None
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
 
 
 def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str | Path | None = None) -> Any:
-    """Score of every peer and of their mean over rounds, and how far apart they are.
+    """Plot the score of every peer and their mean over rounds, and their distance from each other.
 
     Raises
     ------
     InputError
-        If there is nothing to draw, nothing to draw with, or nowhere to put it.
+        The run has no records or scores, matplotlib is not installed, or the file cannot be written.
     """
     picture = blank(width=8, height=6)
     if not records:
-        raise InputError("expected a run with at least one round, got one without records: let it run longer")
+        raise InputError("the run has no records to plot; let it run longer")
     metric = summary.get("metric") or next((name for name in records[0].scores if name != "loss"), "loss")
     upper, lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     if metric not in records[0].scores:
-        raise InputError(f"expected a run with scores, got one without {metric}: give the learner a function evaluate")
+        raise InputError(f"the run has no {metric} to plot; give the learner a function evaluate")
     scores = _rounds(records, lambda record: record.scores[metric])
     for axes, rounds in ((upper, scores), (lower, _rounds(records, lambda record: record.distance))):
         values = list(rounds.values())
@@ -90,27 +88,27 @@ def spending(
     title: str = "",
     path: str | Path | None = None,
 ) -> Any:
-    """Epsilon over rounds against each observer, and the budget.
+    """Plot epsilon over rounds against each observer, and the budget.
 
     Parameters
     ----------
     rounds
-        After how many, rising.
+        Numbers of rounds, increasing.
     curves
-        Epsilon then, by observer, from the one who knows least to the one who knows most.
+        Epsilon after these rounds by observer, from the one that knows least to the one that knows most.
     delta
-        At which it holds.
+        Delta of these values.
     budget
-        Epsilon that is not to be exceeded.
+        Largest permitted epsilon.
     title
-        Above the picture.
+        Title of the plot.
     path
-        Where it goes.
+        Path of the file.
 
     Raises
     ------
     InputError
-        If there is nothing to draw with, or nowhere to put it.
+        Matplotlib is not installed, or the file cannot be written.
     """
     picture = blank(width=8, height=5)
     axes = picture.subplots()
@@ -119,7 +117,7 @@ def spending(
         axes.plot(rounds, values, color=f"C{number}", linewidth=2, marker=marker, label=f"{observer}: {values[-1]:.3g}")
     if budget is not None:
         axes.axhline(budget, color="0.4", linestyle="--", linewidth=1.5, label=f"budget: {budget:g}")
-    if min(values[0] for values in curves.values()) > 0:  # very much noise costs nothing at this delta
+    if min(values[0] for values in curves.values()) > 0:  # very large noise costs nothing at this delta
         axes.set_yscale("log", subs=[2, 5])
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
@@ -134,7 +132,7 @@ def spending(
 
 
 def _rounds(records: Sequence[Record], value: Any) -> dict[int, list[float]]:
-    """All peers' values by round, from 1."""
+    """Return the values of all peers by round, from 1."""
     found: dict[int, list[float]] = {}
     for record in sorted(records, key=lambda record: record.round):
         found.setdefault(record.round + 1, []).append(value(record))

@@ -1,4 +1,4 @@
-"""What hides the updates of an experiment, what that promises, and what it does not, in a sentence."""
+"""Privacy statement of an experiment: what hides the updates, what this guarantees, and what it does not."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from p2pfl.privacy.settings import Settings
 def promise(
     protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what is promised, as a summary says it.
+    """Return the guarantee in the form of the summary.
 
     Parameters
     ----------
     protection
-        Of the experiment.
+        Protection of the experiment.
     spent
-        Epsilon so far; ``None`` before anything has run, for what all rounds will have spent.
+        Epsilon so far; ``None`` before the run, for the cost of all rounds.
     examples
-        What is promised to single samples; ``None`` where nothing is.
+        Guarantee for single samples, or ``None``.
     """
     wanted, settings = protection.wanted, protection.settings
     mode = _hides(wanted.mode, settings)
@@ -39,8 +39,8 @@ def promise(
     each = ""
     if examples is not None:
         each = (
-            f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a peer "
-            "against everybody else; "
+            f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a "
+            "peer against all other parties;"
         )
         said |= {"examples": examples, "statement": f"{each}{_statement(mode, whose=' for a peer as a whole')}"}
     if not protection.claimed:
@@ -62,49 +62,50 @@ def promise(
 
 
 def _bare(protection: Protection, mode: str) -> str:
-    """What colluders could do, where masks are promised to nobody; with a claim it is refused."""
+    """Describe what colluders could do where masks are not guaranteed to hide; with a claim this is refused."""
     colluders = protection.wanted.colluders
     few = parted(protection.graph, colluders=colluders) if mode == "pairwise" else ()
     if not few:
         return _thin(protection) if mode == "pairwise" else ""
-    what = "take all masks off a row" if len(few) == 1 else "leave but two peers to hide each other"
+    what = "remove all masks from a model" if len(few) == 1 else "leave only two peers to hide each other"
     if not colluders:
-        return "; two peers can take all masks off each other's rows: take more peers"
+        return "; two peers can remove all masks from each other's models, so use more peers"
     who = "one colluding peer" if colluders == 1 else f"{colluders} colluding peers"
-    return f"; {who} could {what}: take more peers, a denser topology or privacy.mask_graph"
+    return f"; {who} could {what}, so use more peers, a denser topology or privacy.mask_graph"
 
 
 def _thin(protection: Protection) -> str:
-    """Say that fewer mask partners are enough than hide a row from those who may collude."""
+    """Describe the risk of fewer mask partners than possible colluders."""
     partners = protection.partners
     if partners > protection.wanted.colluders:
         return ""
     count = "one mask partner" if partners == 1 else f"{partners} mask partners"
     who = "that partner" if partners == 1 else "these partners"
-    return f"; rows leave with {count} (privacy.partners), so {who} and the broker together can read them"
+    return f"; models are sent with {count} (privacy.partners), so {who} and the broker together can read them"
 
 
 def _hides(mode: str, settings: Settings) -> str:
-    """What is left of a mode whose noises are zero."""
+    """Return the effective mode if noises are zero."""
     if mode == "pairwise" and not settings.mask:
         mode = "independent"
     return "none" if mode == "independent" and not settings.noise else mode
 
 
 def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
-    left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
+    left = "if a peer disappears for good, its masks may stay in the mean, and the run reports this"
     hides = "masks hide each update among its honest neighbours and cancel in the mean"
     if mode == "secagg":
-        left = "what hardly changes from round to round shows in many sums"
+        left = "values that hardly change from round to round show in many sums"
         hides = (
-            "each peer is given the exact sum of its neighbours' rows and none of them; what the broker sees is under "
-            "masks as secret as their keys, so that its line rests on cryptography, not on noise"
+            "each peer receives the exact sum of its neighbours' models and no single one; masks hide them "
+            "from the broker, and are as secret as their keys, so this protection rests on cryptography, not "
+            "on noise"
         )
     if mode == "none":
-        return "rows are sealed against the broker, and every neighbour can read them"
+        return "models are encrypted against the broker, and every neighbour can read them"
     if claimed and mode == "secagg":
         return f"{hides}; private noise stays in the models"
     if claimed:
         return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
-    no = f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"
+    no = f"no differential privacy is claimed{whose}, which needs a clip and noise"
     return f"private noise stays in the models; {no}" if mode == "independent" else f"{hides}; {no}; {left}"

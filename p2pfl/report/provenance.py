@@ -1,4 +1,4 @@
-"""What a run ran on, so that its results can be compared and repeated."""
+"""Provenance of a run, for comparing and repeating its results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from p2pfl.experiment import Experiment
 
 
 def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, Any]:
-    """Return the part of ``summary.json`` that says which experiment ran, when, and on what.
+    """Return the part of ``summary.json`` that states which experiment ran, when, and on what.
 
     Parameters
     ----------
     experiment
-        As resolved.
+        Resolved experiment.
     began
-        When the run began, in UTC; ``None`` where that was not recorded.
+        Start of the run in UTC; ``None`` if it was not recorded.
+
+    Returns
+    -------
+    dict
+        JSON values.
 
     Examples
     --------
@@ -39,8 +44,8 @@ def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, A
 
 
 def versions() -> dict[str, Any]:
-    """Return the versions of p2pfl and of what it computes with, the platform, and its number of logical CPUs."""
-    import torch  # noqa: PLC0415 (its version is known to itself where it was built without metadata)
+    """Return the versions of p2pfl and its numerical libraries, the platform, and its number of logical CPUs."""
+    import torch  # noqa: PLC0415 (builds without metadata know their own version only)
 
     return {
         "p2pfl": p2pfl.__version__,

@@ -1,4 +1,4 @@
-"""One round of one peer, as it is written down."""
+"""Record of one round of one peer."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    r"""One peer's round.
+    r"""Round of one peer.
 
     Attributes
     ----------
     scores
-        On the test part: the score named in ``summary.json`` and ``loss``.
+        Scores on the test part: the score named in ``summary.json`` and ``loss``.
     training_loss
-        Mean loss of the last local epoch; ``None`` where the peer sat out.
+        Mean loss of the last local epoch; ``None`` if the peer was absent.
     distance
-        How far the last exchange moved the model (L2): zero at consensus.
+        Distance by which the last gossip step moved the model (L2): zero at consensus.
     update
-        How far local training moved the row (L2), the ruler for both distances; 0 where it did not.
+        Distance by which local training moved the model (L2), the scale of both distances; 0 without training.
     disagreement
-        How far what the peer has released lies from the mean of all peers' (L2), and
+        Distance of the peer's release from the mean of all peers (L2), and
     diversity
-        how differently their training moved them, :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`:
-        1 where all agree, N where they have nothing in common; both known to a simulation alone.
+        diversity of their updates, :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`:
+        1 where all agree, N where they have nothing in common; only a simulation knows both.
     bytes_out, bytes_in
-        Since the start of the run.
+        Bytes sent and received since the start of the run.
     seconds_training, seconds_waiting
-        In this round.
+        Seconds in this round.
     heard, missed
-        Rows used in this round; neighbours whose row did not come in time.
+        Number of models used in this round; neighbours whose model did not arrive in time.
     privacy_spent
-        Epsilon so far against the broker and ``privacy.colluders`` peers; ``None`` where none is claimed.
+        Epsilon so far against the broker and ``privacy.colluders`` peers; ``None`` without a claim.
     """
 
     peer: str

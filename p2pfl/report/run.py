@@ -1,13 +1,13 @@
 """The run directory: ``runs/<name>-<time>/``.
 
-experiment.toml            as resolved
-provenance.json            when the run began, and the versions that it began with
+experiment.toml            the resolved experiment
+provenance.json            start and versions of the run
 metrics.jsonl              one record per peer and round
 peers/<name>.safetensors   the model under its own names
-peers/<name>.state         what a peer needs to go on, safetensors too; of live peers the one before as well
-keys/                      of a live run: who its peers are, so that it can be resumed
-run.lock, peer.lock        of live peers: the processes that play them, which keep others out
-model.json                 columns, scaling and class names: what it takes to use a model on raw values
+peers/<name>.state         what a peer needs to continue, in safetensors; live peers keep the previous one as well
+keys/                      identities of the peers of a live run, for resuming it
+run.lock, peer.lock        locks of the processes of live peers
+model.json                 columns, scaling and class names, for using a model on raw values
 summary.json               alone, together, pooled; the same keys for run and simulate
 """
 
@@ -35,29 +35,29 @@ from p2pfl.report.records import Record
 
 
 class Run:
-    """A run and its directory; as a context, it leaves no directory behind where wrong input kept it from starting.
+    """Run with its directory; as a context manager, it removes the directory if wrong input prevents the start.
 
     Parameters
     ----------
     folder
-        Where it lies: a new directory, or an empty one; ``None`` keeps everything in memory.
+        Path of a new or empty directory; ``None`` keeps everything in memory.
     experiment
-        As resolved.
+        Resolved experiment.
     began
-        When it began, in UTC, to record that and the versions in use; nothing of that is recorded by default.
+        Start in UTC, to record it with the versions in use; by default nothing of this is recorded.
 
     Attributes
     ----------
     provenance
-        See :func:`p2pfl.report.provenance.provenance`; it becomes part of the summary.
+        Result of :func:`p2pfl.report.provenance.provenance`, which becomes part of the summary.
     metrics
         All records, in the order in which rounds ended.
     models
-        ``{peer: state dict}`` under the model's own names.
+        State dicts by peer, under the names of the model.
     description
-        The content of ``model.json``; empty until it is known.
+        Content of ``model.json``; empty until it is known.
     summary
-        See ``summary.json`` in the design.
+        Content of ``summary.json``.
     """
 
     def __init__(self, experiment: Experiment, *, folder: Path | None = None, began: datetime | None = None) -> None:
@@ -89,13 +89,13 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
                 raise FileExistsError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-            (folder / "peers").mkdir()  # of two that take an empty directory, one fails here
+            (folder / "peers").mkdir()  # of two runs in one empty directory, the second fails here
             try:
                 (folder / "metrics.jsonl").touch()
                 if self.provenance:
                     replace(folder / "provenance.json", _json(self.provenance))
                 replace(folder / "experiment.toml", write(self.experiment).encode())
-                DRIVE.sync(folder.parent)  # all that is durable in it is so only if its name is
+                DRIVE.sync(folder.parent)  # its contents are durable only if its name is
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -103,7 +103,7 @@ class Run:
             cause = error.__context__ if isinstance(error, StorageError) else error
             reason = getattr(cause, "strerror", None) or cause
             raise InputError(
-                f"expected to write a run directory at {folder}, got: {reason}; choose another with --runs"
+                f"the run directory {folder} cannot be written ({reason}); choose another with --runs"
             ) from None
 
     def record(self, records: Sequence[Record]) -> None:
@@ -119,26 +119,26 @@ class Run:
                 size = file.tell()
                 file.write(lines)
         except OSError as error:
-            if size is not None:  # part of them may have got through
+            if size is not None:  # a part may have been written
                 os.truncate(path, size)
             raise StorageError(
-                f"expected to write to {path}, got: {error.strerror}; what was there is untouched, free some space"
+                f"{path} cannot be written ({error.strerror}), and its old contents are unchanged; free some space"
             ) from None
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Write ``model.json`` once: what it takes to use the models of this run on raw values.
+        """Write ``model.json`` once, which describes how to use the models of this run on raw values.
 
-        It holds exact statistics of the data, so that it is readable by its owner alone, as live checkpoints are.
+        It holds exact statistics of the data, so only its owner can read it, like live checkpoints.
 
         Parameters
         ----------
         about
-            As :func:`p2pfl.report.model.described` returns it; nothing is written if it is empty.
+            Result of :func:`p2pfl.report.model.described`; nothing is written if it is empty.
 
         Raises
         ------
         StorageError
-            If the disk is full or not writable.
+            The disk is full or not writable.
         """
         if not about or about == self.description:
             return
@@ -148,40 +148,40 @@ class Run:
             replace(self.folder / "model.json", text.encode(), mode=0o600)
 
     def checkpoint(self, peer: str, model: Mapping[str, Any], state: Mapping[str, Any], *, round: int) -> None:
-        """Keep a peer's model and state after ``round``; what was there is replaced as a whole or not at all."""
+        """Store a peer's model and state after ``round``; an old checkpoint is replaced as a whole or not at all."""
         self.models[peer] = model
         if self.folder is not None:
             save(self.folder / "peers", peer, model, state, round=round, about=self.description)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary, with the provenance; JSON has no NaN, it becomes null."""
+        """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
         self.summary = _finite({**summary, **self.provenance})
         if self.folder is not None:
             replace(self.folder / "summary.json", _json(self.summary))
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw score and distance over rounds; to ``path``, or return the matplotlib figure."""
+        """Plot score and distance over rounds; write the plot to ``path``, or return the matplotlib figure."""
         from p2pfl.report.plots import figure  # noqa: PLC0415 (matplotlib is an extra)
 
         return figure(self.metrics, self.summary, path=path)
 
     @staticmethod
     def resume(folder: str | Path, *, first: Mapping[str, int]) -> Run:
-        """Go on with a run directory; the records of rounds that are played again are dropped.
+        """Continue a run directory; the records of rounds that run again are dropped.
 
         Parameters
         ----------
         folder
-            Of a run that was interrupted.
+            Directory of an interrupted run.
         first
-            By peer, the round that it goes on with.
+            By peer, the round with which it continues.
 
         Raises
         ------
         InputError
-            If it is none, or cannot be read.
+            The folder is not a run directory, or cannot be read.
         StorageError
-            If it cannot be written.
+            The directory cannot be written.
         """
         run = Run.load(folder)
         run.provenance = provenance(run.experiment, began=None) | {"began": run.provenance.get("began")}
@@ -192,16 +192,16 @@ class Run:
 
     @staticmethod
     def load(folder: str | Path) -> Run:
-        """Read a run directory, also one of a run that was interrupted.
+        """Read a run directory, including that of an interrupted run.
 
         Raises
         ------
         InputError
-            If it is none, or cannot be read.
+            The folder is not a run directory, or cannot be read.
         """
         folder = Path(folder)
         if not (folder / "experiment.toml").is_file():
-            raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
+            raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         run = Run(kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
@@ -212,7 +212,7 @@ class Run:
 
 
 def _records(path: Path) -> list[Record]:
-    """All records of a file but a last line that was cut short."""
+    """Return all records of a file except an incomplete last line."""
     lines = _read(path).splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
@@ -221,31 +221,31 @@ def _records(path: Path) -> list[Record]:
         try:
             table = msgspec.json.decode(line, type=dict[str, Any])
             scores = table.get("scores")
-            if isinstance(scores, dict):  # NaN was written as null
+            if isinstance(scores, dict):  # NaN is written as null
                 table["scores"] = {name: math.nan if score is None else score for name, score in scores.items()}
             records.append(msgspec.convert(table, Record))
         except msgspec.MsgspecError as error:
             raise InputError(
-                f"{path}, line {number}: expected a record, got: {error}; delete the line to read the others"
+                f"{path}, line {number}: the line is not a record ({error}); delete it to read the others"
             ) from None
     return records
 
 
 def _table(path: Path, *, what: str) -> dict[str, Any]:
-    """Read a JSON object; empty where the run did not come to it or is older."""
+    """Read a JSON object; empty if the run did not get that far or is older."""
     if not path.exists():
         return {}
     try:
         return msgspec.json.decode(_read(path), type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise InputError(f"{path}: expected {what}, got: {error}; delete it to read the rest") from None
+        raise InputError(f"{path}: the file is not {what} ({error}); delete it to read the rest") from None
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
+        raise InputError(f"{path}: the file cannot be read ({error.strerror}); check its permissions") from None
 
 
 def _json(table: Mapping[str, Any]) -> bytes:
@@ -253,7 +253,7 @@ def _json(table: Mapping[str, Any]) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """The same with ``None`` for every number that JSON does not know."""
+    """Return the value with ``None`` for every number that JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -268,12 +268,12 @@ def save(
     round: int,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint; the model's file says ``about`` itself what ``model.json`` says.
+    """Write a checkpoint; the model's file contains ``about``, the content of ``model.json``.
 
     Raises
     ------
     StorageError
-        If the disk is full or not writable; an older checkpoint stays as it was.
+        The disk is full or not writable; an older checkpoint stays unchanged.
     """
     from safetensors.torch import save as to_bytes  # noqa: PLC0415 (imports torch)
 

@@ -1,4 +1,4 @@
-"""Count the steps of DP-SGD that the peers at hand make: rounds that are played again count again."""
+"""Counter of the steps of DP-SGD that local peers make; rounds that run again count again."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 class SamplingMeter:
-    """Adds up what training costs the single samples of the peers at hand.
+    """Counter of the cost of training for single samples of the local peers.
 
     Parameters
     ----------
     plan
-        The experiment, resolved.
+        Resolved experiment.
     peers
-        Whose training is counted.
+        Names of the local peers.
     run
-        Names this run in the budget's file.
+        Name of this run in the budget file.
     earlier
-        What the one peer at hand did in earlier incarnations of this run.
+        Steps of the one local peer in earlier incarnations of this run.
 
     Attributes
     ----------
     own
-        By peer, how many rounds of this run had which steps, those of earlier incarnations included.
+        By peer, the number of rounds of this run for each kind of steps, including earlier incarnations.
     """
 
     def __init__(
@@ -46,29 +46,29 @@ class SamplingMeter:
 
     @property
     def played(self) -> dict[str, dict[Sampling, int]] | None:
-        """By peer, how many rounds had which steps, earlier runs on the same account included; ``None`` without any."""
+        """Rounds by peer and kind of steps, including earlier runs on the same budget; ``None`` without DP-SGD."""
         return None if self._learner is None else {peer: dict(rounds) for peer, rounds in self._all.items()}
 
     def told(self, peer: str) -> tuple[tuple[float, float, int, int], ...] | None:
-        """Return what :attr:`played` says of a peer as noise, rate, steps and count, to send it elsewhere."""
+        """Return :attr:`played` of a peer as noise, rate, steps and count, in a form to send."""
         if self._learner is None:
             return None
         return tuple((each.noise, each.rate, each.steps, count) for each, count in sorted(self._all[peer].items()))
 
     def count(self, round: int, active: Sequence[bool] | None) -> None:
-        """Count a round that was trained, before anything that follows from it leaves.
+        """Count a round of training, before anything that depends on it leaves.
 
         Parameters
         ----------
         round
-            Which round.
+            Round number.
         active
-            Who of the peers at hand trained; all by default.
+            Local peers that trained; all by default.
 
         Raises
         ------
         StorageError
-            If the budget's file cannot be written, so that nothing may be sent.
+            The budget file cannot be written, so nothing may be sent.
         """
         if self._learner is None:
             return

@@ -1,4 +1,4 @@
-"""What learning together gave: the answer to the user's question."""
+"""Summary of a run, which answers what learning together gained."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from p2pfl.rows import Rows
 
 @dataclass(frozen=True)
 class Durations:
-    """How long a run took, in seconds.
+    """Durations of a run, in seconds.
 
     Attributes
     ----------
     start
-        Until the first round.
+        Time until the first round.
     rounds
-        From there to the end of the last one.
+        Time from there to the end of the last one.
     total
-        All of it but the baselines.
+        Total time without the baselines.
     training
-        Spent on local training, by all peers together; ``None`` where the records say it.
+        Time of local training of all peers together; ``None`` if the records contain it.
     """
 
     start: float
@@ -63,46 +63,50 @@ def summarise(
     baselines: bool = True,
     accounted: bool = True,
 ) -> dict[str, Any]:
-    """The content of ``summary.json``, the same keys for ``run`` and ``simulate``; means are of honest peers.
+    """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
 
     Parameters
     ----------
     plan
-        With the data of all peers.
+        Plan with the data of all peers.
     together
         Final scores of each peer.
     records
         All records of the run.
     seconds
-        How long it took.
+        Durations of the run.
     memory
-        Private memory of a peer in bytes, where each has its own process.
+        Private memory of a peer in bytes, if each has its own process.
     agreed
-        What all peers agreed on: ``statistics`` of the features, and what the ``common`` model scores.
+        Common results of all peers: ``statistics`` of the features, and the score of the ``common`` model.
     stopped
-        Why not all rounds were played, if it is the budget.
+        Sentence that explains if the budget stopped the run early.
     given
-        By peer what it gave each neighbour at its end, where the algorithm keeps account of it.
+        By peer, what it gave each neighbour, if the algorithm counts it.
     alarms
-        What harmed the result while it ran, and whether it does so still.
+        Events that harmed the result, and whether they still do.
     unsettled
-        By peer what it could not settle with its neighbours, of those that have something.
+        By peer, what it could not settle with its neighbours, if anything.
     best
-        By peer the round, loss and file of its best model, where one is kept.
+        By peer the round, loss and file of its best model, if one is kept.
     spent
-        Epsilon of the peer that has spent most, what was charged after its last record included; that of the records
-        by default.
+        Largest epsilon of a peer, including charges after its last record; that of the records by default.
     played
-        By peer, how many rounds had which steps of DP-SGD, those that were played again and earlier runs included; as
-        many as there are records of by default.
+        By peer, the number of rounds for each kind of steps of DP-SGD, including repeated rounds and earlier runs; the
+        number of records by default.
     baselines
-        Whether to train every peer alone and one model on all data, to compare; else they are ``None``.
+        Whether to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
     accounted
         Whether no account of the data lacks the run, see :func:`p2pfl.report.budget.check_accounted`.
+
+    Returns
+    -------
+    dict
+        JSON values.
     """
     peers = tuple(sorted(together))
     metric = next((name for name in together[peers[0]] if name != "loss"), "loss")
-    scored = metric in together[peers[0]]  # a learner of one's own need not score
+    scored = metric in together[peers[0]]  # a user-defined learner may have no scores
     rounds = 1 + max((record.round for record in records), default=-1)
     score = {peer: together[peer].get(metric) for peer in peers}
     honest = [peer for peer in peers if peer in plan.honest]
@@ -162,22 +166,22 @@ def summarise(
 
 
 MOST = 20_000
-"""Steps that the model on pooled data takes at most: enough for what it is compared with."""
+"""Largest number of steps of the model on pooled data, enough for the comparison."""
 
 
 def _baselines(
     plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str
 ) -> tuple[dict[str, float], float | None]:
-    """Scores of peers that learn alone, and of one model on all data with as many epochs or steps in all.
+    """Return the scores of peers that learn alone, and of one model on all data with as many epochs or steps.
 
-    There is no model on all data for a learner of one's own: only its owner knows how to train that.
+    A user-defined learner has no model on all data, because only its owner knows how to train it.
     """
     single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
     if not isinstance(plan.learner.bare, TorchLearner):
         return single, None
     union = plan.federation.of(*plan.honest).pooled()
     experiment, count = plan.experiment, len(peers)
-    learning = msgspec.structs.replace(experiment.learning, stragglers=0.0)  # one model has nobody to wait for
+    learning = msgspec.structs.replace(experiment.learning, stragglers=0.0)  # a single model waits for no one
     experiment = msgspec.structs.replace(experiment, learning=learning)
     size = int(union.samples(union.peers)[0])
     batch = size if learning.batch == "all" else learning.batch
@@ -197,25 +201,25 @@ def describe(
     rounds: int | None = None,
     played: Mapping[str, Mapping[Sampling, int]] | None = None,
 ) -> dict[str, Any]:
-    """What hides the updates, what that promises, and what it does not.
+    """Return the privacy statement: what hides the updates, what this guarantees, and what it does not.
 
     Parameters
     ----------
     plan
-        The experiment, resolved.
+        Resolved experiment.
     spent
-        Epsilon so far; ``None`` before anything has run, for what all rounds will have spent.
+        Epsilon so far; ``None`` before the run, for the cost of all rounds.
     rounds
-        How many have run; all of them by default.
+        Number of rounds that have run; all by default.
     played
-        As in :func:`summarise`.
+        Argument as in :func:`summarise`.
     """
     examples = plan.examples(plan.protection.affordable if rounds is None else rounds, played=played)
     return promise(plan.protection, spent=spent, examples=examples)
 
 
 def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Scores on the test part, each ``[R]``; with a validation part, also those under ``validation_...``."""
+    """Return the scores on the test part, each ``[R]``; with a validation part also those under ``validation_...``."""
     found = plan.learner.evaluate(rows, peers=peers)
     if plan.experiment.data.validation > 0:
         held = plan.learner.evaluate(rows, peers=peers, part="validation")
@@ -224,7 +228,7 @@ def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Te
 
 
 def scores(evaluated: Mapping[str, torch.Tensor], index: int) -> dict[str, float]:
-    """One peer's scores out of the stack's."""
+    """Return the scores of one peer from those of the stack."""
     return {name: float(values[index]) for name, values in evaluated.items()}
 
 

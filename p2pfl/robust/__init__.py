@@ -1,4 +1,4 @@
-"""Peers that lie, and what is done about them."""
+"""Byzantine peers: attacks on learning, and aggregation rules that tolerate them."""
 
 from p2pfl.robust.attacks import Attack, attacked
 from p2pfl.robust.net import robust

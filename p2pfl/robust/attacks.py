@@ -1,6 +1,6 @@
-r"""What peers that lie send instead of their rows.
+r"""Attacks: what Byzantine peers send instead of their models.
 
-With :math:`y_i` a peer's row, :math:`s_i` what everybody could have seen of it before (``since``) and
+With :math:`y_i` the model of a peer, :math:`s_i` its public model before (``since``) and
 :math:`u_i = y_i - s_i` its update, over the honest peers H and for a scale c:
 
 ========== ============================================================================================ ==========
@@ -13,8 +13,8 @@ dissensus  to i: :math:`y_i - c \sum_{k \in H} W_{ik} (y_k - y_i) / \sum_{j \not
 label_flip an honest update on labels y turned to C - 1 - y
 ========== ============================================================================================ ==========
 
-where :math:`z = \Phi^{-1}\left(\frac{N - m - s}{N - m}\right)`, :math:`s = \lfloor N / 2 + 1 \rfloor - m` for m liars
-among N peers. Liars lie in each exchange, and learn as if they were honest: what they turn round is a true update.
+where :math:`z = \Phi^{-1}\left(\frac{N - m - s}{N - m}\right)`, :math:`s = \lfloor N / 2 + 1 \rfloor - m` for m
+Byzantine peers among N. They attack in each gossip step and train honestly otherwise: they distort a real update.
 
 References
 ----------
@@ -39,28 +39,28 @@ from p2pfl.robust.net import Told, around, weighted
 from p2pfl.rows import Rows, draw
 
 OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
-"""Lies for which a liar needs to know no more than its own row, and their scales."""
+"""Attacks that need only the attacker's own model, with their scales."""
 
 ALL = {"alie": None, "ipm": 0.1, "dissensus": 1.0}
-"""Lies for which liars must know the honest rows, as only a simulation can tell them."""
+"""Attacks that need the models of honest peers, which only a simulation can provide, with their scales."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Who lies, and how.
+    """Attack, with its Byzantine peers.
 
     Attributes
     ----------
     name
-        Of the lie, see above.
+        Name of the attack, see above.
     liars
-        Who.
+        Names of the Byzantine peers.
     peers
-        How many peers there are, they included.
+        Number of all peers.
     scale
-        c; ``None`` for the one above.
+        c; ``None`` for the default above.
     seed
-        Of what is drawn.
+        Seed of the draws.
     """
 
     name: str
@@ -71,26 +71,26 @@ class Attack:
 
     @property
     def factor(self) -> float:
-        """The scale c."""
+        """Scale c."""
         if self.scale is not None:
             return self.scale
         return (OWN | ALL).get(self.name) or little(self.peers, len(self.liars))
 
     def among(self, peers: Sequence[str]) -> torch.Tensor:
-        """Who of ``peers`` lies, ``[R]`` bool."""
+        """Return which of ``peers`` are Byzantine, ``[R]`` bool."""
         return torch.tensor([peer in self.liars for peer in peers])
 
     def lies(self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int) -> Rows:
-        """What is sent for the rows, ``[R, P]``: those of honest peers as they are.
+        """Return what is sent instead of the rows, ``[R, P]``; those of honest peers stay as they are.
 
         Parameters
         ----------
         rows, since
             ``[R, P]``; the update is the difference.
         peers
-            Whose.
+            Names of the R peers.
         round, step
-            Of what is drawn.
+            Round and gossip step of the draws.
         """
         bad = self.among(peers)  # [R]
         out = rows.clone()
@@ -118,7 +118,7 @@ class Attack:
 
 
 def little(peers: int, liars: int) -> float:
-    r"""By how many deviations liars stay among the honest, of whom some lie further off (Baruch et al. 2019).
+    r"""Return the number of deviations by which attackers stay among the honest peers (Baruch et al. 2019).
 
     :math:`z = \Phi^{-1}\left(\frac{N - m - s}{N - m}\right)` with :math:`s = \lfloor N / 2 + 1 \rfloor - m`, or 0.
 
@@ -133,7 +133,7 @@ def little(peers: int, liars: int) -> float:
 
 
 def flipped(targets: torch.Tensor, *, classes: int) -> torch.Tensor:
-    """Labels y turned to C - 1 - y.
+    """Flip labels y to C - 1 - y.
 
     Examples
     --------
@@ -144,18 +144,23 @@ def flipped(targets: torch.Tensor, *, classes: int) -> torch.Tensor:
 
 
 def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Told | None = None) -> Neighbourhood:
-    """Wrap a neighbourhood so that liars send lies.
+    """Wrap a neighbourhood so that Byzantine peers send the models of an attack.
 
     Parameters
     ----------
     net
-        Carries the rows.
+        Neighbourhood to wrap.
     attack
-        ``None``, or one in which nobody at hand lies with his row, gives the neighbourhood itself back.
+        Attack; with ``None``, or without local peers that attack by their model, the neighbourhood itself returns.
     round
-        Of what is drawn.
+        Round of the draws.
     told
-        Is told how far rows moved.
+        Observer that records how far each gossip step moves the models.
+
+    Returns
+    -------
+    Neighbourhood
+        The wrapped neighbourhood.
     """
     if attack is None or attack.name not in OWN | ALL or not attack.among(net.peers).any():
         return net
@@ -163,9 +168,9 @@ def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Tol
 
 
 class AttackedNeighbourhood:
-    """A neighbourhood in which some lie; :func:`attacked` makes it and explains the parameters.
+    """Neighbourhood with Byzantine peers; :func:`attacked` makes it and explains the parameters.
 
-    A liar's own row is true to itself: it mixes as if it were honest.
+    A Byzantine peer uses its own true model: it mixes as if it were honest.
     """
 
     def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, told: Told | None) -> None:
@@ -178,16 +183,16 @@ class AttackedNeighbourhood:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Whose R rows these are."""
+        """Names of the R local peers."""
         return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """As the wrapped neighbourhood releases."""
+        """Release as the wrapped neighbourhood does."""
         self._since = since
         return await self._net.release(rows, since=since, masses=masses)
 
     async def mix(self, released: Released) -> Released:
-        """The plain average of what is heard."""
+        """Return the plain average of the received models."""
         own = released.values
         mixed = Released(weighted(await self.hear(released), own))  # [R, P]
         if self._told is not None:
@@ -195,7 +200,7 @@ class AttackedNeighbourhood:
         return mixed
 
     async def hear(self, released: Released) -> Heard:
-        """What is heard where liars lie; what is heard before rows are released is true."""
+        """Return the received models under the attack; models received before a release are true."""
         if self._since is None:
             return await self._net.hear(released)
         attack, own = self._attack, released.values
@@ -206,8 +211,8 @@ class AttackedNeighbourhood:
 
 
 def true_to_self(heard: Heard, own: Rows) -> Heard:
-    """The same with each listener's own row as it is, whatever it sent."""
-    count = len(own)  # the first R rows are the listeners' own
+    """Return the same with the own model of each receiver unchanged, whatever it sent."""
+    count = len(own)  # the first R rows are those of the receivers
     others = heard.sender != heard.listener  # [E]
     again = others & (heard.sender < count)
     sender = torch.where(again, heard.sender + len(heard.rows), heard.sender)  # [E]
@@ -216,7 +221,7 @@ def true_to_self(heard: Heard, own: Rows) -> Heard:
 
 
 def dissent(heard: Heard, own: Rows, attack: Attack) -> Heard:
-    """What liars tell each listener so that it moves away from its honest neighbours."""
+    """Return models that Byzantine peers send to each receiver to move it away from its honest neighbours."""
     bad = attack.among(heard.peers)  # [S]
     sender, lies, peers = heard.sender.clone(), [heard.rows], heard.peers
     ends = torch.searchsorted(heard.listener, torch.arange(len(own) + 1))  # [R + 1]

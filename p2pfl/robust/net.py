@@ -1,4 +1,4 @@
-"""A neighbourhood whose mixing is a rule that bears liars."""
+"""Neighbourhood that mixes by a robust aggregation rule."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from p2pfl.robust.rules import ClippedGossip, Rule
 from p2pfl.rows import Rows
 
 Work = Callable[[], Rows]
-"""What computes rows, perhaps for a while."""
+"""Function that computes rows, which may take a while."""
 
 
 class Told(Protocol):
-    """Who keeps account of how far a gossip step moved each model."""
+    """Observer that records how far a gossip step moves each model."""
 
     def record_step(self, before: Released, after: Released) -> None:
-        """Take note of the rows ``[R, P]`` before and after a gossip step."""
+        """Record the rows ``[R, P]`` before and after a gossip step."""
         ...
 
 
 async def here(work: Work) -> Rows:
-    """Do it at once, where we stand."""
+    """Compute at once, in this thread."""
     return work()
 
 
@@ -36,21 +36,26 @@ def robust(
     told: Told | None = None,
     elsewhere: Callable[[Work], Awaitable[Rows]] = here,
 ) -> Neighbourhood:
-    """Wrap a neighbourhood so that its mixing is a rule.
+    """Wrap a neighbourhood so that it mixes by a rule.
 
-    Rows are given to a rule as they were released, and weigh alike or by the weights of the graph: a mass is a claim,
-    which a liar would inflate. A peer that hears too few rows for the rule keeps its own.
+    A rule receives models as they were released, with equal weights or those of the graph: a sample weight is a claim,
+    which a Byzantine peer would inflate. A peer that receives too few models for the rule keeps its own.
 
     Parameters
     ----------
     net
-        Carries the rows.
+        Neighbourhood to wrap.
     rule
-        ``None``, or ClippedGossip without attackers, gives the neighbourhood itself back.
+        Rule; with ``None``, or ClippedGossip without attackers, the neighbourhood itself returns.
     told
-        Is told how far rows moved.
+        Observer that records how far each gossip step moves the models.
     elsewhere
-        Where the rule is computed: a live peer does it in a thread.
+        Function that runs the computation: a live peer uses a thread.
+
+    Returns
+    -------
+    Neighbourhood
+        The wrapped neighbourhood.
     """
     if rule is None or rule == ClippedGossip(0):
         return net
@@ -58,7 +63,7 @@ def robust(
 
 
 class RobustNeighbourhood:
-    """A neighbourhood that mixes by a rule; :func:`robust` makes it and explains the parameters."""
+    """Neighbourhood that mixes by a rule; :func:`robust` makes it and explains the parameters."""
 
     def __init__(
         self, net: Neighbourhood, rule: Rule, *, told: Told | None, elsewhere: Callable[[Work], Awaitable[Rows]]
@@ -70,29 +75,29 @@ class RobustNeighbourhood:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Whose R rows these are."""
+        """Names of the R local peers."""
         return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """As the wrapped neighbourhood releases."""
+        """Release as the wrapped neighbourhood does."""
         return await self._net.release(rows, since=since, masses=masses)
 
     async def hear(self, released: Released) -> Heard:
-        """As the wrapped neighbourhood hears."""
+        """Receive as the wrapped neighbourhood does."""
         return await self._net.hear(released)
 
     async def mix(self, released: Released) -> Released:
-        """Make one row of those heard.
+        """Aggregate the received models by the rule.
 
         Raises
         ------
         RunError
-            The rows carry masses.
+            The rows carry sample weights.
         """
         if released.masses is not None:
             raise RunError(
-                "a robust rule needs models of equal weight, got sample weights, which a malicious peer would inflate: "
-                'set learning.weighted = false, or robustness.rule = "none"'
+                "a robust rule does not accept sample weights, which a Byzantine peer could inflate; set "
+                'learning.weighted = false, or robustness.rule = "none"'
             )
         heard = await self._net.hear(released)
         own = released.values
@@ -103,7 +108,7 @@ class RobustNeighbourhood:
 
 
 def by_rule(rule: Rule, heard: Heard, own: Rows) -> Rows:
-    """What a rule makes of the rows that each listener heard, one listener after the other, ``[R, P]``."""
+    """Aggregate the models that each receiver has, one receiver after the other, ``[R, P]``."""
     out = torch.empty_like(own)  # [R, P]
     for index, (senders, weights) in enumerate(around(heard, len(own))):
         if 1 + len(senders) < rule.fewest:
@@ -116,7 +121,7 @@ def by_rule(rule: Rule, heard: Heard, own: Rows) -> Rows:
 
 
 def weighted(heard: Heard, own: Rows) -> Rows:
-    """The plain average of the rows that each listener heard, ``[R, P]``."""
+    """Return the weighted average of the models that each receiver has, ``[R, P]``."""
     out = torch.empty_like(own)  # [R, P]
     for index, (senders, weights) in enumerate(around(heard, len(own))):
         out[index] = own[index] * float(1 - weights.sum()) + weights.to(own) @ heard.rows[senders].to(own)  # [P]
@@ -124,9 +129,9 @@ def weighted(heard: Heard, own: Rows) -> Rows:
 
 
 def around(heard: Heard, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """For each of ``count`` listeners, which other rows it heard and by what weights; the rest is its own row's.
+    """Return, for each of ``count`` receivers, the indices and weights of the models of others; its own gets the rest.
 
-    They come in the order of their senders' names, so that a rule breaks ties alike wherever it is computed.
+    They are in the order of the senders' names, so that a rule breaks ties in the same way wherever it runs.
     """
     ends = torch.searchsorted(heard.listener, torch.arange(count + 1))  # [R + 1]
     names = heard.peers or tuple(map(str, range(len(heard.rows))))

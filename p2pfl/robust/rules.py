@@ -1,8 +1,8 @@
-r"""What takes the place of the weighted average where some of those heard may lie.
+r"""Robust aggregation rules, which replace the weighted average if some neighbours may be Byzantine.
 
-A rule is given the rows that one peer hears, its own first, ``[n, P]``, and the weights by which it would mix them,
-``[n]`` with sum 1, and returns one row ``[P]``. At most f of the rows (``attackers``) are not what they should be;
-which, nobody knows. Distances are taken in double precision, so that rows as large as a number can be do no harm.
+A rule takes the rows that one peer has, its own first, ``[n, P]``, and the weights by which it would mix them,
+``[n]`` with sum 1, and returns one row ``[P]``. At most f of the rows (``attackers``), unknown which, are
+arbitrary. Distances are computed in double precision, so that rows of the largest numbers do no harm.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from p2pfl.rows import Rows
 
 
 class Rule(Protocol):
-    """How a peer makes one row of those that it hears."""
+    """Interface of rules that aggregate the models of a peer and its neighbours."""
 
     @property
     def fewest(self) -> int:
-        """How many rows, its own included, a peer must have: with fewer it keeps its own."""
+        """Smallest number of rows, including its own, that a peer needs; with fewer it keeps its own."""
         ...
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """One row ``[P]`` of ``[n, P]``, whose first is one's own, under weights ``[n]`` (float64)."""
+        """Aggregate ``[n, P]``, the peer's own row first, under weights ``[n]`` (float64) to one row ``[P]``."""
         ...
 
 
 @dataclass(frozen=True)
 class ClippedGossip:
-    r"""Mix as ever, but let no neighbour pull further than a radius.
+    r"""Gossip averaging in which no neighbour moves the model further than a radius.
 
     .. math:: x_i \leftarrow \sum_j W_{ij} \left( x_i + \mathrm{clip}(x_j - x_i, \tau_i) \right), \qquad
               \mathrm{clip}(z, \tau) = \min(1, \tau / \lVert z \rVert)\, z
@@ -40,8 +40,8 @@ class ClippedGossip:
     .. math:: \tau_i^2 = \frac{1}{\delta_i} \sum_{j \in S_i} W_{ij} \lVert x_i - x_j \rVert^2,
 
     where :math:`\delta_i` is the weight of the attackers, here of the f heaviest neighbours, which is no less. The
-    theorem sums over the honest neighbours, whom nobody can tell; here :math:`S_i` is all neighbours but the f whose
-    terms are largest, whose sum is no larger. So neither number is the attackers' to choose, and a lie moves a row by
+    theorem sums over the honest neighbours, which are unknown; here :math:`S_i` is all neighbours except the f with
+    the largest terms, whose sum is no larger. Attackers can choose neither number, and move a row by
     at most :math:`\sqrt{\delta_i \sum_{S_i} W_{ij} \lVert x_i - x_j \rVert^2}`. With f = 0 the radius is infinite.
 
     Parameters
@@ -64,13 +64,13 @@ class ClippedGossip:
 
     @property
     def fewest(self) -> int:
-        """One's own row is enough."""
+        """One: the own row is enough."""
         return 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """One row ``[P]`` of ``[n, P]``."""
+        """Aggregate ``[n, P]`` to one row ``[P]``."""
         apart = distances(rows, rows[:1]).squeeze(-1)  # [n]
-        terms = torch.where(weights > 0, weights.sqrt() * apart, 0.0)  # [n], the roots; one's own is zero
+        terms = torch.where(weights > 0, weights.sqrt() * apart, 0.0)  # [n], the roots; that of the own row is zero
         f = min(self.attackers, len(rows) - 1)
         suspected = weights[1:].topk(f).values.sum()
         kept = scaled_norms(terms[1:].sort().values[: len(rows) - 1 - f])
@@ -80,7 +80,7 @@ class ClippedGossip:
 
 @dataclass(frozen=True)
 class SelfCentredClipping:
-    r"""Centred clipping around one's own row, all rows weighing alike.
+    r"""Centred clipping around the own row, with equal weights.
 
     .. math:: x_i \leftarrow x_i + \frac{1}{n} \sum_j \mathrm{clip}(x_j - x_i, \tau)
 
@@ -106,12 +106,12 @@ class SelfCentredClipping:
 
     @property
     def fewest(self) -> int:
-        """One's own row is enough."""
+        """One: the own row is enough."""
         return 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """One row ``[P]`` of ``[n, P]``."""
-        del weights  # all weigh alike
+        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        del weights  # all rows weigh the same
         alike = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)  # [n]
         radius = torch.tensor(self.radius, dtype=torch.float64)
         return clipped(rows, alike, distances(rows, rows[:1]).squeeze(-1), radius)
@@ -119,7 +119,7 @@ class SelfCentredClipping:
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    r"""In each number, the mean of what is left without the f smallest and the f largest.
+    r"""Coordinate-wise mean without the f smallest and the f largest values.
 
     .. math:: [x]_k = \frac{1}{n - 2f} \sum_{j=f+1}^{n-f} [x_{\pi_k(j)}]_k, \qquad
               [x_{\pi_k(1)}]_k \le \dots \le [x_{\pi_k(n)}]_k
@@ -127,7 +127,7 @@ class TrimmedMean:
     Parameters
     ----------
     attackers
-        f; it is the mean where that is 0.
+        f; with 0 the rule is the mean.
 
     References
     ----------
@@ -144,12 +144,12 @@ class TrimmedMean:
 
     @property
     def fewest(self) -> int:
-        """More than the attackers twice."""
+        """More than twice the number of attackers."""
         return 2 * self.attackers + 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """One row ``[P]`` of ``[n, P]``."""
-        del weights  # all weigh alike
+        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        del weights  # all rows weigh the same
         if not self.attackers:
             return mean(rows)
         return mean(rows.sort(dim=0).values[self.attackers : len(rows) - self.attackers])  # [P]
@@ -157,12 +157,12 @@ class TrimmedMean:
 
 @dataclass(frozen=True)
 class Median:
-    r"""In each number the median; the mean of the two in the middle where the rows are even in number.
+    r"""Coordinate-wise median, or the mean of the two middle values for an even number of rows.
 
     Parameters
     ----------
     attackers
-        f: how many it is to bear, at most fewer than half of the rows.
+        f, the number of attackers to tolerate, below half of the rows.
 
     References
     ----------
@@ -179,12 +179,12 @@ class Median:
 
     @property
     def fewest(self) -> int:
-        """More than the attackers twice."""
+        """More than twice the number of attackers."""
         return 2 * self.attackers + 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """One row ``[P]`` of ``[n, P]``."""
-        del weights  # all weigh alike
+        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        del weights  # all rows weigh the same
         ordered, middle = rows.sort(dim=0).values, len(rows) // 2
         if len(rows) % 2:
             return ordered[middle]
@@ -193,19 +193,19 @@ class Median:
 
 @dataclass(frozen=True)
 class Krum:
-    r"""The row that lies closest to the n - f - 2 nearest others; or the mean of several that do.
+    r"""Krum, which selects the row closest to its n - f - 2 nearest others; or multi-Krum, the mean of several.
 
     .. math:: s(i) = \sum_{j \in N_i} \lVert x_i - x_j \rVert^2, \qquad \lvert N_i \rvert = n - f - 2
 
-    Krum takes the row of the least score, multi-Krum the mean of the n - f rows of the least scores. Of equal scores
-    the one that stands first is taken, which is one's own before any other.
+    Krum returns the row of the lowest score, multi-Krum the mean of the n - f rows of the lowest scores. Among equal
+    scores the first row wins, which is the own row before any other.
 
     Parameters
     ----------
     attackers
         f.
     several
-        Whether it is multi-Krum.
+        Whether to use multi-Krum.
 
     References
     ----------
@@ -224,12 +224,12 @@ class Krum:
 
     @property
     def fewest(self) -> int:
-        """The paper asks for 2f + 2 < n."""
+        """Smallest n with 2f + 2 < n, as the paper requires."""
         return 2 * self.attackers + 3
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """One row ``[P]`` of ``[n, P]``."""
-        del weights  # all weigh alike
+        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        del weights  # all rows weigh the same
         count = len(rows)
         squares = distances(rows, rows) ** 2  # [n, n]
         nearest = squares.sort(dim=1).values[:, 1 : count - self.attackers - 1]  # [n, n - f - 2], without itself
@@ -239,16 +239,16 @@ class Krum:
 
 @dataclass(frozen=True)
 class NearestMixed:
-    r"""Nearest-neighbour mixing before another rule: each row becomes the mean of the n - f nearest to it, with itself.
+    r"""Nearest-neighbour mixing before another rule: each row becomes the mean of its n - f nearest, including itself.
 
     .. math:: y_i = \frac{1}{n - f} \sum_{j \in N_i} x_j, \qquad \lvert N_i \rvert = n - f,\ i \in N_i
 
-    which makes rules bear peers whose data differ.
+    which makes rules robust to heterogeneous data.
 
     Parameters
     ----------
     rule
-        What is done with the mixed rows.
+        Rule for the mixed rows.
     attackers
         f.
 
@@ -271,22 +271,22 @@ class NearestMixed:
 
     @property
     def fewest(self) -> int:
-        """As many as the rule needs."""
+        """Number of rows that the rule needs."""
         return self.rule.fewest
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """One row ``[P]`` of ``[n, P]``."""
+        """Aggregate ``[n, P]`` to one row ``[P]``."""
         return self.rule(mixed(rows, attackers=self.attackers), weights)
 
 
 def mixed(rows: Rows, *, attackers: int) -> Rows:
-    """Nearest-neighbour mixing of ``[n, P]``, see :class:`NearestMixed`."""
+    """Apply nearest-neighbour mixing to ``[n, P]``, see :class:`NearestMixed`."""
     nearest = distances(rows, rows).sort(dim=1, stable=True).indices[:, : len(rows) - attackers]  # [n, n - f]
     return torch.stack([mean(rows[each]) for each in nearest])  # [n, P]
 
 
 def mean(rows: Rows) -> torch.Tensor:
-    """The mean of ``[n, P]``, also where the sum is too large for a number.
+    """Return the mean of ``[n, P]``, even if the sum overflows.
 
     Examples
     --------
@@ -298,23 +298,22 @@ def mean(rows: Rows) -> torch.Tensor:
 
 
 def distances(rows: Rows, others: Rows) -> torch.Tensor:
-    r""":math:`\lVert x_i - y_j \rVert_2`, ``[n, m]``, differences in double precision and row by row.
+    r"""Return :math:`\lVert x_i - y_j \rVert_2`, ``[n, m]``, with differences in double precision, row by row.
 
-    No more than one difference ``[n, P]`` is held. A distance too large for a number is infinite, one whose square
-    alone is too large is not.
+    At most one difference ``[n, P]`` is held. A distance is infinite if it overflows, but not if only its square does.
     """
     doubles = rows.to("cpu", torch.float64)  # [n, P]
     columns = []
     for other in others.to("cpu", torch.float64):
         found = torch.linalg.vector_norm(doubles - other, dim=-1)  # [n]
-        if not found.isfinite().all():  # half of a difference is a number
+        if not found.isfinite().all():  # half of a difference does not overflow
             found = torch.where(found.isfinite(), found, 2 * scaled_norms(doubles / 2 - other / 2))  # [n]
         columns.append(found)
     return torch.stack(columns, dim=-1)  # [n, m]
 
 
 def scaled_norms(rows: Rows) -> torch.Tensor:
-    r""":math:`\lVert x \rVert_2` of the last axis, in units of the largest number so that no square is too large."""
+    r"""Return :math:`\lVert x \rVert_2` of the last axis, in units of the largest number, as squares may overflow."""
     if not rows.shape[-1]:
         return rows.new_zeros(rows.shape[:-1])  # []
     unit = rows.abs().amax(-1, keepdim=True)  # [..., 1]
@@ -323,10 +322,11 @@ def scaled_norms(rows: Rows) -> torch.Tensor:
 
 
 def clipped(rows: Rows, weights: torch.Tensor, apart: torch.Tensor, radius: torch.Tensor) -> torch.Tensor:
-    r""":math:`\sum_j w_j (x_0 + \mathrm{clip}(x_j - x_0, \tau))`, ``[P]``, given all :math:`\lVert x_j - x_0 \rVert`.
+    r"""Return the sum of rows, each clipped around the first row to a radius.
 
-    Clipping only moves weight to the own row, so it is one sum of rows. What is infinitely far weighs nothing, also
-    where the radius is infinite.
+    It is :math:`\sum_j w_j (x_0 + \mathrm{clip}(x_j - x_0, \tau))`, ``[P]``, given all :math:`\lVert x_j - x_0 \rVert`.
+    Clipping moves weight to the own row, so the result is one sum of rows. Rows at an infinite distance have no weight,
+    even under an infinite radius.
     """
     tiny = torch.finfo(torch.float64).tiny
     kept = torch.where(apart > radius, radius / apart.clamp_min(tiny), 1.0)  # [n]

@@ -1,4 +1,4 @@
-"""All rows at once."""
+"""Simulation of an experiment with the rows of all peers at once."""
 
 from p2pfl.simulation.engine import simulate
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood

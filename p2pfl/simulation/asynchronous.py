@@ -1,4 +1,4 @@
-"""Simulated peers that wait for nobody: rows that are under way for cycles, and mailboxes of the newest."""
+"""Asynchronous simulation: rows that travel for several cycles, and mailboxes of the newest rows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from p2pfl.topology import Weights
 
 
 class Flight:
-    """The rows of all peers that somebody may yet hear.
+    """Rows of all peers that are still on their way.
 
-    Of each edge only the newest row that has arrived is kept, as a mailbox does; what it overtook is dropped, so no
-    row is heard twice, nor after a newer one. What arrives at a peer that is not there waits for it.
+    For each edge only the newest arrived row is kept, as in a mailbox; older rows are dropped, so no row is received
+    twice, nor after a newer one. Rows that arrive at an absent peer wait for it.
 
     Parameters
     ----------
     weights
-        Who hears whom in each exchange of the schedule's period.
+        Mixing weights of each gossip step of a period.
     seed, faults
-        What is lost, how long rows take, and who is there, drawn by key.
+        Seed and probabilities of losses, delays and absences, drawn by key.
     """
 
     def __init__(self, weights: Sequence[Weights], *, seed: int, faults: Faults) -> None:
@@ -36,21 +36,22 @@ class Flight:
         found = [_edges(each) for each in weights]  # [E] each: listener * N + sender
         self._pairs = np.unique(np.concatenate(found))  # [U]
         self._edges = [np.searchsorted(self._pairs, each) for each in found]
-        self._newest = np.full(len(self._pairs), -1)  # [U]: the exchange of the newest row that has arrived
-        self._pair = np.empty(0, np.int64)  # [Q]: of each row under way, its edge,
-        self._sent = np.empty(0, np.int64)  # the exchange in which it was sent,
-        self._due = np.empty(0, np.int64)  # and that by which it arrives
-        self._codes = np.empty(0, np.int64)  # [K]: exchange * N + sender of
-        self._rows: Rows | None = None  # [K, L], rows of former exchanges
+        self._newest = np.full(len(self._pairs), -1)  # [U]: gossip step of the newest row that has arrived
+        self._pair = np.empty(0, np.int64)  # [Q]: edge of each row on its way,
+        self._sent = np.empty(0, np.int64)  # the gossip step in which it was sent,
+        self._due = np.empty(0, np.int64)  # and the one by which it arrives
+        self._codes = np.empty(0, np.int64)  # [K]: gossip step * N + sender of
+        self._rows: Rows | None = None  # [K, L], rows of earlier gossip steps
         self._number = 0
 
     def hear(self, rows: Rows, there: torch.Tensor, *, round: int, step: int) -> tuple[Rows, Ints, Ints, Ints]:
-        """Send the rows of all who are ``there``, ``[N]`` bool, and let them hear what waits for them.
+        """Send the rows of all peers that are ``there``, ``[N]`` bool, and deliver the rows that wait for them.
 
         Returns
         -------
         rows, senders, listener, place
-            ``[S, L]`` rows at hand and whose they are; and who heard which of them, ``[E]`` each, oneself first.
+            Available rows ``[S, L]`` and their senders; receivers and places of received rows, ``[E]`` each, the own
+            row first.
         """
         present = there.numpy()
         self._send(present, round=round, step=step)
@@ -83,7 +84,7 @@ class Flight:
         self._pair, self._sent, self._due = self._pair[kept], self._sent[kept], self._due[kept]
 
     def _store(self, codes: Ints, rows: Rows) -> None:
-        """Hold the rows that are still under way, and no others."""
+        """Store the rows that are still on their way, and no others."""
         self._codes = np.unique(self._sent * self.count + self._pairs[self._pair] % self.count)  # [K]
         places = torch.from_numpy(np.searchsorted(codes, self._codes)).to(rows.device)
         self._rows = rows[places] if len(places) else None
@@ -95,9 +96,9 @@ class AsynchronousNeighbourhood(StackedNeighbourhood):
     Parameters
     ----------
     weights, round, seed, faults, zstd
-        As in :class:`StackedNeighbourhood`.
+        Arguments of :class:`StackedNeighbourhood`.
     flight
-        What goes on from cycle to cycle.
+        Rows on their way, which persist between cycles.
     """
 
     def __init__(
@@ -114,12 +115,12 @@ class AsynchronousNeighbourhood(StackedNeighbourhood):
         self.flight = flight
 
     async def mix(self, released: Released) -> Released:
-        """Refuse: what has come is merged by its age."""
+        """Raise an error, as rows of different ages cannot be mixed by fixed weights."""
         del released
         raise unmixed()
 
     async def hear(self, released: Released) -> Heard:
-        """The newest row of each neighbour that came since one last asked; all that one hears weigh alike."""
+        """Return the newest row of each neighbour that arrived since the last call, all with equal weights."""
         there = self.faults.present(self.peers, seed=self.seed, round=self.round)  # [N]
         rows, whose, listener, place = self.flight.hear(released.values, there, round=self.round, step=self.step)
         self.step += 1
@@ -132,7 +133,7 @@ class AsynchronousNeighbourhood(StackedNeighbourhood):
 
 
 def _edges(weights: Weights) -> Ints:
-    """The edges of one exchange, each as listener * N + sender."""
+    """Return the edges of one gossip step, each as receiver * N + sender."""
     matrix = weights.matrix.tocoo()
     others = (matrix.row != matrix.col) & (matrix.data != 0)
     found: Ints = matrix.row[others].astype(np.int64) * len(weights.peers) + matrix.col[others]

@@ -1,12 +1,12 @@
-r"""Whether learning together can pay at a guarantee: a trusted curator against everybody alone.
+r"""Comparison of a trusted curator with local learning, to find out if a guarantee leaves room for a benefit.
 
-A curator whom all n peers trusted would average their clipped updates and add the noise that hides
+A curator that all n peers trust averages their clipped updates and adds the noise that hides
 any one of them. Per round, with S the sensitivity and :math:`\mu` of a round,
 
 .. math:: \frac1n \sum_i u_i + N\Bigl(0, \bigl(\tfrac{S}{n \mu}\bigr)^2\Bigr)
 
-No masks do better (see :mod:`p2pfl.privacy.accounting.leakage`: :math:`\mu^2 \ge S^2 / (n s^2)`), so where even
-that is not better than learning alone, the experiment need not be run.
+No masks do better (see :mod:`p2pfl.privacy.accounting.leakage`: :math:`\mu^2 \ge S^2 / (n s^2)`), so if even
+the curator is no better than local learning, there is no need to run the experiment.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
 
 HALVINGS = 6
-"""Simulations that look for the noise at which learning together begins to pay, and
-the power of two by which it is lowered at most."""
+"""Number of simulations that search for the noise at which learning together pays, and the largest power of two by
+which the noise is lowered."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A curator's mean score beside that of learning alone.
+    """Mean score of a curator beside that of local learning.
 
     Parameters
     ----------
     metric
-        The score's name.
+        Name of the score.
     alone, curator
-        Mean scores; ``None`` where training broke down under the noise.
+        Mean scores; ``None`` if training diverged under the noise.
     noiseless
-        The curator's without noise, clipped all the same; ``None`` where it was not needed.
+        Score of the curator without noise but with clipping; ``None`` if it was not needed.
     share
-        The largest tried share of the curator's noise at which he is better than alone: 1 where he
-        is, ``None`` where he is not with one 64th of it.
+        Largest tried share of the curator's noise at which the curator beats local learning: 1 for all of it,
+        ``None`` if one 64th of it is too much.
     length
-        The norm of an update of the first round, the median over peers: noise hides as much as the clip.
+        Median over peers of the norm of an update in the first round, to compare with the clip.
     """
 
     metric: str
@@ -63,12 +63,12 @@ class Comparison:
 
     @property
     def pays(self) -> bool:
-        """Whether learning together can be better than alone."""
+        """True if learning together can be better than local learning."""
         return self.share == 1.0
 
     @property
     def hopeless(self) -> bool:
-        """Whether it is not the noise that is in the way."""
+        """True if the curator is no better even without noise."""
         return not self.pays and not _better(self.noiseless, self.alone, metric=self.metric)
 
 
@@ -76,23 +76,23 @@ class Comparison:
 def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     r"""Return scores ``[N]`` at the noise of a trusted curator with the guarantee of the plan.
 
-    The same experiment on the complete graph, where one exchange averages exactly, and each peer
-    adds :math:`f S / (\mu \sqrt n)`, in sum the curator's noise. Nothing leaves this process, so no
+    It runs the same experiment on the complete graph, where one gossip step averages exactly, and each peer
+    adds :math:`f S / (\mu \sqrt n)`, in sum the noise of the curator. Nothing leaves this process, so no
     budget is charged.
 
     Parameters
     ----------
     plan
-        With the data of all peers.
+        Plan with the data of all peers.
     noise_share
-        f. The noise of the mean is that of n / f peers, or of f times less :math:`1/\mu`.
+        f. The noise of the mean equals that of n / f peers, or of an f times smaller :math:`1/\mu`.
 
     Raises
     ------
     InputError
-        No differential privacy is claimed, or the share is negative.
+        The plan claims no differential privacy, or the share is negative.
     RunError
-        Training broke down under the noise.
+        Training diverged under the noise.
 
     Examples
     --------
@@ -105,9 +105,11 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     keep_freed_memory()
     protection, peers = plan.protection, plan.topology.peers
     if not protection.claimed:
-        raise InputError("expected a claim of differential privacy to compare with, got none: set privacy.epsilon")
+        raise InputError("the experiment claims no differential privacy to compare with; set privacy.epsilon")
     if not noise_share >= 0:
-        raise InputError(f"expected a share of the noise of 0 or more, got {noise_share}: 1 is the curator's")
+        raise InputError(
+            f"the share of the noise is {noise_share}, but must be at least 0; 1 is the noise of the curator"
+        )
     given = protection.settings
     change = sensitivity(clip=given.clip, adjacency=protection.wanted.adjacency, bits=given.bits, size=protection.size)
     noise = noise_share * change / (protection.guarantee.mu * math.sqrt(len(peers)))
@@ -120,7 +122,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
         protection=replace(protection, settings=replace(given, noise=noise, mask=0.0), graph=complete, sums=None),
         stop=None if plan.stop is None else replace(plan.stop, steps=1),
     )
-    faults = Faults(absence=plan.experiment.simulation.absence)  # no links, so none is lossy
+    faults = Faults(absence=plan.experiment.simulation.absence)  # there are no links that could be lossy
     source = SeededSource(plan.experiment.seed)
     state, _ = play(trusted, source=source, rounds=range(_rounds(plan)), faults=faults)
     return plan.learner.evaluate(state.rows, peers=peers)
@@ -128,19 +130,19 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
 
 @one_thread()
 def compare(plan: Plan) -> Comparison:
-    """Compare the curator with learning alone; where he is not better, look for the noise at which he is.
+    """Compare the curator with local learning; if it is no better, search for the noise at which it is.
 
-    At most eight simulations, of one seed: what they say is about right.
+    This takes at most eight simulations of one seed, so the result is approximate.
 
     Parameters
     ----------
     plan
-        With the data of all peers, and a claim.
+        Plan with the data of all peers, and a claim.
 
     Raises
     ------
     InputError
-        No differential privacy is claimed.
+        The plan claims no differential privacy.
     """
     single = alone(plan.learner, plan.topology.peers, rounds=_rounds(plan))
     metric = next((name for name in single if name != "loss"), "loss")
@@ -171,24 +173,22 @@ def compare(plan: Plan) -> Comparison:
 
 
 def needed(plan: Plan, found: Comparison) -> tuple[int, float]:
-    """How many peers, or else what epsilon, have the share of the curator's noise that pays.
+    """Return the number of peers, or alternatively the epsilon, at which the noise is low enough to pay.
 
     Raises
     ------
     InputError
-        No share was found.
+        No share of the noise pays.
     """
     if not found.share:
-        raise InputError(
-            "expected a share of the noise at which learning together pays, got none: change the clip or the rounds"
-        )
+        raise InputError("no share of the noise makes learning together pay; change the clip or the rounds")
     protection = plan.protection
     eased = Cost(protection.cost.mu / found.share, protection.cost.probability)
     return math.ceil(len(plan.topology.peers) / found.share), protection.total({eased: _rounds(plan)})
 
 
 def _length(plan: Plan) -> float:
-    """The norm of an update of the first round, before it is clipped: the median over peers."""
+    """Return the median over peers of the norm of an update in the first round, before clipping."""
     peers = plan.topology.peers
     start = plan.learner.start(peers)  # [N, P]
     return float(distances(plan.learner.fit(start, peers=peers, round=0).rows, start).median())
@@ -199,8 +199,8 @@ def _rounds(plan: Plan) -> int:
 
 
 def _averaging(algorithm: Algorithm) -> Algorithm:
-    """The same with one exchange a round."""
-    settings: Any = algorithm  # a dataclass, if it is one of ours
+    """Return the algorithm with one gossip step per round."""
+    settings: Any = algorithm  # built-in algorithms are dataclasses
     average = getattr(algorithm, "average", None)
     if is_dataclass(algorithm) and isinstance(average, Averaging):
         averaging: Algorithm = replace(settings, average=replace(average, gossip=Gossip(1), diameter=1))
@@ -208,13 +208,12 @@ def _averaging(algorithm: Algorithm) -> Algorithm:
     if isinstance(algorithm, DPSGD):
         return replace(algorithm, gossip=Gossip(1))
     raise InputError(
-        "expected an algorithm that averages, or DPSGD, to compare with a curator, got "
-        f"{type(algorithm).__name__}: leave it out"
+        f"{type(algorithm).__name__} cannot be compared with a curator; use an algorithm that averages, or DPSGD"
     )
 
 
 def _better(one: float | None, other: float | None, *, metric: str) -> bool:
-    """Whether a score is better than another; no score, or one that is not a number, is not."""
+    """Return whether a score is better than another; a missing score or NaN is not."""
     if one is None or other is None:
         return False
     return one < other if metric == "loss" else one > other

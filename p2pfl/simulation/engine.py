@@ -1,4 +1,4 @@
-"""An experiment on all rows at once."""
+""":func:`simulate`, which runs an experiment on all rows at once."""
 
 from __future__ import annotations
 
@@ -48,33 +48,33 @@ def simulate(
 ) -> Run:
     """Simulate an experiment.
 
-    Torch uses one intra-op thread meanwhile, and as many as before afterwards. On glibc the process keeps up to 128 MiB
-    of freed memory from then on.
+    Torch uses one intra-op thread during the simulation, and the earlier number afterwards. On glibc the process keeps
+    up to 128 MiB of freed memory from then on.
 
     Parameters
     ----------
     experiment
-        A file, the name of a shipped experiment, a table, an experiment already read, or its plan.
+        File, name of a shipped experiment, table, an experiment already read, or its plan.
     peers
-        Instead of ``topology.peers``.
+        Number of peers in place of ``topology.peers``.
     folder
-        Where the run directory is to be made; in memory by default.
+        Path of the run directory; in memory by default.
     source
-        Of keys and private noise; derived from the experiment's seed by default.
+        Source of keys and private noise; derived from the seed of the experiment by default.
     observe
-        Called with the records of each round.
+        Function called with the records of each round.
     baselines
-        Whether to train every peer alone and one model on all data, to compare.
+        Whether to train every peer alone and one model on all data, for comparison.
     began
-        When the run began, in UTC, for the summary; now by default.
+        Start of the run in UTC, for the summary; now by default.
     unaccounted
-        Whether the run may be outside of the account of its data, see
-        :func:`p2pfl.report.budget.check_accounted`. What a simulation trains is given away like what live peers train.
+        Whether the run may stay outside of the privacy budget of its data, see
+        :func:`p2pfl.report.budget.check_accounted`. Models of a simulation reveal as much as those of live peers.
 
     Returns
     -------
     Run
-        With ``metrics``, ``models``, ``summary`` and ``plot()``.
+        Run with ``metrics``, ``models``, ``summary`` and ``plot()``.
 
     Examples
     --------
@@ -128,14 +128,14 @@ def simulate(
 
 
 class Attending:
-    """An algorithm under which nothing of an absent peer moves.
+    """Algorithm that leaves the state of absent peers unchanged.
 
     Parameters
     ----------
     algorithm
-        What those do who are there.
+        Algorithm of the peers that are present.
     present
-        Who is there in a round, ``[N]`` bool.
+        Function that returns the peers present in a round, ``[N]`` bool.
     """
 
     def __init__(self, algorithm: Algorithm, *, present: Callable[[int], torch.Tensor]) -> None:
@@ -143,7 +143,7 @@ class Attending:
         self.present = present
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of those who are there."""
+        """Run one round of the peers that are present."""
         after = await self.algorithm.round(state, learner, net, round)
         present = self.present(round)  # [N]
         return after if bool(present.all()) else after.where(present, state)
@@ -159,32 +159,32 @@ def play(
     observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
     count: Callable[[int, list[bool]], None] | None = None,
 ) -> tuple[State, float]:
-    """The rounds themselves, until the budget is spent; the last state, and the seconds spent training.
+    """Run the rounds until the budget is spent; return the last state, and the seconds spent training.
 
     Parameters
     ----------
     resolved, source
-        As in :func:`simulate`.
+        Plan and source as in :func:`simulate`.
     rounds, faults
-        Which, and what goes wrong in them.
+        Rounds to run, and their faults.
     charge
-        ``charge(round, whole=...)`` is called before each release; whole if everybody is there.
+        Function ``charge(round, whole=...)`` called before each release; whole if all peers are present.
     observe
-        Called after each round.
+        Function called after each round.
     count
-        As in :class:`Inline`.
+        Function as in :class:`Inline`.
 
     Raises
     ------
     BudgetError
-        If the budget does not allow the first round.
+        The budget does not permit the first round.
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     masks = _masks(resolved, source) if resolved.masked else None
     end = rounds.stop
     if faults.slow:
         faults = replace(faults, cycles=rounds.stop)
-        waits = (faults.turns(names, seed=settings.seed, round=0) < 0).any()  # somebody is slow
+        waits = (faults.turns(names, seed=settings.seed, round=0) < 0).any()  # some peer is slow
         end *= faults.pace if waits else 1
     if resolved.masked:
         adjacency = protection.graph.adjacency
@@ -204,9 +204,9 @@ def play(
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
         whole = len(here) == len(names)
         among = masks if masks is None or whole else masks.among(here, least=protection.partners)
-        # faults make sums show more than was looked at, also of other rounds
+        # faults make sums reveal more than was checked, also of other rounds
         lossy = protection.sums is not None and faults != Faults()
-        # what slow peers release after the others was paid for when those made as many cycles
+        # late releases of slow peers were charged when the others made as many cycles
         paid = None if charge is None or round not in rounds else partial(charge, round, whole=whole and not lossy)
         hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
         return resolved.contested(hides, round=round, told=net)
@@ -231,7 +231,7 @@ def play(
     )
     try:
         state = settled(coroutine)
-    except BudgetError:  # absent peers made rounds cost more; what has left of this one is counted
+    except BudgetError:  # absent peers made rounds cost more; the releases of this one are counted
         if last is None:
             raise
         state = last
@@ -239,7 +239,7 @@ def play(
 
 
 def _neighbourhoods(resolved: Plan, source: Source, *, faults: Faults) -> Callable[[int], StackedNeighbourhood]:
-    """What makes that of each round."""
+    """Return a function that makes the neighbourhood of each round."""
     if resolved.protection.sums is not None:
         return summing(resolved, faults=faults)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
@@ -256,7 +256,7 @@ def _neighbourhoods(resolved: Plan, source: Source, *, faults: Faults) -> Callab
 
 
 def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
-    """What peers agree on before the first round; they wait for one another, so nothing goes wrong in it."""
+    """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
     agreement = Agreement(resolved, source)
     net = StackedNeighbourhood(resolved.weights, round=0, seed=resolved.experiment.seed)
     masks = _masks(resolved, source) if resolved.masked else None
@@ -266,7 +266,7 @@ def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, 
 
 
 def _close(resolved: Plan, source: Source, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
-    """One model for all, and its score on everybody's test data, where that may be told."""
+    """Agree on one final model, and on its score on the test data of all peers where it may be published."""
     agreement = Agreement(resolved, source)
     net = StackedNeighbourhood(resolved.weights, round=round, seed=resolved.experiment.seed)
     masks = _masks(resolved, source) if resolved.masked else None
@@ -322,7 +322,7 @@ def _records(
     sent: torch.Tensor,
     spent: float | None,
 ) -> list[Record]:
-    """Of each peer that ends a round of its own, as of live ones; -1 for none."""
+    """Return the records of peers that end a round of their own, as of live ones; a round of -1 means none."""
     report = state.report
     received = net.heard.tolist()
     public = state.public.rows  # [N, P]

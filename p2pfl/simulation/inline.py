@@ -1,4 +1,4 @@
-"""A learner for all rows at once, some of which may be absent or in rounds of their own."""
+"""Learner for all rows at once, some of which may be absent or in their own rounds."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from p2pfl.rows import Rows, distances, norms
 
 
 class Inline:
-    """A learner that trains where it stands.
+    """Learner that trains in the calling thread.
 
     Parameters
     ----------
     learner, clock
-        What trains, and what times it.
+        Learner that does the work, and clock that times it.
     present
-        Who is there in a round, ``[N]`` bool.
+        Function that returns the peers present in a round, ``[N]`` bool.
     turns
-        Which round of its own each peer is in, ``[N]`` int64; that of all by default.
+        Function that returns each peer's own round, ``[N]`` int64; the common round by default.
     count
-        Called with the round and who trained, before anything that follows from training is returned.
+        Function called with the round and the peers that trained, before their result is returned.
 
     Attributes
     ----------
     seconds
-        Spent training so far.
+        Seconds spent training so far.
     update, diversity
-        ``[N]``, how far the last training moved each row; and how differently it moved them.
+        Distance by which the last training moved each row, ``[N]``; and the diversity of these updates.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Inline:
         self.diversity: float | None = None
 
     async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
-        """Train all rows but those of absent peers."""
+        """Train all rows except those of absent peers."""
         begun = self.clock()
         trained, reports = rows, list[Report]()
         for own, here in self._turns(how["round"], how.get("active")):
@@ -71,7 +71,7 @@ class Inline:
         return fitted
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
-        """Gradients of all rows but those of absent peers."""
+        """Return the gradients of all rows except those of absent peers."""
         begun = self.clock()
         found = list[Rows]()
         for own, here in self._turns(how["round"], how.get("active")):
@@ -81,7 +81,7 @@ class Inline:
         return reduce(torch.add, found)
 
     def _turns(self, round: int, active: torch.Tensor | None) -> list[tuple[int, torch.Tensor]]:
-        """Who trains, ``[N]`` bool, by the round of their own that they are in."""
+        """Return the peers that train, ``[N]`` bool, by their own round."""
         present = self.present(round)  # [N]
         here = present if active is None else active & present
         if self.turns is None or not here.any():
@@ -91,15 +91,15 @@ class Inline:
 
 
 def _both(one: Report, other: Report) -> Report:
-    """Of all who trained in either; the others say nothing."""
+    """Combine the reports of two disjoint groups of peers."""
     return Report(one.loss + other.loss, one.steps + other.steps)
 
 
 def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:
-    r"""How differently those who trained were moved: :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`.
+    r"""Return the diversity of updates: :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`.
 
-    The gradient diversity of Yin et al. (AISTATS 2018), times N.
+    It is the gradient diversity of Yin et al. (AISTATS 2018), times N.
     """
     trained = int((update > 0).sum())
-    common = float(norms(mean)) ** 2 * (len(update) / max(trained, 1)) ** 2  # ``mean`` is over all, idle ones too
+    common = float(norms(mean)) ** 2 * (len(update) / max(trained, 1)) ** 2  # ``mean`` is over all, idle too
     return float(update.square().sum()) / trained / common if common else None

@@ -1,4 +1,4 @@
-"""All peers at once, each given the sum of its neighbours' rows and none of them."""
+"""Simulated exact sums: each peer receives the sum of its neighbours' rows and no single row."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from p2pfl.topology import Weights
 
 
 def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Callable[[int], SummedNeighbourhood]:
-    """Return what makes the neighbourhood of each round of an experiment with ``privacy.mode = "secagg"``.
+    """Return a function that makes the neighbourhood of each round with ``privacy.mode = "secagg"``.
 
     Parameters
     ----------
     plan
-        The experiment, resolved.
+        Resolved experiment.
     faults, masking
-        As in :class:`SummedNeighbourhood`.
+        Arguments of :class:`SummedNeighbourhood`.
     """
     settings, experiment = plan.protection.settings, plan.experiment
 
@@ -52,14 +52,14 @@ def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Ca
 
 @dataclass(frozen=True)
 class Masking:
-    """What it takes to draw every mask of a simulated sum.
+    """Secrets that draw every mask of a simulated sum.
 
     Attributes
     ----------
     secrets
-        Of every two peers that somebody hears both (:func:`p2pfl.secagg.in_process.partners`).
+        Secrets of every two peers with a common receiver (:func:`p2pfl.secagg.in_process.partners`).
     source
-        Of the keys that each peer has for itself.
+        Source of the keys that each peer has for itself.
     """
 
     secrets: Mapping[Edge, bytes] = field(repr=False)
@@ -67,23 +67,23 @@ class Masking:
 
 
 class SummedNeighbourhood(StackedNeighbourhood):
-    r"""One round of all peers, who learn sums: :math:`\sum_j \mathrm{rint}(W_{rj} x_j 2^f)`, own share included.
+    r"""One round of all peers, who receive sums: :math:`\sum_j \mathrm{rint}(W_{rj} x_j 2^f)`, their own included.
 
-    The integers are those that :mod:`p2pfl.secagg.protocol` gives, where masks cancel; so none are drawn
-    unless that is asked for. A receiver that too few reach keeps its row.
+    The integers equal those of :mod:`p2pfl.secagg.protocol`, where masks cancel, so masks are drawn only on request.
+    A receiver with too few contributions keeps its row.
 
     Parameters
     ----------
     weights, round, seed, faults
-        As in :class:`StackedNeighbourhood`.
+        Arguments of :class:`StackedNeighbourhood`.
     bits
         Fraction bits of the grid.
     width
         Bits of the ring.
     colluders
-        How many peers may put their sums together, which says how few are too few.
+        Number of peers that may combine their sums, which sets the smallest number of contributions.
     masking
-        Draws all masks and sends all messages, one receiver after the other.
+        Secrets with which to draw all masks and send all messages, one receiver after the other.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class SummedNeighbourhood(StackedNeighbourhood):
         self.masking = masking
 
     async def mix(self, released: Released) -> Released:
-        """Every row becomes the sum of the weighted rows it is given.
+        """Replace every row by the sum of the weighted rows that its peer receives.
 
         Raises
         ------
         PrivacyError
-            A number leaves the range in which sums are exact.
+            A number is outside of the range in which sums are exact.
         """
         phase = self.weights[(self.round + self.step) % len(self.weights)]
         heard = self.faults.hears(phase.matrix, seed=self.seed, round=self.round, step=self.step)
@@ -126,31 +126,31 @@ class SummedNeighbourhood(StackedNeighbourhood):
         return mixed
 
     async def hear(self, released: Released) -> Heard:
-        """Public numbers, one a peer, as they are.
+        """Return public numbers, one per peer, without masks.
 
         Raises
         ------
         PrivacyError
-            Rows are asked for.
+            The caller requests rows.
         """
         refuse_rows(released)
         return await super().hear(released)
 
     def _check(self, matrix: scipy.sparse.csr_array, rows: Floats, terms: Ints) -> None:
-        """Refuse rows of which a term or a sum could leave the ring."""
+        """Raise :class:`PrivacyError` for rows of which a contribution or a sum could leave the ring."""
         largest = np.maximum(rows.max(axis=-1, initial=0), -rows.min(axis=-1, initial=0))  # [N]
         listener = np.repeat(np.arange(len(terms)), np.diff(matrix.indptr))  # [E]
         limits = np.minimum(LIMIT, 2.0 ** (self.width - 1) / np.maximum(terms, 1))  # [N]
         fits = np.rint(matrix.data * largest[matrix.indices]) < limits[listener]  # [E]
         if not (fits.all() and (largest < LIMIT).all()):
             raise PrivacyError(
-                f"expected every term of a sum to fit into a ring of {self.width} bits, where sums of "
-                f"{int(terms.max())} are exact, got rows of up to {largest.max():.3g} grid points; clip, lower the "
-                "learning rate or use fewer bits."
+                f"rows of up to {largest.max():.3g} grid points do not fit into a ring of {self.width} bits, "
+                f"where sums of {int(terms.max())} must be exact; clip, lower the learning rate or use fewer "
+                "bits"
             )
 
     def _count(self, phase: Weights, matrix: scipy.sparse.csr_array, *, size: int) -> None:
-        """What the exchange costs: a row for each receiver."""
+        """Count the bytes of the gossip step: one row for each receiver."""
         self.step += 1
         whole = phase.matrix
         listener = np.repeat(np.arange(len(self.peers)), np.diff(whole.indptr))  # [E]
@@ -159,8 +159,8 @@ class SummedNeighbourhood(StackedNeighbourhood):
         self.heard += torch.from_numpy(senders(Weights(self.peers, matrix)))
 
     def _masked(self, phase: Weights, matrix: scipy.sparse.csr_array, rows: Floats) -> Ints:
-        """The same through all messages, ``[N, P]``."""
-        assert self.masking is not None  # noqa: S101 (asked by the caller)
+        """Compute the same sums through all messages, ``[N, P]``."""
+        assert self.masking is not None  # noqa: S101 (checked by the caller)
         sums = np.empty(rows.shape, np.int64)  # [N, P]
         for row, receiver in enumerate(self.peers):
             own, terms = _row(matrix, row)
@@ -176,13 +176,13 @@ class SummedNeighbourhood(StackedNeighbourhood):
             )
             points = {self.peers[each]: portion(rows[each], weight=weight) for each, weight in terms.items()}
             here, total = exchanged(known, points, secrets=self.masking.secrets, source=self.masking.source)
-            assert total is not None and len(here) == len(terms)  # noqa: S101, PT018 (they are enough)
+            assert total is not None and len(here) == len(terms)  # noqa: S101, PT018 (enough contributions)
             sums[row] += total
         return sums
 
 
 def _enough(heard: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_array:
-    """The weights of those who are given a sum; who hears fewer keeps its own row."""
+    """Return the weights of peers that receive a sum; the others keep their own row."""
     count = heard.shape[0]
     listener = np.repeat(np.arange(count), np.diff(heard.indptr))  # [E]
     others = np.bincount(listener[listener != heard.indices], minlength=count)  # [N]
@@ -198,7 +198,7 @@ def _enough(heard: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_arr
 
 
 def _row(matrix: scipy.sparse.csr_array, receiver: int) -> tuple[float, dict[int, float]]:
-    """The own weight of a receiver, and those of the others that it hears."""
+    """Return the own weight of a receiver, and those of the neighbours that it receives from."""
     span = slice(matrix.indptr[receiver], matrix.indptr[receiver + 1])
     given = dict(zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True))
     return given.pop(receiver, 0.0), given

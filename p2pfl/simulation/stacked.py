@@ -1,4 +1,4 @@
-"""The neighbourhood of all rows at once: a sparse matrix that awaits nothing."""
+"""Neighbourhood of all rows at once: a sparse matrix product that never waits."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from p2pfl.topology import Weights
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong in a simulated network.
+    """Faults of a simulated network.
 
     Attributes
     ----------
     loss
-        Probability that a listener misses a neighbour's row in an exchange.
+        Probability that a receiver misses a neighbour's row in a gossip step.
     absence
-        Probability that a peer sits out a round: it hears nobody and nobody hears it.
+        Probability that a peer is absent in a round: it neither sends nor receives.
     partners
-        Who shares masks with whom, ``[N, N]``; who is left without anybody to share with sits out, too.
+        Mask graph, ``[N, N]``; a peer without any present partner is absent as well.
     delay
-        Mean number of cycles that a row takes, geometric; only where nobody waits for anybody.
+        Mean number of cycles that a row travels, geometric; for asynchronous algorithms only.
     slow, pace
-        Share of the peers whose cycles take as long as so many of the others'; there, too.
+        Share of slow peers, and the number of cycles of the others in one of theirs; for asynchronous algorithms only.
     cycles
-        How many cycles of its own each peer makes; ``None`` without end.
+        Number of its own cycles that each peer makes; ``None`` without a limit.
     """
 
     loss: float = 0.0
@@ -45,14 +45,14 @@ class Faults:
     cycles: int | None = None
 
     def turns(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
-        """Which cycle of its own each peer ends in a round, ``[N]`` int64; -1 where none, or none is left."""
+        """Return the own cycle that each peer ends in a round, ``[N]`` int64; -1 if none, or none is left."""
         own, early = divmod(round + 1, self.pace)
         late = draw(seed, "slow").random(len(peers)) < self.slow  # [N]
         turns = np.where(late, -1 if early else own - 1, round)
         return torch.from_numpy(np.where(turns < (self.cycles or math.inf), turns, -1))
 
     def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
-        """Who is there in a round, ``[N]`` bool; a slow peer where a cycle of its own ends."""
+        """Return the peers present in a round, ``[N]`` bool; a slow peer is present where a cycle of its own ends."""
         there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence
         if self.slow:
             there &= self.turns(peers, seed=seed, round=round).numpy() >= 0
@@ -61,7 +61,7 @@ class Faults:
         return torch.from_numpy(there)
 
     def hears(self, weights: scipy.sparse.csr_array, *, seed: int, round: int, step: int) -> scipy.sparse.csr_array:
-        """The weights of those heard; the weight of the others falls to the listener's own row."""
+        """Return the weights of the received rows; the receiver's own row gets the weight of the others."""
         if not self.loss and not self.absence:
             return weights
         count = weights.shape[0]
@@ -85,20 +85,20 @@ class StackedNeighbourhood:
     Parameters
     ----------
     weights
-        One matrix for each exchange of the schedule's period.
+        One matrix for each gossip step of a period.
     round
-        Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
+        Round number; gossip step ``k`` of round ``t`` uses the topology at ``t + k``.
     seed, faults
-        What goes wrong, drawn by key.
+        Seed and probabilities of faults, drawn by key.
     zstd
-        What squeezes the bytes of a row, only to be counted here.
+        Compression of a row, of which only the size is used.
     step
-        The round's exchanges so far.
+        Number of gossip steps of the round so far.
 
     Attributes
     ----------
     last
-        The rows before and after the last gossip step, until ``distance`` is read.
+        Rows before and after the last gossip step, until ``distance`` is read.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class StackedNeighbourhood:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """All peers."""
+        """Names of all peers."""
         return self.weights[0].peers
 
     @property
     def distance(self) -> torch.Tensor:
-        """Return how far the last gossip step moved each model, ``[N]`` float64; zero before the first.
+        """Distance by which the last gossip step moved each model, ``[N]`` float64; zero before the first.
 
-        It is computed when it is read, which takes as long as a gossip step does and is done once a round. Until then
+        It is computed when it is read, which takes as long as a gossip step and happens once per round. Until then
         ``last`` holds the rows before and after the step, and nothing may change them in place.
         """
         if self.last is not None:
@@ -140,16 +140,16 @@ class StackedNeighbourhood:
         return self._distance
 
     def record_step(self, before: Released, after: Released) -> None:
-        """Keep the rows before and after a gossip step, from which ``distance`` is computed."""
+        """Store the rows before and after a gossip step, from which ``distance`` is computed."""
         self.last = before, after
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """Let the others see the rows as they are."""
-        checked(since, "since")  # as where rows are hidden
+        """Release the rows without protection."""
+        checked(since, "since")  # as in protected neighbourhoods
         return bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:
-        """Every row becomes the weighted average of those it heard."""
+        """Replace every row by the weighted average of the rows that its peer receives."""
         matrix = self._exchange(released)
         values = released.values
         mixed = product(matrix, values)  # [N, P]
@@ -159,7 +159,7 @@ class StackedNeighbourhood:
         return after
 
     async def hear(self, released: Released) -> Heard:
-        """Who heard whom, as edges."""
+        """Return the received rows, as edges."""
         matrix = self._exchange(released)
         listener = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # [E]
         return Heard(
@@ -171,7 +171,7 @@ class StackedNeighbourhood:
         )
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
-        """The weights of this exchange, and what it costs."""
+        """Return the weights of this gossip step, and count its bytes."""
         weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
         matrix = self.faults.hears(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
@@ -181,7 +181,7 @@ class StackedNeighbourhood:
 
 
 def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
-    """What a peer's numbers take on the wire, ``[N]``: integers travel in four bytes where they fit."""
+    """Return the bytes of a peer's numbers on the wire, ``[N]``: integers travel in four bytes where they fit."""
     count = len(released.rows)
     if zstd is not None:
         return torch.tensor([_squeezed(released, index, zstd=zstd) for index in range(count)])
@@ -196,17 +196,22 @@ def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
 
 
 def _squeezed(released: Released, index: int, *, zstd: Zstd) -> int:
-    """What one row takes once it is squeezed; it travels as it is where that is no less."""
+    """Return the bytes of one row after compression; it travels uncompressed if that is no larger."""
     data = raw(released.row(index))
     return min(len(data), len(zstd.squeeze(data)))
 
 
 def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
-    """``W @ Y`` for sparse W, ``[N, P]``.
+    """Return ``W @ Y`` for sparse W, ``[N, P]``.
 
     ``embedding_bag`` is torch's fused gather and weighted sum: it runs in parallel on every device
-    and beat the CSR products of torch and scipy (benchmarks/mixing.py). Where all weigh all alike, as on
-    complete graphs, there is one average, and all rows are that to the last bit.
+    and beats the CSR products of torch and scipy (benchmarks/mixing.py). If all weights are equal, as on
+    complete graphs, there is one average, and all rows equal it exactly.
+
+    Returns
+    -------
+    torch.Tensor
+        Mixed rows ``[N, P]``.
     """
     count = matrix.shape[0]
     full = matrix.nnz == count**2 and matrix.has_sorted_indices

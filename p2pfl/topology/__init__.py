@@ -1,10 +1,10 @@
-"""Who hears whom, with which weight, and how fast that brings everybody together.
+"""Communication graphs, mixing weights, and how fast gossip over them converges.
 
-A :class:`Topology` is a set of peers and the edges between them, a :class:`Schedule` one topology
-per exchange. Builders are nouns (:func:`ring`, :func:`base`), :func:`load` reads any file networkx
-reads, :func:`natural` turns a graph into mixing weights, the spectral facts (:func:`contraction`,
-:func:`steps`) say how many exchanges a tolerance costs, and :func:`effective_neighbours` how many
-peers average the noise of learning.
+A :class:`Topology` is a set of peers and the edges between them; a :class:`Schedule` holds one topology
+per gossip step. Builders are nouns (:func:`ring`, :func:`base`). :func:`load` reads any file that networkx
+reads, :func:`natural` turns a graph into mixing weights, the spectral functions (:func:`contraction`,
+:func:`steps`) give the number of gossip steps that a tolerance costs, and :func:`effective_neighbours` gives
+the number of peers that average the noise of learning.
 
 Examples
 --------

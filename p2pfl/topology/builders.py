@@ -1,7 +1,7 @@
-"""Builders: one noun per family of graphs.
+"""Builders of fixed graphs, one noun per family.
 
-Peers are called ``peer0`` ... with zeros in front, so that their order is their number's. Random
-graphs are drawn by key ``(seed, "topology")`` and redrawn until connected.
+Peers are called ``peer0``, ``peer1``, ... with leading zeros, so that sorting by name sorts by number. Random
+graphs are drawn by the key ``(seed, "topology")`` and redrawn until they are connected.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,31 +14,111 @@ from p2pfl.errors import TopologyError
 from p2pfl.topology.graph import Topology
 
 _DRAWS = 100
-"""How often a random graph is drawn before it counts as never connected."""
+"""Number of draws after which a random graph counts as never connected."""
 
 
 def ring(n: int) -> Topology:
-    """Each peer between two others; a single edge for two peers, none for one."""
+    """Build a ring, in which each peer has two neighbours; two peers share one edge, a single peer has none.
+
+    Parameters
+    ----------
+    n
+        Number of peers, at least 1.
+
+    Returns
+    -------
+    Topology
+        The undirected graph of ``n`` peers.
+
+    Raises
+    ------
+    TopologyError
+        ``n`` is below 1.
+
+    See Also
+    --------
+    circulant : A ring with more neighbours on either side.
+    path : A ring that is open at one place.
+
+    Examples
+    --------
+    >>> ring(4).edges
+    (('peer0', 'peer1'), ('peer0', 'peer3'), ('peer1', 'peer2'), ('peer2', 'peer3'))
+    """
     return numbered(n, ((i, (i + 1) % n) for i in range(n)))
 
 
 def path(n: int) -> Topology:
-    """Build a ring that is open at one place."""
+    """Build a path: a ring that is open at one place.
+
+    Returns
+    -------
+    Topology
+        The undirected graph of ``n`` peers.
+
+    Examples
+    --------
+    >>> path(3).edges
+    (('peer0', 'peer1'), ('peer1', 'peer2'))
+    """
     return numbered(n, ((i, i + 1) for i in range(n - 1)))
 
 
 def star(n: int) -> Topology:
-    """Peer 0 in the middle of all others."""
+    """Build a star with peer 0 at its centre.
+
+    Returns
+    -------
+    Topology
+        The undirected graph of ``n`` peers.
+
+    Examples
+    --------
+    >>> star(3).edges
+    (('peer0', 'peer1'), ('peer0', 'peer2'))
+    """
     return numbered(n, ((0, i) for i in range(1, n)))
 
 
 def complete(n: int) -> Topology:
-    """Everybody hears everybody."""
+    """Build the complete graph, in which every two peers share an edge.
+
+    Returns
+    -------
+    Topology
+        The undirected graph of ``n`` peers.
+
+    Examples
+    --------
+    >>> complete(3).edges
+    (('peer0', 'peer1'), ('peer0', 'peer2'), ('peer1', 'peer2'))
+    """
     return numbered(n, ((i, j) for i in range(n) for j in range(i)))
 
 
 def grid(rows: int, columns: int) -> Topology:
-    """Rows and columns, each peer beside up to four others."""
+    """Build a grid, in which each peer has up to four neighbours.
+
+    Parameters
+    ----------
+    rows, columns
+        Sides of the grid, at least 1 each. Peers are numbered row by row.
+
+    Returns
+    -------
+    Topology
+        The undirected graph of ``rows * columns`` peers.
+
+    Raises
+    ------
+    TopologyError
+        A side is below 1.
+
+    Examples
+    --------
+    >>> grid(2, 2).edges
+    (('peer0', 'peer1'), ('peer0', 'peer2'), ('peer1', 'peer3'), ('peer2', 'peer3'))
+    """
     at_least_one(min(rows, columns), "rows and columns")
     across = ((r * columns + c, r * columns + c + 1) for r in range(rows) for c in range(columns - 1))
     down = ((r * columns + c, (r + 1) * columns + c) for r in range(rows - 1) for c in range(columns))
@@ -46,7 +126,28 @@ def grid(rows: int, columns: int) -> Topology:
 
 
 def torus(rows: int, columns: int) -> Topology:
-    """Build a grid whose opposite borders touch; a side shorter than three adds no second edge."""
+    """Build a grid whose opposite borders touch; a side shorter than three adds no second edge.
+
+    Parameters
+    ----------
+    rows, columns
+        Sides of the torus, at least 1 each. Peers are numbered row by row.
+
+    Returns
+    -------
+    Topology
+        The undirected graph of ``rows * columns`` peers.
+
+    Raises
+    ------
+    TopologyError
+        A side is below 1.
+
+    Examples
+    --------
+    >>> torus(3, 3).neighbours("peer0")
+    ('peer1', 'peer2', 'peer3', 'peer6')
+    """
     at_least_one(min(rows, columns), "rows and columns")
     places = [(r, c) for r in range(rows) for c in range(columns)]
     across = ((r * columns + c, r * columns + (c + 1) % columns) for r, c in places)
@@ -55,84 +156,176 @@ def torus(rows: int, columns: int) -> Topology:
 
 
 def hypercube(dimension: int) -> Topology:
-    """``2 ** dimension`` peers, an edge where the numbers differ in one bit."""
+    """Build the hypercube of ``2 ** dimension`` peers, with an edge where two numbers differ in one bit.
+
+    Returns
+    -------
+    Topology
+        The undirected graph.
+
+    Raises
+    ------
+    TopologyError
+        ``dimension`` is negative.
+
+    Examples
+    --------
+    >>> hypercube(3).neighbours("peer0")
+    ('peer1', 'peer2', 'peer4')
+    """
     if dimension < 0:
-        raise TopologyError(f"expected a hypercube of dimension 0 or more, got {dimension}; raise it")
+        raise TopologyError(f"a hypercube cannot have dimension {dimension}; use a dimension of 0 or more")
     n = 2**dimension
     return numbered(n, ((i, i ^ 1 << bit) for i in range(n) for bit in range(dimension)))
 
 
 def small_world(n: int, *, degree: int, rewire: float, seed: int) -> Topology:
-    """Ring of ``degree`` nearest neighbours, each edge rewired with probability ``rewire``.
+    """Build a Watts-Strogatz graph: a ring lattice whose edges are rewired at random, redrawn until connected.
 
-    Watts and Strogatz (1998), redrawn until connected.
+    Parameters
+    ----------
+    n
+        Number of peers.
+    degree
+        Number of nearest neighbours that each peer has in the lattice, half of them on each side.
+    rewire
+        Probability of rewiring each edge, from 0 to 1.
+    seed
+        Seed of the draws, by the key ``(seed, "topology")``.
+
+    Returns
+    -------
+    Topology
+        The undirected, connected graph.
 
     Raises
     ------
     TopologyError
-        ``degree`` odd or not below ``n``, ``rewire`` not a probability, or never connected.
+        ``degree`` is odd or not below ``n``, ``rewire`` is not a probability, or no draw is connected.
+
+    References
+    ----------
+    Watts and Strogatz, Collective dynamics of small-world networks, Nature 393, 1998.
+
+    Examples
+    --------
+    >>> len(small_world(8, degree=2, rewire=0.1, seed=0).edges)
+    8
     """
     check_degree(n, degree)
     _check_probability("rewire", rewire)
     if degree % 2:
         raise TopologyError(
-            f"expected an even degree for a small world, half on each side, got {degree}; change it by one"
+            f"the degree of a small world must be even, half on each side, but it is {degree}; change it by one"
         )
     return _connected(lambda rng: nx.watts_strogatz_graph(n, degree, rewire, seed=rng), seed=seed)
 
 
 def random_regular(n: int, *, degree: int, seed: int) -> Topology:
-    """Every peer has ``degree`` neighbours, drawn at random and redrawn until connected.
+    """Build a random regular graph, redrawn until connected.
 
-    Such graphs are expanders: the gap stays while ``n`` grows.
+    Such graphs are expanders: their spectral gap stays while ``n`` grows.
+
+    Parameters
+    ----------
+    n
+        Number of peers.
+    degree
+        Number of neighbours of every peer.
+    seed
+        Seed of the draws, by the key ``(seed, "topology")``.
+
+    Returns
+    -------
+    Topology
+        The undirected, connected graph.
 
     Raises
     ------
     TopologyError
-        ``degree`` not below ``n``, ``n * degree`` odd, or never connected.
+        ``degree`` is not below ``n``, ``n * degree`` is odd, or no draw is connected.
+
+    Examples
+    --------
+    >>> {len(random_regular(8, degree=3, seed=0).neighbours(f"peer{i}")) for i in range(8)}
+    {3}
     """
     check_degree(n, degree)
     if n * degree % 2:
-        raise TopologyError(
-            f"expected peers times degree to be even, got {n} times {degree}; change one of them by one"
-        )
+        raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
     if 2 * degree < n:
         return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=rng), seed=seed)
-    # Dense graphs are slow to pair up, their complements are not.
+    # Pairing up a dense graph takes many attempts; pairing up its complement does not.
     return _connected(lambda rng: nx.complement(nx.random_regular_graph(n - 1 - degree, n, seed=rng)), seed=seed)
 
 
 def circulant(n: int, *, degree: int) -> Topology:
-    """Each peer beside the ``degree / 2`` next ones on either side of a ring (Harary's graph).
+    """Build a circulant graph: each peer has the ``degree / 2`` nearest peers on either side of a ring as neighbours.
 
-    Any ``degree - 1`` peers may be taken away and the others stay connected.
+    Harary's graph: it stays connected after the loss of any ``degree - 1`` peers.
+
+    Parameters
+    ----------
+    n
+        Number of peers.
+    degree
+        Number of neighbours, even and at least 2.
+
+    Returns
+    -------
+    Topology
+        The undirected graph.
 
     Raises
     ------
     TopologyError
-        ``degree`` odd or below 2.
+        ``degree`` is odd or below 2.
+
+    Examples
+    --------
+    >>> circulant(6, degree=4).neighbours("peer0")
+    ('peer1', 'peer2', 'peer4', 'peer5')
     """
     at_least_one(n)
     if degree < 2 or degree % 2:
-        raise TopologyError(f"expected an even degree of at least 2, got {degree}; add one")
+        raise TopologyError(f"the degree of a circulant graph must be even and at least 2, but it is {degree}; add one")
     return numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in range(1, degree // 2 + 1)))
 
 
 def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
-    """Each peer draws ``degree`` others; an edge is there whoever of its ends drew it.
+    """Build a graph in which each peer draws ``degree`` others and shares an edge with each, redrawn until connected.
+
+    Parameters
+    ----------
+    n
+        Number of peers.
+    degree
+        Number of peers that each peer draws; others may draw it as well.
+    seed
+        Seed of the draws, by the key ``(seed, "topology")``.
+
+    Returns
+    -------
+    Topology
+        The undirected, connected graph.
 
     Raises
     ------
     TopologyError
-        More others to draw than there are, or never connected.
+        ``degree`` is below 1 or not below ``n``, or no draw is connected.
 
     References
     ----------
     The mask graph of C. Sabater et al. (GOPA), Machine Learning 111, 2022.
+
+    Examples
+    --------
+    >>> min(len(random_k_out(8, degree=2, seed=0).neighbours(f"peer{i}")) for i in range(8))
+    2
     """
     at_least_one(n)
     if not 1 <= degree < max(n, 2):
-        raise TopologyError(f"expected a degree of at least 1 and less than {n} peers, got {degree}; change it")
+        raise TopologyError(f"each of {n} peers cannot draw {degree} others; use a degree from 1 to {max(n, 2) - 1}")
 
     def drawn(rng: np.random.Generator) -> nx.Graph:
         graph = nx.empty_graph(n)
@@ -145,12 +338,31 @@ def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
 
 
 def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
-    """Every edge is there with the same probability, redrawn until connected.
+    """Build a graph in which every edge exists with the same probability, redrawn until connected.
+
+    Parameters
+    ----------
+    n
+        Number of peers.
+    probability
+        Probability of each edge, from 0 to 1.
+    seed
+        Seed of the draws, by the key ``(seed, "topology")``.
+
+    Returns
+    -------
+    Topology
+        The undirected, connected graph.
 
     Raises
     ------
     TopologyError
-        ``probability`` out of range, or too small to ever connect (below about ``log(n) / n``).
+        ``probability`` is out of range, or too small for a connected draw (below about ``log(n) / n``).
+
+    Examples
+    --------
+    >>> len(erdos_renyi(4, probability=1.0, seed=0).edges)
+    6
     """
     at_least_one(n)
     _check_probability("probability", probability)
@@ -158,21 +370,47 @@ def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
 
 
 def exponential(n: int) -> Topology:
-    """Directed: peer ``i`` sends to ``i + 1, i + 2, i + 4, ...`` modulo ``n``.
+    """Build the directed exponential graph: peer ``i`` sends to ``i + 1, i + 2, i + 4, ...`` modulo ``n``.
 
     For even ``n`` the gap is ``2 / (1 + ceil(log2 n))`` (Ying et al. 2021, arXiv 2110.13363).
+
+    Returns
+    -------
+    Topology
+        The directed graph of ``n`` peers.
+
+    See Also
+    --------
+    p2pfl.topology.one_peer_exponential : The same edges, one per peer and gossip step.
+
+    Examples
+    --------
+    >>> exponential(8).heard_by("peer0")
+    ('peer1', 'peer2', 'peer4')
     """
     hops = [2**k for k in range(bits(n))]
     return numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in hops), directed=True)
 
 
 def tree(n: int, *, branching: int = 2) -> Topology:
-    """Peer 0 at the root, each peer above ``branching`` others, level by level; 1 gives the :func:`path`.
+    """Build a tree with peer 0 at its root and ``branching`` children per peer, filled level by level.
+
+    Parameters
+    ----------
+    n
+        Number of peers.
+    branching
+        Number of children of each inner peer; 1 gives the :func:`path`.
+
+    Returns
+    -------
+    Topology
+        The undirected graph.
 
     Raises
     ------
     TopologyError
-        ``branching`` below 1.
+        ``branching`` is below 1.
 
     Examples
     --------
@@ -186,7 +424,7 @@ def tree(n: int, *, branching: int = 2) -> Topology:
 def numbered(
     n: int, edges: Iterable[tuple[int, int]], *, directed: bool = False, weights: Iterable[float] = ()
 ) -> Topology:
-    """Return the graph of ``n`` peers called by their numbers; an edge to oneself is left out.
+    """Return the graph of ``n`` peers named by their numbers, without edges from a peer to itself.
 
     Examples
     --------
@@ -205,34 +443,31 @@ def _connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) ->
         graph = make(draw(seed, "topology", round=attempt))
         if nx.is_connected(graph):
             return numbered(len(graph), graph.edges())
-    raise TopologyError(
-        f"expected a random graph that is connected, got {_DRAWS} draws that are not; "
-        "raise the degree or the probability of an edge"
-    )
+    raise TopologyError(f"none of {_DRAWS} random graphs is connected; raise the degree or the probability of an edge")
 
 
 def bits(n: int) -> int:
-    """Smallest ``t`` with ``2 ** t >= n``."""
+    """Return the smallest ``t`` with ``2 ** t >= n``."""
     at_least_one(n)
     return (n - 1).bit_length()
 
 
 def at_least_one(n: int, what: str = "peers") -> None:
-    """Refuse numbers below 1."""
+    """Raise :class:`TopologyError` if a number is below 1."""
     if n < 1:
-        raise TopologyError(f"expected at least 1 of {what}, got {n}; raise it")
+        raise TopologyError(f"the number of {what} must be at least 1, but it is {n}; raise it")
 
 
 def check_degree(n: int, degree: int) -> None:
-    """Refuse degrees that no graph of ``n`` peers has."""
+    """Raise :class:`TopologyError` if no graph of ``n`` peers has this degree."""
     at_least_one(n)
     if not 1 <= degree < n:
         raise TopologyError(
-            f"expected a degree of at least 1 and below the number of peers ({n}), got {degree}; "
-            "change the degree (topology.degree), add peers, or take a complete graph"
+            f"the degree must be at least 1 and below the number of peers ({n}), but it is {degree}; change the "
+            "degree (topology.degree), add peers, or use a complete graph"
         )
 
 
 def _check_probability(name: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise TopologyError(f"expected {name} to be a probability from 0 to 1, got {value}; change it")
+        raise TopologyError(f"{name} must be a probability from 0 to 1, but it is {value}; change it")

@@ -1,4 +1,4 @@
-"""Topologies in files: any that networkx reads, told apart by their suffix."""
+"""Topology files: any format that networkx reads, chosen by the suffix."""
 
 import json
 from collections.abc import Callable
@@ -12,32 +12,49 @@ from p2pfl.topology.graph import Topology
 
 
 def load(path: str | Path) -> Topology:
-    """Read a topology; the suffix says how.
+    """Read a topology from a file whose suffix names its format.
 
-    ``.graphml`` GraphML, ``.gml`` GML, ``.json`` node-link JSON, ``.edgelist`` or ``.edges`` two names a
-    line, ``.adjlist`` a name and its neighbours a line; the last two are undirected. Attributes are
-    ignored. Edges of a directed file run from sender to listener.
+    ``.graphml`` is GraphML, ``.gml`` GML, ``.json`` node-link JSON; ``.edgelist`` and ``.edges`` have two names per
+    line, ``.adjlist`` a name and its neighbours per line. The last three are undirected. Attributes are ignored.
+    Edges of a directed file run from sender to receiver.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+
+    Returns
+    -------
+    Topology
+        The graph, its peers and edges sorted.
 
     Raises
     ------
     TopologyError
-        The file is missing, its suffix unknown, its content broken, or its graph no :class:`Topology`.
+        The file is missing, its suffix is unknown, its content is broken, or its graph is not a valid
+        :class:`Topology`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "pair.edges").write_text("ada bob")
+    ...     load(Path(folder, "pair.edges")).edges
+    (('ada', 'bob'),)
     """
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise TopologyError(
-            f'expected a topology file ending in {", ".join(_READERS)}, got "{path}"; convert or rename it'
+            f'"{path}" does not have a suffix of a topology file ({", ".join(_READERS)}); convert or rename it'
         )
     if not path.is_file():
-        raise TopologyError(f'expected a topology file, got "{path}", where there is none; check the path')
+        raise TopologyError(f'topology file "{path}" does not exist; check the path')
     try:
         graph = _READERS[suffix](path)
     except _BROKEN as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TopologyError(
-            f'expected a readable {suffix} graph, got "{path}", which is broken ({reason}); mend it'
-        ) from error
+        raise TopologyError(f'"{path}" is not a readable {suffix} graph ({reason}); fix the file') from error
     try:
         return Topology.from_graph(graph)
     except TopologyError as error:
@@ -45,7 +62,14 @@ def load(path: str | Path) -> Topology:
 
 
 def save(topology: Topology, path: str | Path) -> None:
-    """Write a topology as node-link JSON, equal graphs to equal bytes.
+    """Write a topology as node-link JSON; equal graphs give equal bytes.
+
+    Parameters
+    ----------
+    topology
+        The graph to write.
+    path
+        Path of the file, which ends in ``.json``.
 
     Raises
     ------
@@ -54,14 +78,12 @@ def save(topology: Topology, path: str | Path) -> None:
     """
     path = Path(path)
     if path.suffix != ".json":
-        raise TopologyError(f'expected a path ending in .json to save a topology to, got "{path}"; rename it')
+        raise TopologyError(f'a topology is saved as .json, but the path is "{path}"; rename it')
     data = nx.node_link_data(topology.to_graph(), edges="edges")
     try:
         path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise TopologyError(
-            f'expected a path that can be written, got "{path}" ({error.strerror}); choose another'
-        ) from error
+        raise TopologyError(f'"{path}" cannot be written ({error.strerror}); choose another path') from error
 
 
 def _gml(path: Path) -> Any:
@@ -70,7 +92,7 @@ def _gml(path: Path) -> Any:
     except nx.NetworkXError as error:
         if "label" not in str(error):
             raise
-    return nx.read_gml(path, label="id")  # many exporters write no labels
+    return nx.read_gml(path, label="id")  # many exporters omit labels
 
 
 def _node_link(path: Path) -> Any:
@@ -92,7 +114,7 @@ _READERS: dict[str, Callable[[Path], Any]] = {
     ".adjlist": nx.read_adjlist,
 }
 
-# What the parsers raise on broken input; SyntaxError is the base of XML's ParseError.
+# The parsers raise these on broken input; SyntaxError is the base of XML's ParseError.
 _BROKEN = (
     *(OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, RecursionError),
     nx.NetworkXException,

@@ -1,8 +1,8 @@
 r"""Base-(k+1) graphs: exact averages after a few exchanges, for any number of peers.
 
-Peers are written in base k + 1, :math:`n = \sum_l a_l (k+1)^{p_l}`, and split accordingly. Parts whose
-size has no prime factor above k + 1 average exactly in cliques, digit by digit; larger parts then pass the
-smaller ones their mean, and average once more inside.
+The number of peers is written in base k + 1, :math:`n = \sum_l a_l (k+1)^{p_l}`, and the peers are split
+accordingly. Parts whose size has no prime factor above k + 1 average exactly in cliques, digit by digit;
+larger parts then pass their mean to the smaller ones, and average once more inside.
 
 References
 ----------
@@ -16,26 +16,32 @@ from p2pfl.topology.builders import at_least_one, numbered
 from p2pfl.topology.graph import Schedule
 
 Exchange = dict[tuple[int, int], float]
-"""Weights of the edges of one exchange."""
+"""Weights of the edges of one gossip step."""
 
 
 def base(n: int, *, degree: int = 1) -> Schedule:
-    """Build the Base-(k+1) graph for k = ``degree``: nobody ever has more neighbours at a time.
+    """Build the Base-(k+1) graph for k = ``degree``, which averages exactly in a few gossip steps.
 
-    The weights come with the edges and the product of a period's is the exact average. With
-    ``n = (degree + 1) ** p`` it takes p exchanges, in general about twice as many at most.
+    No peer has more than k neighbours at a time. The edges carry the weights, and the product of the weights of a
+    period is the exact average. With ``n = (degree + 1) ** p`` a period has p gossip steps, in general about twice
+    as many at most.
 
     Parameters
     ----------
     n
-        How many peers.
+        Number of peers.
     degree
-        k, the most neighbours a peer has in an exchange.
+        k, the largest number of neighbours of a peer in one gossip step.
+
+    Returns
+    -------
+    Schedule
+        One weighted topology per gossip step.
 
     Raises
     ------
     TopologyError
-        ``n`` or ``degree`` below 1.
+        ``n`` or ``degree`` is below 1.
 
     Examples
     --------
@@ -50,7 +56,7 @@ def base(n: int, *, degree: int = 1) -> Schedule:
 
 
 def _base(peers: Sequence[int], degree: int) -> list[Exchange]:
-    """Algorithm 3: what is smooth of the number is averaged last, across equal parts; or 2 if that is shorter."""
+    """Build algorithm 3: average the smooth part of the number last, across equal parts; or algorithm 2 if shorter."""
     simple = _simple(peers, degree)
     across = _smooth_part(len(peers), degree + 1)
     size = len(peers) // across
@@ -61,7 +67,7 @@ def _base(peers: Sequence[int], degree: int) -> list[Exchange]:
 
 
 def _simple(peers: Sequence[int], degree: int) -> list[Exchange]:
-    """Algorithm 2, the simple graph."""
+    """Build algorithm 2, the simple graph."""
     n = len(peers)
     if _smooth_part(n, degree + 1) == n:
         return _cliques(peers, degree)
@@ -73,14 +79,14 @@ def _simple(peers: Sequence[int], degree: int) -> list[Exchange]:
     whole = [_cliques([peer for piece in part for peer in piece], degree) for part in parts]
     pieces = [_together([_cliques(piece, degree) for piece in part]) for part in parts]
     exchanges = [_union([_latest(each, m) for each in whole]) for m in range(len(whole[0]))]
-    done = [0] * len(parts)  # exchanges inside the pieces of each part
+    done = [0] * len(parts)  # gossip steps inside the pieces of each part
     while done[0] < len(pieces[0]):
         giving = len(exchanges) - len(whole[0])  # the part whose mean goes to all smaller ones
         exchange = _passed(parts, giving, degree) if giving < len(parts) - 1 else {}
         for part in range(min(giving, len(parts))):
             exchange |= _latest(pieces[part], done[part])
             done[part] += 1
-        if giving == len(parts) - 1:  # the smallest has nobody to give to and averages at once
+        if giving == len(parts) - 1:  # the smallest part has no receiver and averages at once
             exchange |= _latest(pieces[giving], done[giving])
             done[giving] += 1
         exchanges.append(exchange)
@@ -88,10 +94,9 @@ def _simple(peers: Sequence[int], degree: int) -> list[Exchange]:
 
 
 def _passed(parts: list[list[Sequence[int]]], giving: int, degree: int) -> Exchange:
-    """Each peer of the smaller parts trades with one of every piece of the part that gives.
+    """Pair each peer of the smaller parts with one of every piece of the giving part.
 
-    Those of the giving part that are left over already agree; they mix all the same, for between exchanges
-    peers may have learned.
+    The remaining peers of the giving part already agree. They still mix, because peers may train between gossip steps.
     """
     takers = [peer for part in parts[giving + 1 :] for piece in part for peer in piece]
     size = sum(map(len, parts[giving]))
@@ -104,7 +109,7 @@ def _passed(parts: list[list[Sequence[int]]], giving: int, degree: int) -> Excha
 
 
 def _cliques(peers: Sequence[int], degree: int) -> list[Exchange]:
-    """Algorithm 1, the hyper-hypercube: a clique of each peer for every digit of its number, in mixed base."""
+    """Build algorithm 1, the hyper-hypercube: one clique per peer and digit of its number, in mixed base."""
     exchanges, stride = [], 1
     for size in _factors(len(peers), degree + 1):
         starts = [i for i in range(len(peers)) if i // stride % size == 0]
@@ -123,7 +128,7 @@ def _edge(a: int, b: int) -> tuple[int, int]:
 
 
 def _together(schedules: list[list[Exchange]]) -> list[Exchange]:
-    """Schedules of equal length over different peers, side by side."""
+    """Run schedules of equal length over different peers side by side."""
     return [_union(list(each)) for each in zip(*schedules, strict=True)]
 
 
@@ -132,12 +137,12 @@ def _union(exchanges: list[Exchange]) -> Exchange:
 
 
 def _latest(exchanges: list[Exchange], number: int) -> Exchange:
-    """The exchange of that number, or the last one over and over; nothing for those who are alone."""
+    """Return the gossip step of that number, or the last one from then on; a single peer has none."""
     return exchanges[min(number, len(exchanges) - 1)] if exchanges else {}
 
 
 def _digits(n: int, radix: int) -> list[tuple[int, int]]:
-    """Digits of ``n`` that are not zero and the powers they stand for, the highest first."""
+    """Return the nonzero digits of ``n`` and the powers they stand for, the highest first."""
     digits, power = [], 1
     while n:
         n, digit = divmod(n, radix)
@@ -148,7 +153,7 @@ def _digits(n: int, radix: int) -> list[tuple[int, int]]:
 
 
 def _smooth_part(n: int, most: int) -> int:
-    """The largest divisor of ``n`` with no prime factor above ``most``."""
+    """Return the largest divisor of ``n`` without a prime factor above ``most``."""
     smooth = 1
     for factor in range(2, most + 1):
         while n % factor == 0:
@@ -158,7 +163,7 @@ def _smooth_part(n: int, most: int) -> int:
 
 
 def _factors(n: int, most: int) -> list[int]:
-    """As few factors of ``n`` as there are with none above ``most``, which must exist; the largest come last."""
+    """Return as few factors of ``n`` as possible with none above ``most``, which must exist; the largest come last."""
     fewest: dict[int, list[int]] = {1: []}
 
     def of(m: int) -> list[int]:

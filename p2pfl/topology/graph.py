@@ -1,4 +1,4 @@
-"""Graphs of peers: one topology, or one per exchange."""
+"""Graphs of peers: :class:`Topology` is one graph, :class:`Schedule` one per gossip step."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from scipy.sparse import csgraph
 from p2pfl.errors import TopologyError
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
-"""What a peer may be called: it becomes part of an MQTT topic and of file names."""
+"""Pattern of peer names, which become part of MQTT topics and file names."""
 
 TOLERANCE = 1e-9
-"""How far from one the sums of given weights may be."""
+"""Largest deviation from one that sums of given weights may have."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Peers and the edges between them; the same value whatever order they are given in.
+    """Peers and the edges between them; equal graphs are equal values in whatever order they are given.
 
     Parameters
     ----------
     peers
-        Names of 1 to 22 letters, digits, ``-`` or ``_``; kept sorted. This is the row order everywhere.
+        Names of 1 to 22 letters, digits, ``-`` or ``_``; kept sorted. All stacked rows follow this order.
     edges
-        Undirected: ``(a, b)`` with ``a < b``. Directed: ``(sender, listener)``. Kept sorted, each once.
+        Undirected: ``(a, b)`` with ``a < b``. Directed: ``(sender, receiver)``. Kept sorted, each once.
     directed
-        Whether an edge carries rows one way only.
+        Whether an edge carries models one way only.
     weights
-        What a listener gives the row that comes along each edge, for graphs whose weights do not follow
-        from their edges; empty for all others. What is missing to one is the listener's own.
+        Weight that a receiver gives the model arriving along each edge, for graphs whose weights do not follow
+        from their edges; empty for all others. The receiver keeps the rest, up to one, for its own model.
 
     Raises
     ------
     TopologyError
-        No peers, a name that is malformed or used twice, an edge to a stranger or to oneself, weights
-        that do not fit the edges.
+        There are no peers, a name is malformed or used twice, an edge leads to an unknown peer or from a peer to
+        itself, or the weights do not fit the edges.
 
     Examples
     --------
@@ -75,7 +75,13 @@ class Topology:
 
     @classmethod
     def from_graph(cls, graph: nx.Graph | nx.DiGraph) -> Topology:
-        """Take peers and edges from networkx; attributes are ignored and a node's name is its ``str``."""
+        """Return the peers and edges of a networkx graph, without attributes; the ``str`` of a node names its peer.
+
+        Returns
+        -------
+        Topology
+            The graph, without weights.
+        """
         edges = tuple((str(a), str(b)) for a, b in graph.edges())
         return cls(tuple(map(str, graph)), edges, directed=graph.is_directed())
 
@@ -87,7 +93,7 @@ class Topology:
         return graph
 
     def joined(self, peers: Collection[str]) -> list[list[str]]:
-        """Some of the peers, those together that edges between them join, whichever way these point.
+        """Return the connected components of the graph that some of the peers span, whichever way edges point.
 
         Examples
         --------
@@ -99,20 +105,20 @@ class Topology:
 
     @property
     def period(self) -> int:
-        """One: the topology is the same in every exchange."""
+        """One: the topology is the same in every gossip step."""
         return 1
 
     @property
     def union(self) -> Topology:
-        """Every edge of a period; here the topology itself."""
+        """The topology itself, as the union of all edges of a period."""
         return self
 
     def at(self, exchange: int) -> Topology:  # noqa: ARG002  # a Schedule answers the same question
-        """Return the topology of one exchange: always itself."""
+        """Return the topology of one gossip step: always itself."""
         return self
 
     def named(self, peers: Sequence[str]) -> Topology:
-        """Return the same graph over as many peers of other names."""
+        """Return the same graph with its peers renamed, in order."""
         name = dict(zip(self.peers, peers, strict=True))
         return Topology(tuple(peers), tuple((name[a], name[b]) for a, b in self.edges), self.directed, self.weights)
 
@@ -123,27 +129,27 @@ class Topology:
         return Topology(self.peers, edges, self.directed, weights)
 
     def neighbours(self, peer: str) -> tuple[str, ...]:
-        """Peers that share an edge with ``peer``, sorted."""
+        """Return the peers that share an edge with ``peer``, sorted."""
         if not self.directed:
             return self.hears(peer)
         return tuple(sorted({*self.hears(peer), *self.heard_by(peer)}))
 
     def hears(self, peer: str) -> tuple[str, ...]:
-        """Peers whose rows ``peer`` receives, sorted; undirected: its neighbours."""
+        """Return the peers that ``peer`` receives models from, sorted; in an undirected graph, its neighbours."""
         return self._lookup(self._hears, peer)
 
     def heard_by(self, peer: str) -> tuple[str, ...]:
-        """Peers that receive the row of ``peer``, sorted; undirected: its neighbours."""
+        """Return the peers that receive the model of ``peer``, sorted; in an undirected graph, its neighbours."""
         return self._lookup(self._heard_by if self.directed else self._hears, peer)
 
     @cached_property
     def adjacency(self) -> scipy.sparse.csr_array:
-        """``[N, N]``: 1.0 at ``[i, j]`` where peer i hears peer j, row numbers as in ``peers``."""
+        """Adjacency matrix ``[N, N]`` in the order of ``peers``: 1.0 at ``[i, j]`` if peer i receives from peer j."""
         return self._matrix(np.ones(len(self.edges)))
 
     @cached_property
     def shares(self) -> scipy.sparse.csr_array | None:
-        """The :attr:`adjacency` with the weights of the edges; ``None`` where they have none."""
+        """The :attr:`adjacency` with the weights of the edges in place of ones; ``None`` for edges without weights."""
         return self._matrix(np.array(self.weights)) if self.weights or not self.edges else None
 
     def _matrix(self, values: npt.NDArray[np.float64]) -> scipy.sparse.csr_array:
@@ -171,24 +177,24 @@ class Topology:
     def _lookup(self, table: dict[str, tuple[str, ...]], peer: str) -> tuple[str, ...]:
         if peer not in table:
             raise TopologyError(
-                f'expected one of the {len(self.peers)} peers ({brief(self.peers)}), got "{peer}"; check its name'
+                f'peer "{peer}" is not one of the {len(self.peers)} peers ({brief(self.peers)}); check its name'
             )
         return table[peer]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One topology per exchange, repeating.
+    """Periodic sequence of topologies, one per gossip step.
 
     Parameters
     ----------
     topologies
-        Exchange ``e`` uses number ``e`` modulo the period; all have the same peers.
+        Gossip step ``e`` uses number ``e`` modulo the period; all have the same peers.
 
     Raises
     ------
     TopologyError
-        No topologies, or two with different peers.
+        There are no topologies, or two have different peers.
 
     Examples
     --------
@@ -201,12 +207,12 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.topologies:
-            raise TopologyError("expected a schedule of at least one topology, got none; add one")
+            raise TopologyError("a schedule has no topology; add at least one")
         for number, topology in enumerate(self.topologies):
             if odd := sorted(set(topology.peers) ^ set(self.peers)):
                 raise TopologyError(
-                    f"expected the same peers in every topology of a schedule, got {brief(odd)} in only one of "
-                    f"number 0 and number {number}; give both all peers"
+                    f"topologies 0 and {number} of the schedule have different peers ({brief(odd)} only in one "
+                    "of them); give all topologies the same peers"
                 )
 
     @property
@@ -216,12 +222,12 @@ class Schedule:
 
     @property
     def period(self) -> int:
-        """After how many exchanges the schedule repeats."""
+        """Number of gossip steps after which the schedule repeats."""
         return len(self.topologies)
 
     @cached_property
     def union(self) -> Topology:
-        """Every edge of a period; directed where any topology is."""
+        """Graph of every edge of a period; directed if any topology is."""
         if not any(topology.directed for topology in self.topologies):
             return Topology(self.peers, tuple(edge for each in self.topologies for edge in each.edges))
         arcs: set[tuple[str, str]] = set()
@@ -232,11 +238,11 @@ class Schedule:
         return Topology(self.peers, tuple(arcs), directed=True)
 
     def at(self, exchange: int) -> Topology:
-        """Return the topology of one exchange."""
+        """Return the topology of one gossip step."""
         return self.topologies[exchange % self.period]
 
     def named(self, peers: Sequence[str]) -> Schedule:
-        """Return the same graphs over as many peers of other names."""
+        """Return the same graphs with their peers renamed, in order."""
         return Schedule(tuple(topology.named(peers) for topology in self.topologies))
 
     def among(self, present: Collection[str]) -> Schedule:
@@ -244,25 +250,29 @@ class Schedule:
         return Schedule(tuple(topology.among(present) for topology in self.topologies))
 
     def neighbours(self, peer: str) -> tuple[str, ...]:
-        """Peers that ever share an edge with ``peer``, sorted."""
+        """Return the peers that share an edge with ``peer`` in any gossip step, sorted."""
         return self.union.neighbours(peer)
 
     def hears(self, peer: str) -> tuple[str, ...]:
-        """Peers whose rows ``peer`` ever receives, sorted."""
+        """Return the peers that ``peer`` receives models from in any gossip step, sorted."""
         return self.union.hears(peer)
 
     def heard_by(self, peer: str) -> tuple[str, ...]:
-        """Peers that ever receive the row of ``peer``, sorted."""
+        """Return the peers that receive the model of ``peer`` in any gossip step, sorted."""
         return self.union.heard_by(peer)
 
 
 def check_connected(topology: Topology | Schedule) -> None:
-    """Every peer must be reachable from every other, along the arrows, within a period.
+    """Check that every peer is reachable from every other, along the edges, within a period.
 
     Raises
     ------
     TopologyError
-        Naming the parts that do not reach each other.
+        Some peers do not reach each other; the message names the parts.
+
+    Examples
+    --------
+    >>> check_connected(Topology(("a", "b"), (("a", "b"),)))
     """
     union = topology.union
     count, label = csgraph.connected_components(union.adjacency, directed=True, connection="strong")
@@ -273,8 +283,7 @@ def check_connected(topology: Topology | Schedule) -> None:
         parts.setdefault(part, []).append(peer)
     shown = [brief(part) for part in list(parts.values())[:4]] + ["..."] * (count > 4)
     raise TopologyError(
-        f"expected a graph in which every peer reaches every other, got {count} parts ({' | '.join(shown)}); "
-        "add edges between them"
+        f"the graph falls into {count} parts that do not reach each other ({' | '.join(shown)}); add edges between them"
     )
 
 
@@ -285,6 +294,12 @@ def diameter(topology: Topology | Schedule) -> int:
     ------
     TopologyError
         The graph is not connected.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> diameter(ring(6))
+    3
     """
     check_connected(topology)
     adjacency = topology.union.adjacency
@@ -296,10 +311,10 @@ def diameter(topology: Topology | Schedule) -> int:
 
 
 def turns(topology: Topology) -> dict[str, int]:
-    """Give each peer a turn to send, so that no listener hears two at once, nor while it sends itself.
+    """Give each peer a turn to send, so that no receiver gets two models at once, nor any while it sends itself.
 
-    A greedy colouring of the square of the graph, most conflicts first, ties by name. Large transfers
-    that take turns do not share a listener's downlink.
+    The turns are a greedy colouring of the square of the graph, most conflicts first, ties by name. Large
+    transfers that take turns do not share a receiver's downlink.
 
     Returns
     -------
@@ -324,11 +339,7 @@ def turns(topology: Topology) -> dict[str, int]:
 
 
 def brief(names: Iterable[str], *, most: int = 4) -> str:
-    """Return the first names for an error's sentence, and how many more there are.
-
-    >>> brief("abcdef")
-    'a, b, c, d and 2 more'
-    """
+    """Return the first names for an error message, and the number of the others."""
     names = list(names)
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
@@ -336,43 +347,42 @@ def brief(names: Iterable[str], *, most: int = 4) -> str:
 
 def _check_peers(peers: tuple[str, ...]) -> None:
     if not peers:
-        raise TopologyError("expected a graph with at least one peer, got an empty one; add peers")
+        raise TopologyError("the graph has no peers; add at least one")
     for name in peers:
         if not NAME.fullmatch(name):
             raise TopologyError(
-                f'expected peer names of 1 to 22 letters, digits, "-" or "_", got {name!r}; rename that peer'
+                f'{name!r} is not a valid peer name; rename it with 1 to 22 letters, digits, "-" or "_"'
             )
     for name, following in pairwise(peers):
         if name == following:
-            raise TopologyError(f'expected every peer once, got "{name}" twice; rename one of them')
+            raise TopologyError(f'peer name "{name}" is used twice; rename one of the peers')
 
 
 def _check_edges(edges: list[tuple[str, str]], peers: set[str]) -> None:
     for a, b in edges:
         if a == b:
-            raise TopologyError(
-                f'expected edges between two peers, got one from "{a}" to itself; '
-                "remove it, a peer always mixes its own row in"
-            )
+            raise TopologyError(f'an edge connects "{a}" to itself; remove it, as a peer always mixes in its own model')
         if not {a, b} <= peers:
             raise TopologyError(
-                f'expected edges between known peers, got ("{a}", "{b}"); '
-                f"add {brief(sorted({a, b} - peers))} to the peers or remove the edge"
+                f'the edge ("{a}", "{b}") leads to an unknown peer; add {brief(sorted({a, b} - peers))} to the '
+                "peers or remove the edge"
             )
 
 
 def _check_weights(edges: Sequence[tuple[str, str]], weights: tuple[float, ...]) -> None:
     if len(weights) != len(edges):
-        raise TopologyError(f"expected a weight for each of {len(edges)} edges, got {len(weights)}; give one for each")
+        raise TopologyError(
+            f"the weights ({len(weights)}) do not match the edges ({len(edges)}); give one weight for each edge"
+        )
     seen: dict[tuple[str, str], float] = {}
     for (a, b), weight in zip(edges, weights, strict=True):
         if not 0 < weight <= 1:
             raise TopologyError(
-                f'expected weights above 0 and at most 1, got {weight} from "{a}" to "{b}"; change it or drop the edge'
+                f'the weight from "{a}" to "{b}" is {weight}, not above 0 and at most 1; change it or remove the edge'
             )
         if seen.setdefault((a, b), weight) != weight:
             raise TopologyError(
-                f'expected one weight an edge, got {seen[a, b]} and {weight} from "{a}" to "{b}"; keep one of them'
+                f'the edge from "{a}" to "{b}" has two weights, {seen[a, b]} and {weight}; keep one of them'
             )
 
 
@@ -381,8 +391,8 @@ def _check_shares(peers: tuple[str, ...], shares: scipy.sparse.csr_array) -> Non
     most = int(np.argmax(heard))
     if heard[most] > 1 + TOLERANCE:
         raise TopologyError(
-            f"expected weights that leave a listener no less than nothing, got {heard[most]:.12g} for what "
-            f'"{peers[most]}" hears; scale them to at most 1'
+            f'the weights of the models that "{peers[most]}" receives sum to {heard[most]:.12g}; scale them to '
+            "sum to at most 1"
         )
 
 

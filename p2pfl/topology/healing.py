@@ -1,17 +1,17 @@
-r"""Graphs that close over whoever is missing, as every peer computes them from the names that are there.
+r"""Graphs that heal: they reconnect around missing peers, and every peer computes them from the names present.
 
-A graph that heals is a union of **cyclic orders** of all names, in each of which a peer is joined to those some hops
-further on. Who is missing is skipped in each order: its neighbours in it become each other's. So whoever is there
-is on a cycle of all that are there, however few they are, and no loss splits them. In rings, circulants and random
-cycles a loss of one changes only the edges that reach it or span it, no more than 3 d / 2 of them for d neighbours.
+A graph that heals is a union of **cyclic orders** of all names, in each of which a peer is joined to the peers some
+hops further on. Each order skips missing peers: the neighbours of a missing peer become each other's. All present
+peers therefore lie on one cycle, however few they are, and no loss splits them. In rings, circulants and random
+cycles the loss of one peer changes only the edges that reach or span it, at most 3 d / 2 of them for d neighbours.
 
-**Weights.** For a time peers do not know the same of who is there: one has heard of a death, another has not. Where
-both believe in an edge they use it, and the sum of their rows stays as it is only if it weighs alike at both ends.
-Metropolis-Hastings' weights do not: they depend on the degrees of both ends, which follow from what each believes (of
-a ring of three, i has heard that one died and would give j 1 / 2, j has not and would give i 1 / 3). So an edge weighs
-:math:`1 / (d + 1)` in any graph that heals, d the largest degree of the *whole* graph, whoever is there; what is
-missing to one is the own row's, and never less than :math:`1 / (d + 1)`, as fewer peers have no more neighbours each.
-With nobody missing these are Metropolis-Hastings' weights wherever all degrees are equal.
+**Weights.** Peers learn of a loss at different times, and meanwhile see different graphs. Two peers that both see an
+edge use it, and it keeps the sum of their models only if it weighs the same at both ends. Metropolis-Hastings weights
+do not: they depend on the degrees of both ends, which follow from the view of each (in a ring of three, i knows of
+the loss of a peer and gives j 1 / 2; j does not and gives i 1 / 3). Every edge of a graph that heals therefore weighs
+:math:`1 / (d + 1)`, where d is the largest degree of the *whole* graph. A peer keeps the rest for its own model,
+never less than :math:`1 / (d + 1)`, because a smaller graph has no larger degrees. With no peer missing, these are
+the Metropolis-Hastings weights wherever all degrees are equal.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from p2pfl.topology.schedules import one_peer_exponential
 from p2pfl.topology.weights import Weights, max_degree
 
 KINDS = ("ring", "circulant", "random_regular", "exponential", "one_peer_exponential")
-"""Those that are cyclic orders, or can be."""
+"""Kinds of topology that are unions of cyclic orders, or can be built as such."""
 
 _DRAWS = 100
-"""Of a random cycle, of which the best counts."""
+"""Number of draws of a random cycle, of which the best is kept."""
 
 
 @dataclass(frozen=True)
 class Healing:
-    """A graph, or one per exchange, over any of its peers.
+    """Graph, or schedule of graphs, over any subset of its peers.
 
     Parameters
     ----------
     orders
-        The names in each cyclic order.
+        Names in each cyclic order.
     build
-        What joins so many peers of one order: a ring, say.
+        Builder that joins a number of peers of one order, such as a ring.
 
     Examples
     --------
@@ -64,19 +64,29 @@ class Healing:
 
     @cached_property
     def whole(self) -> Topology | Schedule:
-        """The graph with nobody missing."""
+        """Graph with no peer missing."""
         return self._over(self.peers)
 
     def over(self, there: Collection[str]) -> Topology | Schedule:
-        """Return the graph of those who are there; of the period of the whole one, though some of it may repeat.
+        """Return the graph of the peers that are present, with the period of the whole graph (some steps may repeat).
+
+        Parameters
+        ----------
+        there
+            Names of the peers that are present.
+
+        Returns
+        -------
+        Topology or Schedule
+            The graph over these peers.
 
         Raises
         ------
         TopologyError
-            A stranger, or nobody.
+            A name is unknown, or there are none.
         """
         if strangers := sorted(set(there) - set(self.orders[0])):
-            raise TopologyError(f"expected names of the whole graph, got {brief(strangers)}: correct them")
+            raise TopologyError(f"the whole graph has no peers named {brief(strangers)}; correct the names")
         graph, period = self._over(frozenset(there)), self.whole.period
         return graph if graph.period == period else Schedule(tuple(graph.at(phase) for phase in range(period)))
 
@@ -86,38 +96,38 @@ class Healing:
         return graphs[0] if len(graphs) == 1 else _joined([graph.union for graph in graphs])
 
     def weights(self, graph: Topology | Schedule) -> tuple[Weights, ...]:
-        """Return the weights of a graph that is :meth:`over` some, one matrix for each exchange of the period."""
+        """Return the weights of a graph that :meth:`over` built, one matrix per gossip step of the period."""
         return tuple(max_degree(graph.at(phase), degree=degree) for phase, degree in enumerate(self._degrees))
 
     @cached_property
     def _degrees(self) -> tuple[int, ...]:
-        """By exchange, the most that anybody hears while nobody is missing."""
+        """Largest number of peers that any peer receives from in each gossip step, with no peer missing."""
         graphs = [self.whole.at(phase) for phase in range(self.whole.period)]
         return tuple(max(len(graph.hears(peer)) for peer in graph.peers) for graph in graphs)
 
 
 def healing(kind: str, *, peers: int, seed: int, degree: int = 4) -> Healing:
-    r"""Make a graph that heals.
+    """Build a graph that heals.
 
-    A ``random_regular`` one is drawn otherwise than :func:`random_regular` draws it: as ``degree / 2`` random cycles,
-    each of a hundred draws that which shares fewest edges with those before. Such unions are expanders as well. Where
-    an edge lies on two cycles its ends have a neighbour fewer.
+    A ``random_regular`` graph is not drawn as by :func:`random_regular`, but as ``degree / 2`` random cycles, each
+    of which shares the fewest edges with the previous ones among a hundred draws. Such unions are expanders as well.
+    Where an edge lies on two cycles, its ends have one neighbour fewer.
 
     Parameters
     ----------
     kind
         One of :data:`KINDS`.
     peers
-        How many there are when all are.
+        Number of peers of the whole graph.
     seed
-        Of random cycles, by key ``(seed, "topology")``.
+        Seed of random cycles, by the key ``(seed, "topology")``.
     degree
-        Of circulants and random cycles; even.
+        Even degree of circulants and random cycles.
 
     Raises
     ------
     TopologyError
-        A kind that cannot heal, or a degree that is odd or of which no graph exists.
+        The kind cannot heal, or the degree is odd or no graph has it.
 
     References
     ----------
@@ -131,8 +141,8 @@ def healing(kind: str, *, peers: int, seed: int, degree: int = 4) -> Healing:
     """
     if kind not in KINDS:
         raise TopologyError(
-            f'expected a kind of topology that heals ({", ".join(KINDS)}), got "{kind}", which is no union of cyclic '
-            "orders: take one of them"
+            f'a topology of kind "{kind}" cannot heal, as it is no union of cyclic orders; use one of '
+            f"{', '.join(KINDS)}"
         )
     at_least_one(peers)
     names = builders.ring(peers).peers
@@ -147,14 +157,14 @@ def healing(kind: str, *, peers: int, seed: int, degree: int = 4) -> Healing:
     builders.check_degree(peers, degree)
     if degree % 2:
         raise TopologyError(
-            f"expected an even degree of a random regular graph that heals, a sum of cycles, got {degree}; change it "
-            "by one"
+            "a random regular graph that heals is a sum of cycles and needs an even degree, but it is "
+            f"{degree}; change it by one"
         )
     return Healing(_cycles(names, degree // 2, seed=seed), builders.ring)
 
 
 def _cycles(names: tuple[str, ...], count: int, *, seed: int) -> tuple[tuple[str, ...], ...]:
-    """Random orders, each of a hundred that which shares fewest edges with those before."""
+    """Draw random orders, each of which shares the fewest edges with the previous ones among a hundred draws."""
     chosen: list[tuple[str, ...]] = []
     taken: set[frozenset[str]] = set()
     for number in range(count):

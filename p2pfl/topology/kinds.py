@@ -1,4 +1,4 @@
-"""Every kind of topology by its name."""
+"""Table of all kinds of topology by name."""
 
 import inspect
 import math
@@ -22,7 +22,7 @@ BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
         *(schedules.double_binary_tree,),
     )
 }
-"""Every kind an experiment file may name."""
+"""Builders of all kinds that an experiment file may name."""
 
 
 def build(
@@ -40,21 +40,26 @@ def build(
     every: int = 4,
     period: int = 64,
 ) -> Topology | Schedule:
-    """Build any kind from a number of peers; each builder takes what it knows of the rest.
+    """Build a topology of any kind from a number of peers; each builder takes the options that it knows.
 
     Parameters
     ----------
     kind
         A key of :data:`BUILDERS`.
     peers
-        How many; a power of two for a hypercube.
+        Number of peers; a power of two for a hypercube.
     rows
-        Of a grid or torus; by default it is made as square as the number of peers allows.
+        Rows of a grid or torus; by default it is as square as the number of peers allows.
+
+    Returns
+    -------
+    Topology or Schedule
+        The graph, or the schedule of graphs.
 
     Raises
     ------
     TopologyError
-        An unknown kind (the nearest is named), or numbers of which no such graph exists.
+        The kind is unknown (the message names the nearest), or no such graph has these numbers.
 
     Examples
     --------
@@ -63,17 +68,17 @@ def build(
     """
     if kind not in BUILDERS:
         near = get_close_matches(kind.lower(), BUILDERS, n=1, cutoff=0.0)[0]
-        raise TopologyError(f'expected a kind of topology ({", ".join(BUILDERS)}), got "{kind}"; try "{near}"')
+        raise TopologyError(f'"{kind}" is not a kind of topology; use "{near}" or another of {", ".join(BUILDERS)}')
     at_least_one(peers)
     if kind in {"grid", "torus"}:
         rows = _most_square(peers) if rows is None else rows
         if rows < 1 or peers % rows:
-            raise TopologyError(f"expected rows of equal length, got {peers} peers in {rows} rows; change one of them")
+            raise TopologyError(f"{peers} peers do not fill {rows} rows of equal length; change one of the two numbers")
         return BUILDERS[kind](rows, peers // rows)
     if kind == "hypercube":
         if peers != 2 ** bits(peers):
             nearest = 2 ** round(math.log2(peers))
-            raise TopologyError(f"expected a power of two of peers in a hypercube, got {peers}; try {nearest}")
+            raise TopologyError(f"a hypercube needs a power of two of peers, but there are {peers}; use {nearest}")
         return builders.hypercube(bits(peers))
     options: dict[str, Any] = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
     options |= {"branching": branching, "clusters": clusters, "inside": inside, "every": every, "period": period}

@@ -1,7 +1,7 @@
-r"""What mixing does to the noise of learning, which comes anew in every round.
+r"""Effect of mixing on the noise of learning, which is fresh in every round.
 
-A small spectral gap says how slowly the last disagreement dies. Learning is faster where noise is averaged
-over many peers soon, and that is another number: the effective neighbours :math:`n_W(\gamma)` of
+The spectral gap measures how slowly the last disagreement vanishes. Learning speeds up where mixing averages
+noise over many peers early, which another number measures: the effective neighbours :math:`n_W(\gamma)` of
 
     Vogels, Hendrikx and Jaggi, Beyond spectral gap: the role of the topology in decentralized learning,
     NeurIPS 2022.
@@ -21,26 +21,31 @@ from p2pfl.topology.weights import Weights
 Floats = npt.NDArray[np.float64]
 
 NEGLIGIBLE = 1e-20
-"""Weight of the terms of a series that are no longer summed."""
+"""Weight below which the terms of a series are no longer summed."""
 
 
 def effective_neighbours(weights: Sequence[Weights], *, decay: float) -> float:
-    r"""Return :math:`n_W(\gamma)`: over how many peers noise is averaged that is forgotten at that rate.
+    r"""Return :math:`n_W(\gamma)`, the number of peers that average noise which decays at rate :math:`\gamma`.
 
-    Of :math:`x_{t+1} = W(\sqrt{\gamma} x_t + \xi_t)` with fresh noise of variance one everywhere, the variance
-    of a peer alone, :math:`1 / (1 - \gamma)`, over that of a peer in the swarm
+    For :math:`x_{t+1} = W(\sqrt{\gamma} x_t + \xi_t)` with fresh noise of variance one at every peer, it is the
+    variance of a peer alone, :math:`1 / (1 - \gamma)`, divided by that of a peer in the network
 
     .. math:: \sum_{t \ge 1} \gamma^{t - 1} \lVert (W^t)_i \rVert^2,
 
-    which is a mean over the peers, and over the phases where weights take turns. One without edges, n for
-    the complete graph; few for small :math:`\gamma`, close to n as it comes near 1.
+    which is a mean over the peers, and over the gossip steps of a period. It is 1 without edges and n for the
+    complete graph; it is small for small :math:`\gamma`, and approaches n as :math:`\gamma` approaches 1.
 
     Parameters
     ----------
     weights
-        Of a period, repeated over and over; rows sum to one.
+        Weights of a period, which repeats; rows sum to one.
     decay
-        :math:`\gamma`, of the memory: from 0 to below 1.
+        Rate :math:`\gamma` of the memory, from 0 to below 1.
+
+    Returns
+    -------
+    float
+        Number of effective neighbours, from 1 to n.
 
     Raises
     ------
@@ -54,36 +59,41 @@ def effective_neighbours(weights: Sequence[Weights], *, decay: float) -> float:
     [6.632, 19.636]
     """
     if not 0 <= decay < 1:
-        raise TopologyError(f"expected a decay from 0 to below 1, got {decay}; change it")
+        raise TopologyError(f"the decay must be at least 0 and below 1, but it is {decay}; change it")
     return 1 / ((1 - decay) * float(np.mean(_settled(weights)(decay))))
 
 
 def rate(weights: Sequence[Weights], *, step: float, noise: float) -> float:
-    r"""Return by how much a round of learning shrinks the squared error on random quadratics.
+    r"""Return the factor by which a round of learning shrinks the squared error on random quadratics.
 
     Every peer sees :math:`\tfrac12 (d^\top x)^2` for random d with :math:`E\,dd^\top = I` and
-    :math:`E\,(dd^\top)^2 = \zeta I`, makes a gradient step :math:`\eta`, and mixes. Then
-    :math:`E\,x_t^2 = (1 - r)\,E\,x_{t-1}^2` with r the solution of
+    :math:`E\,(dd^\top)^2 = \zeta I`, takes a gradient step :math:`\eta`, and mixes. Then
+    :math:`E\,x_t^2 = (1 - r)\,E\,x_{t-1}^2`, where r solves
 
     .. math:: r = 1 - (1 - \eta)^2 - \frac{(\zeta - 1)\,\eta^2}{n_W(\gamma)}, \qquad
               \gamma = \frac{(1 - \eta)^2}{1 - r},
 
-    here with the smallest number of effective neighbours that any peer has in any phase: exact where all
-    are alike, else a bound.
+    evaluated at the smallest number of effective neighbours that any peer has in any gossip step: the result is
+    exact where all peers are alike, and a bound elsewhere.
 
     Parameters
     ----------
     weights
-        Of a period; rows sum to one.
+        Weights of a period; rows sum to one.
     step
-        :math:`\eta`.
+        Step size :math:`\eta`, between 0 and 1.
     noise
-        :math:`\zeta`, at least 1.
+        Noise :math:`\zeta`, at least 1.
+
+    Returns
+    -------
+    float
+        The rate r.
 
     Raises
     ------
     TopologyError
-        ``step`` not between 0 and 1, ``noise`` below 1, or rows that do not sum to one.
+        ``step`` is not between 0 and 1, ``noise`` is below 1, or rows do not sum to one.
 
     Examples
     --------
@@ -92,12 +102,14 @@ def rate(weights: Sequence[Weights], *, step: float, noise: float) -> float:
     0.0797
     """
     if not (0 < step < 1 and noise >= 1):
-        raise TopologyError(f"expected a step between 0 and 1 and noise of at least 1, got {step} and {noise}; change")
+        raise TopologyError(
+            f"step must be between 0 and 1 and noise at least 1, but they are {step} and {noise}; change them"
+        )
     return _rate(_settled(weights), step, noise)
 
 
 def best_rate(weights: Sequence[Weights], *, noise: float) -> tuple[float, float]:
-    """Return the largest :func:`rate` that any step gives, and that step.
+    """Return the largest :func:`rate` over all step sizes, and the step size that gives it.
 
     Raises
     ------
@@ -111,11 +123,14 @@ def best_rate(weights: Sequence[Weights], *, noise: float) -> tuple[float, float
     [0.2443, 0.2443]
     """
     if noise < 1:
-        raise TopologyError(f"expected noise of at least 1, got {noise}; raise it")
+        raise TopologyError(f"noise must be at least 1, but it is {noise}; raise it")
     variances = _settled(weights)
     found = scipy.optimize.minimize_scalar(
         lambda log: -_rate(variances, math.exp(log), noise),
-        bounds=(-math.log(noise) - 1e-3, -1e-6),  # alone 1 / noise is best, and mixing allows larger steps
+        bounds=(
+            -math.log(noise) - 1e-3,
+            -1e-6,
+        ),  # 1 / noise is the best step of a single peer, and mixing allows larger ones
         method="bounded",
         options={"xatol": 1e-7},
     )
@@ -123,10 +138,10 @@ def best_rate(weights: Sequence[Weights], *, noise: float) -> tuple[float, float
 
 
 def remainder(weights: Sequence[Weights]) -> float:
-    r"""Return what an exchange leaves of the squared deviation from the mean, on average over where it is.
+    r"""Return the fraction of the squared deviation from the mean that remains after a gossip step, on average.
 
-    :math:`(\lVert W \rVert_F^2 - 1) / (N - 1)` for independent rows of one distribution, about the mean
-    before the exchange, averaged over the phases: the worst case is the square of :func:`contraction`.
+    It is :math:`(\lVert W \rVert_F^2 - 1) / (N - 1)` for independent rows of one distribution, about the mean
+    before the gossip step, averaged over the steps of a period. The worst case is the square of :func:`contraction`.
 
     Examples
     --------
@@ -142,9 +157,9 @@ def remainder(weights: Sequence[Weights]) -> float:
 
 
 def _settled(weights: Sequence[Weights]) -> Callable[[float], list[Floats]]:
-    """The variances of the peers, as a function of the decay, after each phase once they no longer change."""
+    """Return a function of the decay that gives the stationary variances of the peers after each gossip step."""
     if not all(each.keeps_consensus for each in weights):
-        raise TopologyError("expected weights whose rows sum to one, got others; take metropolis weights")
+        raise TopologyError("the rows of the weights do not sum to one; use metropolis weights")
     matrices = [each.matrix for each in weights]
     first = matrices[0].toarray()
     if len(matrices) > 1 or not np.array_equal(first, first.T):
@@ -154,9 +169,9 @@ def _settled(weights: Sequence[Weights]) -> Callable[[float], list[Floats]]:
 
 
 def _covariances(matrices: list[scipy.sparse.csr_array], decay: float) -> list[Floats]:
-    r"""The diagonals of what solves :math:`C = \gamma^p \Phi C \Phi^\top + Q` over a period of p exchanges.
+    r"""Return the diagonals of the solution of :math:`C = \gamma^p \Phi C \Phi^\top + Q` over a period of p steps.
 
-    Every doubling sums twice as many of its terms.
+    Every doubling sums twice as many terms of its series.
     """
     unit = np.eye(matrices[0].shape[0])
 
@@ -182,7 +197,7 @@ def _rate(variances: Callable[[float], list[Floats]], step: float, noise: float)
     kept = (1 - step) ** 2  # gamma (1 - r)
 
     def excess(left: float) -> float:
-        """Of the variance that comes each round over what may remain, where the error shrinks to ``left``."""
+        """Return the fresh variance of a round minus the variance that may remain, if the error shrinks to ``left``."""
         worst = max(float(each.max()) for each in variances(kept / left))
         return (noise - 1) * step**2 * worst - left
 

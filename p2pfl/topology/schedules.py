@@ -1,6 +1,6 @@
-"""Schedules: one noun per family of graphs that take turns.
+"""Builders of schedules, one noun per family of graphs that take turns.
 
-All peers compute the same schedule, by key where it is random, and need not talk about it.
+All peers compute the same schedule, by key where it is random, without communication.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,19 @@ from p2pfl.topology.graph import Schedule, Topology
 
 
 def one_peer_exponential(n: int) -> Schedule:
-    """Directed: in exchange ``k`` peer ``i`` sends only to ``i + 2 ** k`` modulo ``n``, over and over.
+    """Build the directed one-peer exponential schedule.
 
-    For ``n = 2 ** t`` the weights of ``t`` exchanges multiply to the exact average
-    (Ying et al. 2021, arXiv 2110.13363).
+    In gossip step ``k`` peer ``i`` sends only to ``i + 2 ** k`` modulo ``n``. For ``n = 2 ** t`` the weights of
+    ``t`` gossip steps multiply to the exact average (Ying et al. 2021, arXiv 2110.13363).
+
+    Returns
+    -------
+    Schedule
+        One directed topology per gossip step of a period.
+
+    See Also
+    --------
+    p2pfl.topology.exponential : The union of these graphs, in every gossip step.
 
     Examples
     --------
@@ -31,11 +40,16 @@ def one_peer_exponential(n: int) -> Schedule:
 
 
 def double_binary_tree(n: int) -> Schedule:
-    r"""Two binary trees in turn; whoever is inside one is a leaf of the other.
+    r"""Build two binary trees that take turns; each inner peer of one is a leaf of the other.
 
-    In the first, counted from zero, peer :math:`i = (2 a + 1) 2^h` lies at height h, where its parent is
-    the even one of :math:`i \pm 2^h` that exists, so that odd peers are leaves; peer 0 is on top. The second
-    is the first from the other end (n even) or moved on by one (n odd).
+    In the first tree, counted from zero, peer :math:`i = (2 a + 1) 2^h` lies at height h; its parent is the even one
+    of :math:`i \pm 2^h` that exists, so that odd peers are leaves, and peer 0 is the root. The second tree is the
+    first one counted from the other end (n even) or shifted by one (n odd).
+
+    Returns
+    -------
+    Schedule
+        The two trees.
 
     References
     ----------
@@ -55,29 +69,34 @@ def double_binary_tree(n: int) -> Schedule:
 
 
 def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: int = 4) -> Schedule:
-    r"""Clusters that mix in every exchange, and bridges between them in the last one of ``every``.
+    """Build clusters that mix in every gossip step, with bridges between them in the last one of ``every`` steps.
 
-    Clusters are runs of peers, equal up to one; a bridge joins the last peer of each with the first of
-    the next, all around. Where there are no bridges the weights are Metropolis-Hastings'. Where there are,
-    each bridge takes :math:`1/2` (as Metropolis-Hastings has it for bridges alone) and the other edges of
-    those who bridge keep half of their weight: all exchanges are doubly stochastic, and what crosses a bridge
-    does not dwindle as clusters grow.
+    Clusters are consecutive peers, of equal size up to one; a bridge joins the last peer of each cluster with the
+    first peer of the next, all around. Steps without bridges use Metropolis-Hastings weights. In steps with bridges,
+    each bridge weighs :math:`1/2` (the Metropolis-Hastings weight of bridges alone), and the other edges of bridging
+    peers keep half of their weight. All steps are doubly stochastic, and the flow across a bridge does not shrink as
+    clusters grow.
 
     Parameters
     ----------
     n
-        How many peers.
+        Number of peers.
     clusters
-        How many groups; 1 has no bridges.
+        Number of clusters; 1 has no bridges.
     inside
-        ``complete`` or ``ring``.
+        Kind of graph inside each cluster, ``complete`` or ``ring``.
     every
-        K: exchanges until the bridges are used again.
+        K, the number of gossip steps from one use of the bridges to the next.
+
+    Returns
+    -------
+    Schedule
+        One weighted topology per gossip step.
 
     Raises
     ------
     TopologyError
-        More clusters than peers, ``every`` below 1, or another kind inside.
+        There are more clusters than peers, ``every`` is below 1, or ``inside`` is another kind.
 
     Examples
     --------
@@ -86,11 +105,11 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
     [('peer0', 'peer5'), ('peer2', 'peer3')]
     """
     at_least_one(n)
-    at_least_one(every, "exchanges from bridge to bridge (topology.every)")
+    at_least_one(every, "gossip steps from bridge to bridge (topology.every)")
     if inside not in {"complete", "ring"}:
-        raise TopologyError(f'expected clusters that are "complete" or "ring" inside, got "{inside}"; take one of them')
+        raise TopologyError(f'a cluster cannot be a "{inside}"; use "complete" or "ring"')
     if not 1 <= clusters <= n:
-        raise TopologyError(f"expected 1 to {n} clusters of {n} peers, got {clusters}; change it")
+        raise TopologyError(f"{n} peers cannot form {clusters} clusters; use 1 to {n}")
     first = [n * c // clusters for c in range(clusters + 1)]
     groups = [range(a, b) for a, b in pairwise(first)]
     inner = numbered(n, (edge for group in groups for edge in _inside(group, inside)))
@@ -101,42 +120,50 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
 
 
 def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> Schedule:
-    r"""Epidemic Learning, EL-Oracle: in every exchange another random graph of ``degree`` neighbours each.
+    r"""Build an EL-Oracle schedule of Epidemic Learning: another random regular graph in every gossip step.
 
-    With Metropolis-Hastings weights, which are :math:`1 / (s + 1)` here, an exchange leaves
+    With Metropolis-Hastings weights, which are :math:`1 / (s + 1)` here, a gossip step leaves
 
     .. math:: \alpha_s = \frac{1 - s / (n - 1)}{s + 1}
 
-    of the squared deviation from the mean, on average over where it is (:func:`p2pfl.topology.remainder`).
+    of the squared deviation from the mean, on average (:func:`p2pfl.topology.remainder`).
 
     Parameters
     ----------
     n
-        How many peers.
+        Number of peers.
     degree
-        s.
+        s, the number of neighbours of each peer.
     period
-        After how many exchanges the draws repeat; live, each keeps streams of its own.
+        Number of gossip steps after which the draws repeat; live peers keep one stream for each.
     seed
-        Of the draws, by key ``(seed, "topology")`` and the exchange.
+        Seed of the draws, by the key ``(seed, "topology")`` and the gossip step.
+
+    Returns
+    -------
+    Schedule
+        One topology per gossip step.
 
     Raises
     ------
     TopologyError
-        ``degree`` not below ``n``, or ``n * degree`` odd.
+        ``degree`` is not below ``n``, or ``n * degree`` is odd.
 
     References
     ----------
     De Vos et al., Epidemic learning: boosting decentralized learning with randomized communication,
     NeurIPS 2023.
+
+    Examples
+    --------
+    >>> {len(graph.neighbours("peer0")) for graph in epidemic_oracle(6, degree=3, period=4, seed=1).topologies}
+    {3}
     """
     check_degree(n, degree)
-    at_least_one(period, "exchanges in a period (topology.period)")
+    at_least_one(period, "gossip steps in a period (topology.period)")
     if n * degree % 2:
-        raise TopologyError(
-            f"expected peers times degree to be even, got {n} times {degree}; change one of them by one"
-        )
-    sparse = 2 * degree < n  # dense graphs are slow to pair up, their complements are not
+        raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
+    sparse = 2 * degree < n  # pairing up a dense graph takes many attempts; pairing up its complement does not
     graphs = []
     for exchange in range(period):
         rng = draw(seed, "topology", round=exchange)
@@ -146,10 +173,11 @@ def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> 
 
 
 def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> Schedule:
-    r"""Epidemic Learning, EL-Local: in every exchange each peer pushes to ``degree`` random others.
+    r"""Build an EL-Local schedule of Epidemic Learning: in every gossip step each peer sends to random others.
 
-    Directed. A listener gives itself and all d whom it hears :math:`1 / (1 + d)`: its weights sum to one,
-    those of a sender need not, so that the mean moves a little (and masks do not cancel). An exchange leaves
+    The graphs are directed. A receiver gives itself and each of the d peers that it receives from the weight
+    :math:`1 / (1 + d)`. Its weights sum to one; those of a sender need not, so the mean moves a little, and masks do
+    not cancel. A gossip step leaves
 
     .. math:: \beta_s = \frac{1 - (1 - s / (n - 1))^n}{s} - \frac{1}{n - 1}
 
@@ -158,18 +186,23 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     Parameters
     ----------
     n
-        How many peers.
+        Number of peers.
     degree
-        s.
+        s, the number of peers that each peer sends to.
     period
-        After how many exchanges the draws repeat; live, each keeps streams of its own.
+        Number of gossip steps after which the draws repeat; live peers keep one stream for each.
     seed
-        Of the draws, by key ``(seed, "topology", peer)`` and the exchange.
+        Seed of the draws, by the key ``(seed, "topology", peer)`` and the gossip step.
+
+    Returns
+    -------
+    Schedule
+        One directed, weighted topology per gossip step.
 
     Raises
     ------
     TopologyError
-        ``degree`` not below ``n``.
+        ``degree`` is not below ``n``.
 
     References
     ----------
@@ -182,7 +215,7 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     {2}
     """
     check_degree(n, degree)
-    at_least_one(period, "exchanges in a period (topology.period)")
+    at_least_one(period, "gossip steps in a period (topology.period)")
     return Schedule(tuple(_pushed(n, degree, exchange=exchange, seed=seed) for exchange in range(period)))
 
 
@@ -193,7 +226,7 @@ def _inside(group: range, kind: str) -> Iterable[tuple[int, int]]:
 
 
 def _bridged(inner: Topology, outer: Topology) -> Topology:
-    """Both graphs at once; inner edges of those who bridge keep half of their weight."""
+    """Return both graphs at once; inner edges of bridging peers keep half of their weight."""
     bridging = {peer for edge in outer.edges for peer in edge}
     weight = {edge: _share(inner, edge) / (2 if bridging & set(edge) else 1) for edge in inner.edges}
     weight |= {edge: _share(outer, edge) for edge in outer.edges}
@@ -201,21 +234,21 @@ def _bridged(inner: Topology, outer: Topology) -> Topology:
 
 
 def _share(topology: Topology, edge: tuple[str, str]) -> float:
-    """As Metropolis-Hastings has it."""
+    """Return the Metropolis-Hastings weight of an edge."""
     return 1.0 / (1.0 + max(len(topology.hears(peer)) for peer in edge))
 
 
 def _pushed(n: int, degree: int, *, exchange: int, seed: int) -> Topology:
     rng = draw(seed, "topology", round=exchange)
     others = np.stack([rng.choice(n - 1, size=degree, replace=False) for _ in range(n)])  # [N, s]
-    others += others >= np.arange(n)[:, None]  # nobody draws himself
+    others += others >= np.arange(n)[:, None]  # no peer draws itself
     heard = np.bincount(others.ravel(), minlength=n).tolist()
     edges = [(sender, listener) for sender, row in enumerate(others.tolist()) for listener in row]
     return numbered(n, edges, directed=True, weights=(1.0 / (1.0 + heard[listener]) for _, listener in edges))
 
 
 def _parent(i: int, n: int) -> int:
-    """Whom peer ``i`` of ``n`` is below in the first of two trees; the highest is below peer 0."""
+    """Return the parent of peer ``i`` of ``n`` in the first of two trees; the highest is below peer 0."""
     height = i & -i
     above = (i ^ height) | 2 * height
     return above if above < n else i ^ height

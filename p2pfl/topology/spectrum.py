@@ -1,12 +1,12 @@
-r"""How fast weights bring everybody together.
+r"""Spectral facts: the speed at which mixing weights lead all peers to consensus.
 
-With :math:`J = \mathbf{1}\mathbf{1}^\top / N`, one number says it all: the contraction
-:math:`\lVert W_k \cdots W_1 - J \rVert_2`, by which k exchanges shrink the distance from the mean at
-worst. For one symmetric W it is :math:`\rho`, its second largest eigenvalue modulus.
+With :math:`J = \mathbf{1}\mathbf{1}^\top / N`, the contraction :math:`\lVert W_k \cdots W_1 - J \rVert_2` is the
+factor by which k gossip steps shrink the distance from the mean at worst. For one symmetric W it is
+:math:`\rho`, its second largest eigenvalue modulus.
 
-Weights that do not keep the mean (an EL-Local schedule) agree elsewhere: theirs is the distance from
-whatever mean there is then. Weights that keep only sums (:func:`p2pfl.topology.push`) are those of rows and of
-masses, by which rows are divided: theirs is of the quotients, all masses being one at first.
+Weights that do not keep the mean (an EL-Local schedule) agree elsewhere; their contraction measures the distance
+from the mean that results. Weights that keep only sums (:func:`p2pfl.topology.push`) mix models and push-sum weights
+alike; their contraction measures the quotients, with all push-sum weights one at first.
 """
 
 import math
@@ -26,18 +26,28 @@ from p2pfl.topology.weights import Weights
 Floats = npt.NDArray[np.float64]
 
 _DENSE = 256
-"""Up to how many peers the product is formed; beyond, it is only applied."""
+"""Largest number of peers for which the product is formed; beyond, it is only applied."""
 _SLACK = 1e-9
-"""Relative error forgiven where a tolerance is met exactly."""
+"""Relative error that is ignored where a tolerance is met exactly."""
 _MOST_STEPS = 2**14
-"""After how many exchanges a schedule counts as one that never gets there."""
+"""Number of gossip steps after which a schedule counts as one that never reaches the tolerance."""
 
 
 def contraction(weights: Sequence[Weights]) -> float:
-    r"""Return :math:`\lVert W_k \cdots W_1 - J \rVert_2` of weights in the order of their exchanges.
+    r"""Return :math:`\lVert W_k \cdots W_1 - J \rVert_2` of weights in the order of their gossip steps.
 
-    Zero: everybody has the exact mean afterwards. One: somebody may be no closer to it. For one doubly
+    At zero every peer has the exact mean afterwards. At one some peers may be no closer to it. For one doubly
     stochastic W this is the second largest singular value.
+
+    Parameters
+    ----------
+    weights
+        One matrix per gossip step.
+
+    Returns
+    -------
+    float
+        The contraction.
 
     Examples
     --------
@@ -69,27 +79,44 @@ def contraction(weights: Sequence[Weights]) -> float:
 
 
 def gap(weights: Sequence[Weights]) -> float:
-    """One minus :func:`contraction`: the spectral gap."""
+    """Return the spectral gap, one minus :func:`contraction`.
+
+    Returns
+    -------
+    float
+        The gap; zero if some peers never agree.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import hypercube, metropolis
+    >>> round(gap([metropolis(hypercube(3))]), 8)
+    0.5
+    """
     return 1.0 - contraction(weights)
 
 
 def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: float) -> int:
-    r"""Return the smallest number of exchanges, at least 1, whose contraction is at most ``tolerance``.
+    r"""Return the smallest number of gossip steps, at least 1, whose contraction is at most ``tolerance``.
 
     Parameters
     ----------
     weights
-        Of a period, repeated over and over, or a function of the exchange. One W that is symmetric, or
-        normal, needs :math:`\lceil \log \tau / \log \rho \rceil`; others are searched by bisection, for
-        no exchange undoes another's contraction. Where weights are not doubly stochastic one might, by
-        a little: then there may be a smaller number.
+        Weights of a period, which repeats, or a function of the gossip step. A symmetric or normal W needs
+        :math:`\lceil \log \tau / \log \rho \rceil`; others are searched by bisection, because no step undoes
+        the contraction of another. Weights that are not doubly stochastic may undo a little of it; then a
+        smaller number may exist.
     tolerance
-        Between 0 and 1.
+        Target contraction, between 0 and 1.
+
+    Returns
+    -------
+    int
+        Number of gossip steps.
 
     Raises
     ------
     TopologyError
-        The tolerance is out of range, or the weights do not get there.
+        The tolerance is out of range, or the weights do not reach it.
 
     Examples
     --------
@@ -114,17 +141,17 @@ def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: f
         enough *= 2
         if enough > _MOST_STEPS:
             raise TopologyError(
-                f"expected weights that contract to {tolerance}, got none after {_MOST_STEPS} exchanges; "
-                "raise the tolerance or add edges"
+                f"the weights do not contract to {tolerance} within {_MOST_STEPS} gossip steps; raise the "
+                "tolerance or add edges"
             )
     first = enough // 2 + 1
     return first + bisect_left(range(first, enough), True, key=reached)
 
 
 def chebyshev_steps(rho: float, tolerance: float) -> int:
-    r"""Return how many exchanges reach ``tolerance`` with Chebyshev's acceleration.
+    r"""Return the number of gossip steps that reach ``tolerance`` with Chebyshev acceleration.
 
-    The smallest s with :math:`1 / T_s(1 / \rho) \le \tau`, the least that any polynomial of degree s in
+    It is the smallest s with :math:`1 / T_s(1 / \rho) \le \tau`, the least that any polynomial of degree s in
     a symmetric W can promise (Scaman et al. 2017, arXiv 1702.08704): about the square root of
     :func:`steps`.
 
@@ -151,9 +178,9 @@ def chebyshev_steps(rho: float, tolerance: float) -> int:
 
 
 def heavy_ball_steps(rho: float, tolerance: float) -> int:
-    r"""Return how many exchanges reach ``tolerance`` with the heavy ball.
+    r"""Return the number of gossip steps that reach ``tolerance`` with the heavy-ball method.
 
-    The smallest s with :math:`r^s (1 + s \sqrt{1 - \rho^2}) \le \tau`, where
+    It is the smallest s with :math:`r^s (1 + s \sqrt{1 - \rho^2}) \le \tau`, where
     :math:`r = \rho / (1 + \sqrt{1 - \rho^2})` (Golub and Varga 1961): somewhat more than
     :func:`chebyshev_steps`.
 
@@ -203,7 +230,7 @@ def lowest(weights: Weights) -> float:
 
 
 def _apply(matrices: list[scipy.sparse.csr_array], vectors: Floats) -> Floats:
-    """``(W_k ... W_1 - J) v``; the mean goes first, where nothing is lost to cancellation."""
+    """Return ``(W_k ... W_1 - J) v``; the mean is removed first, where nothing is lost to cancellation."""
     vectors = _centred(vectors)
     for matrix in matrices:
         vectors = matrix @ vectors
@@ -216,7 +243,7 @@ def _centred(vectors: Floats) -> Floats:
 
 
 def _masses(weights: Sequence[Weights]) -> Floats:
-    """What masses of one have become, ``[N]``: still one, but for weights that only keep sums."""
+    """Return push-sum weights ``[N]`` that start at one: they stay one, except for weights that only keep sums."""
     masses = np.ones(len(weights[0].peers))
     if not all(each.keeps_consensus for each in weights):
         for each in weights:
@@ -225,13 +252,13 @@ def _masses(weights: Sequence[Weights]) -> Floats:
 
 
 def _largest(apply: Callable[[Floats], Floats], n: int) -> float:
-    """Largest eigenvalue modulus of a symmetric operator, by Lanczos."""
+    """Return the largest eigenvalue modulus of a symmetric operator, by Lanczos."""
     start = draw(0, "lanczos").standard_normal(n)
     size = float(np.linalg.norm(apply(start)) / np.linalg.norm(start))
-    if size < 1e-14:  # nothing but rounding is left, and Lanczos needs something
+    if size < 1e-14:  # only rounding is left, and Lanczos needs a nonzero operator
         return size
     operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
-    # 64 vectors instead of 20 make long rings and paths converge in a fraction of a second.
+    # With 64 vectors instead of 20, long rings and paths converge in a fraction of a second.
     values = eigsh(operator, k=1, which="LM", v0=start, ncv=64, tol=1e-12, return_eigenvectors=False)
     return float(abs(values[0]))
 
@@ -241,7 +268,7 @@ def _symmetric(matrix: scipy.sparse.csr_array) -> bool:
 
 
 def _normal(matrix: scipy.sparse.csr_array) -> bool:
-    """Powers of a normal matrix shrink exactly as its contraction's powers do."""
+    """Return whether a matrix is normal, so that its powers shrink exactly as the powers of its contraction."""
     return _symmetric(matrix) or bool(abs(matrix @ matrix.T - matrix.T @ matrix).max() < 1e-14)
 
 
@@ -251,14 +278,14 @@ def _ceil(ratio: float) -> int:
 
 def _check_tolerance(tolerance: float) -> None:
     if not 0 < tolerance < 1:
-        raise TopologyError(f"expected a tolerance between 0 and 1, got {tolerance}; change it")
+        raise TopologyError(f"the tolerance must be between 0 and 1, but it is {tolerance}; change it")
 
 
 def _check_contracts(rho: float) -> None:
     if not 0 <= rho < 1 - 1e-12:
         raise TopologyError(
-            f"expected weights whose contraction is below 1, got {rho:.6g}; connect all peers and let each keep "
-            "some weight for its own row"
+            f"the contraction of the weights must be below 1, but it is {rho:.6g}; connect all peers and let "
+            "each keep some weight for its own model"
         )
 
 
@@ -266,6 +293,4 @@ def _check_joined(weights: Sequence[Weights]) -> None:
     total = sum((each.matrix for each in weights[1:]), weights[0].matrix)
     parts, _ = csgraph.connected_components(total, directed=False)
     if parts > 1:
-        raise TopologyError(
-            f"expected weights that bring all peers together, got {parts} parts that never mix; add edges between them"
-        )
+        raise TopologyError(f"the weights leave {parts} groups of peers that never mix; add edges between them")

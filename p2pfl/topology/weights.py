@@ -1,9 +1,9 @@
 r"""Mixing weights: stochastic matrices with the sparsity of a graph.
 
-:math:`W_{ij}` is the weight listener i gives the row of sender j. Where rows sum to one, a common row
-stays; where columns sum to one, the mean of all rows stays. :func:`metropolis`, :func:`max_degree` and
-:func:`given` do both. :func:`push` does only the latter, so that rows must be divided by masses that
-are mixed alike; weights that come with the edges (:func:`edge_weights`) may do only the former.
+:math:`W_{ij}` is the weight that receiver i gives the model of sender j. Where rows of W sum to one, a model that
+all peers share stays as it is; where columns sum to one, the mean of all models stays. :func:`metropolis`,
+:func:`max_degree` and :func:`given` do both. :func:`push` does only the latter, so that models must be divided by
+push-sum weights that are mixed alike; weights that come with the edges (:func:`edge_weights`) may do only the former.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,22 @@ from p2pfl.errors import TopologyError
 from p2pfl.topology.graph import TOLERANCE, Topology, brief
 
 
-@dataclass(frozen=True, eq=False)  # matrices have no single truth value
+@dataclass(frozen=True, eq=False)  # an array comparison has no single truth value
 class Weights:
-    """Who gives whose row which weight.
+    """Mixing matrix of a graph, with the names of its peers.
 
     Parameters
     ----------
     peers
-        Row order, sorted.
+        Names in the order of rows and columns, sorted.
     matrix
         ``[N, N]`` float64, not negative, indices sorted.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> metropolis(ring(3)).matrix.toarray().round(3)[0].tolist()
+    [0.333, 0.333, 0.333]
     """
 
     peers: tuple[str, ...]
@@ -34,11 +40,11 @@ class Weights:
 
     @property
     def symmetric(self) -> bool:
-        """Whether every edge weighs alike at both ends."""
+        """True if every edge weighs the same at both ends."""
         return bool(abs(self.matrix - self.matrix.T).max() <= 1e-12)
 
     def row(self, peer: str) -> dict[str, float]:
-        """Nonzero weights that ``peer`` gives, its own among them, in peer order.
+        """Return the nonzero weights that ``peer`` gives, including its own, in peer order.
 
         Examples
         --------
@@ -48,7 +54,7 @@ class Weights:
         """
         if peer not in self._numbers:
             raise TopologyError(
-                f'expected one of the {len(self.peers)} peers ({brief(self.peers)}), got "{peer}"; check its name'
+                f'peer "{peer}" is not one of the {len(self.peers)} peers ({brief(self.peers)}); check its name'
             )
         number = self._numbers[peer]
         span = slice(*self.matrix.indptr[number : number + 2])
@@ -57,12 +63,12 @@ class Weights:
 
     @cached_property
     def keeps_consensus(self) -> bool:
-        """Whether rows sum to one: a row that all have in common stays as it is."""
+        """True if rows sum to one: a model that all peers share stays as it is."""
         return self._sums_to_one(axis=1)
 
     @cached_property
     def keeps_mean(self) -> bool:
-        """Whether columns sum to one: the mean of all rows stays, and masks cancel.
+        """True if columns sum to one: the mean of all models stays, and masks cancel.
 
         >>> from p2pfl.topology import Topology
         >>> push(Topology(("a", "b"), (("a", "b"), ("b", "a")), directed=True)).keeps_mean
@@ -79,56 +85,80 @@ class Weights:
 
 
 def metropolis(topology: Topology) -> Weights:
-    r"""Metropolis-Hastings weights: :math:`W_{ij} = 1 / (1 + \max(d_i, d_j))`, the rest on the own row.
+    r"""Return Metropolis-Hastings weights: :math:`W_{ij} = 1 / (1 + \max(d_i, d_j))`, the rest on the diagonal.
 
-    Xiao, Boyd and Lall (2006). Every peer knows its row from its neighbours' degrees alone.
+    Every peer derives its row of W from the degrees of its neighbours alone (Xiao, Boyd and Lall 2006).
+
+    Returns
+    -------
+    Weights
+        Symmetric, doubly stochastic weights.
 
     Raises
     ------
     TopologyError
-        The graph is directed and some peer hears, or is heard by, more peers than another.
+        The graph is directed, and some peers receive from or send to more peers than others.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import star
+    >>> metropolis(star(4)).row("peer1")
+    {'peer0': 0.25, 'peer1': 0.75}
     """
     hears = topology.adjacency.tocoo()
     heard = np.diff(topology.adjacency.indptr)  # [N]
     if topology.directed:
         sent = np.bincount(hears.col, minlength=len(topology.peers))  # [N]
-        balance = f'as many peers as "{topology.peers[0]}" hears ({heard[0]})'
+        balance = f'as many peers as "{topology.peers[0]}" receives from ({heard[0]})'
         _refuse(topology, np.maximum(abs(heard - heard[0]), abs(sent - heard[0])), balance)
     return _filled(topology, 1.0 / (1.0 + np.maximum(heard[hears.row], heard[hears.col])))
 
 
 def max_degree(topology: Topology, *, degree: int | None = None) -> Weights:
-    r"""Maximum-degree weights: :math:`W_{ij} = 1 / (1 + \max_k d_k)`, the rest on the own row.
+    r"""Return maximum-degree weights: :math:`W_{ij} = 1 / (1 + \max_k d_k)`, the rest on the diagonal.
 
-    Also for directed graphs in which every peer hears as many as hear it.
+    They also exist for directed graphs in which every peer sends to as many peers as it receives from.
 
     Parameters
     ----------
     degree
-        Taken for the maximum, for graphs that are a part of one of this degree.
+        Degree to use as the maximum, for graphs that are a part of a graph of this degree.
+
+    Returns
+    -------
+    Weights
+        Doubly stochastic weights.
 
     Raises
     ------
     TopologyError
-        The graph is directed and some peer hears more or fewer peers than it is heard by; or some peer hears more than
-        ``degree``.
+        The graph is directed and some peer sends to more or fewer peers than it receives from; or some peer
+        receives from more than ``degree`` peers.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import star
+    >>> max_degree(star(4)).row("peer1")
+    {'peer0': 0.25, 'peer1': 0.75}
     """
     heard = np.diff(topology.adjacency.indptr)  # [N]
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     _refuse(topology, abs(heard - sent), "equally many peers")
     most = int(heard.max())
     if degree is not None and most > degree:
-        raise TopologyError(f"expected no peer to hear more than {degree} others, got one that hears {most}: raise it")
+        raise TopologyError(
+            f"a peer receives from {most} others, more than the given degree of {degree}; raise the degree"
+        )
     return _filled(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + (most if degree is None else degree))))
 
 
 def push(topology: Topology) -> Weights:
-    r"""Column-stochastic weights: :math:`W_{ij} = 1 / (1 + |\text{who hears } j|)`, for any directed graph.
+    r"""Return column-stochastic weights for any directed graph: :math:`W_{ij} = 1 / (1 + |\text{receivers of } j|)`.
 
-    Each sender splits its row and its mass evenly over itself and those who hear it, so it need only know
-    how many they are. Sums stay, a common row does not: rows are divided by masses that travel alike
-    (:class:`p2pfl.neighbourhood.Released`), and the quotients agree on the mean where every peer reaches
-    every other (:func:`check_connected`).
+    Each sender splits its model and its push-sum weight evenly over itself and its receivers, so it only needs to know
+    their number. Sums stay, a common model does not. Models are therefore divided by push-sum weights that travel
+    alike (:class:`p2pfl.neighbourhood.Released`), and the quotients agree on the mean where every peer reaches every
+    other (:func:`check_connected`).
 
     References
     ----------
@@ -147,12 +177,12 @@ def push(topology: Topology) -> Weights:
 
 
 def edge_weights(topology: Topology) -> Weights:
-    """Weights that come with the edges of a graph; what is missing to one goes to the own row.
+    """Return the weights of the edges of a graph; each peer keeps the rest, up to one, for its own model.
 
     Raises
     ------
     TopologyError
-        The edges have none.
+        The edges have no weights.
 
     Examples
     --------
@@ -161,53 +191,70 @@ def edge_weights(topology: Topology) -> Weights:
     """
     if topology.shares is None:
         raise TopologyError(
-            f"expected edges with weights, got {len(topology.edges)} without; "
-            "take metropolis weights, or a graph whose edges have some"
+            f"the {len(topology.edges)} edges have no weights; use metropolis weights, or a graph whose edges "
+            "have weights"
         )
     return _filled(topology, topology.shares.data)
 
 
 def natural(topology: Topology) -> Weights:
-    """Weights that come with the edges where they do, else Metropolis-Hastings'.
+    """Return the weights of the edges where they have some, otherwise Metropolis-Hastings weights.
 
     Raises
     ------
     TopologyError
-        As :func:`metropolis`.
+        The edges have no weights and :func:`metropolis` refuses the graph.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import base, ring
+    >>> bool((natural(ring(4)).matrix != metropolis(ring(4)).matrix).nnz)
+    False
+    >>> natural(base(2).at(0)).row("peer0")
+    {'peer0': 0.5, 'peer1': 0.5}
     """
     return edge_weights(topology) if topology.weights else metropolis(topology)
 
 
 def given(topology: Topology, matrix: npt.ArrayLike | scipy.sparse.sparray) -> Weights:
-    """Weights of the user's own, dense or sparse, rows and columns in peer order.
+    """Return weights that the user gives, dense or sparse, with rows and columns in peer order.
+
+    Returns
+    -------
+    Weights
+        Doubly stochastic weights.
 
     Raises
     ------
     TopologyError
-        Not ``[N, N]``, a negative or missing number, a row or column whose sum is more than 1e-9 from
-        one, a weight where the graph has no edge, or an edge without a weight.
+        The matrix is not ``[N, N]``, has a negative or missing number, a row or column whose sum is more than 1e-9
+        from one, or a weight where the graph has no edge; or an edge has no weight.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> given(ring(2), [[0.75, 0.25], [0.25, 0.75]]).row("peer0")
+    {'peer0': 0.75, 'peer1': 0.25}
     """
     n = len(topology.peers)
     try:
         weights = scipy.sparse.csr_array(matrix, dtype=np.float64, copy=True)
     except (TypeError, ValueError) as error:
-        raise TopologyError(
-            f"expected weights as an {n} x {n} matrix of numbers, got none ({error}); mend it"
-        ) from error
+        raise TopologyError(f"the weights are not a {n} x {n} matrix of numbers ({error}); replace them") from error
     if weights.shape != (n, n):
         shape = " x ".join(map(str, weights.shape))
-        raise TopologyError(f"expected weights as a {n} x {n} matrix, one row a peer, got {shape}; resize it")
+        raise TopologyError(f"the weights are a {shape} matrix, but there are {n} peers; give a {n} x {n} matrix")
     weights.sum_duplicates()  # and sorts
     weights.eliminate_zeros()
     if not (np.isfinite(weights.data).all() and (weights.data >= 0).all()):
-        raise TopologyError("expected weights that are finite and not negative, got others; replace them")
+        raise TopologyError("the weights contain a negative or non-finite number; replace it")
     for axis, what in ((1, "row"), (0, "column")):
         sums = np.asarray(weights.sum(axis=axis))
         worst = int(np.argmax(abs(sums - 1.0)))
         if abs(sums[worst] - 1.0) > TOLERANCE:
             raise TopologyError(
-                f"expected every {what} of the weights to sum to 1 within {TOLERANCE}, got {sums[worst]:.12g} "
-                f'in that of "{topology.peers[worst]}"; scale the weights to be doubly stochastic'
+                f'the {what} of "{topology.peers[worst]}" in the weights sums to {sums[worst]:.12g}, not to 1 '
+                f"within {TOLERANCE}; scale the weights to be doubly stochastic"
             )
     _check_sparsity(topology, weights)
     return Weights(topology.peers, weights)
@@ -219,19 +266,19 @@ def _check_sparsity(topology: Topology, weights: scipy.sparse.csr_array) -> None
     difference = ((off != 0).astype(np.int8) - (edges != 0).astype(np.int8)).tocoo()
     for listener, sender, sign in zip(difference.row, difference.col, difference.data, strict=True):
         if sign:
-            place = f'for "{topology.peers[listener]}" hearing "{topology.peers[sender]}"'
-            came = f"a weight {place}, which is no edge" if sign > 0 else f"none {place}, which is an edge"
-            raise TopologyError(f"expected weights exactly on the edges of the graph, got {came}; change either")
+            place = f'from "{topology.peers[sender]}" to "{topology.peers[listener]}"'
+            came = f"a weight {place}, where the graph has no edge" if sign > 0 else f"no weight on the edge {place}"
+            raise TopologyError(f"there is {came}; change the weights or the graph")
 
 
 def _filled(
     topology: Topology, off_diagonal: npt.NDArray[np.float64], own: npt.NDArray[np.float64] | None = None
 ) -> Weights:
-    """Weights on the edges, in the order of the adjacency; by default what is missing to one on the diagonal."""
+    """Return weights on the edges, in the order of the adjacency; by default the diagonal holds the rest up to one."""
     n = len(topology.peers)
     edges = topology.adjacency
     listener = np.repeat(np.arange(n), np.diff(edges.indptr))
-    if own is None:  # rounding may leave less than nothing where the edges take all
+    if own is None:  # rounding may leave a negative rest where the edges take all the weight
         own = np.maximum(0.0, 1.0 - np.bincount(listener, weights=off_diagonal, minlength=n))  # [N]
     values = np.concatenate([off_diagonal, own])
     places = (np.concatenate([listener, np.arange(n)]), np.concatenate([edges.indices, np.arange(n)]))
@@ -244,7 +291,7 @@ def _refuse(topology: Topology, excess: npt.NDArray[np.int64], balance: str) -> 
     if excess.any():
         peer = topology.peers[int(np.argmax(excess))]
         raise TopologyError(
-            f'expected a directed graph in which every peer hears and is heard by {balance}, got "{peer}", which hears '
-            f"{len(topology.hears(peer))} and is heard by {len(topology.heard_by(peer))}; "
-            'make the edges undirected, give the weights, or take "push"'
+            f'"{peer}" receives from {len(topology.hears(peer))} peers and sends to '
+            f"{len(topology.heard_by(peer))}, but in this directed graph every peer must receive from and send "
+            f'to {balance}; make the edges undirected, give the weights, or use "push"'
         )

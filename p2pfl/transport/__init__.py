@@ -1,4 +1,4 @@
-"""Bytes from one peer to others; nothing here knows what they mean."""
+"""Transports, which carry bytes between peers without knowing their meaning."""
 
 from p2pfl.transport.channel import Channel, Message, Transport, Will
 from p2pfl.transport.memory import MemoryTransport

@@ -1,4 +1,4 @@
-"""Where a broker is, as a URL says it, and how to trust it."""
+"""Addresses of brokers as URLs, and the TLS settings to trust them."""
 
 import ipaddress
 import re
@@ -11,23 +11,23 @@ from urllib.parse import unquote, urlsplit
 from p2pfl.errors import BrokerError
 
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
-"""Schemes and the ports they stand for."""
+"""Default port of each scheme."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """A broker's URL, taken apart; as text it has neither user nor password.
+    """Parsed URL of a broker, whose text form omits user and password.
 
     Parameters
     ----------
     scheme
         ``mqtt``, ``mqtts``, ``ws`` or ``wss``.
     host, port
-        Where to connect.
+        Host and port to connect to.
     path
-        Of a websocket.
+        Path of a websocket.
     user, password
-        What to show the broker, if it asks.
+        Credentials for the broker.
 
     Examples
     --------
@@ -45,12 +45,12 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """Take a URL apart.
+        """Parse a URL.
 
         Raises
         ------
         BrokerError
-            It is not the URL of a broker.
+            The text is not the URL of a broker.
         """
         try:
             parts = urlsplit(url)
@@ -67,75 +67,75 @@ class Address:
         return cls(parts.scheme, host, port, path, user, password)
 
     def __str__(self) -> str:
-        """The URL without user and password."""
+        """Return the URL without user and password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path if self.web else ''}"
 
     @property
     def web(self) -> bool:
-        """Whether it is a websocket."""
+        """True for a websocket."""
         return self.scheme in ("ws", "wss")
 
     @property
     def secure(self) -> bool:
-        """Whether it has TLS."""
+        """True with TLS."""
         return self.scheme in ("mqtts", "wss")
 
     @property
     def here(self) -> bool:
-        """Whether it is this machine, so that nobody on the way can listen."""
+        """True for this machine, so that no one on the way can listen."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
 
     def tls(self, ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-        """Build what verifies the broker and shows it our certificate; ``None`` where the scheme has no TLS.
+        """Build the context that verifies the broker and presents a client certificate; ``None`` without TLS.
 
         Raises
         ------
         BrokerError
-            A file cannot be used, others can read the key, or there are files but no TLS.
+            A file cannot be used, other users can read the key, or there are files but no TLS.
         """
         if not self.secure:
             if ca or certificate or key:
                 secure = {"mqtt": "mqtts", "ws": "wss"}[self.scheme]
                 raise BrokerError(
-                    f"expected {secure}:// with certificates, got {self}: change the URL or leave them out"
+                    f"{self} has no TLS for the certificates; change the URL to {secure}:// or leave them out"
                 )
             return None
         if key and not certificate:
-            raise BrokerError(f"expected a certificate with the key {key}, got none: name its file, too")
+            raise BrokerError(f"the key {key} has no certificate; name its file as well")
         file = ca
         try:
             context = ssl.create_default_context(cafile=ca)
             context.sslsocket_class = _TidySocket
             if certificate:
                 file = certificate
-                # An empty password: an encrypted key is an error here, not a question at the terminal.
+                # An empty password makes an encrypted key an error in place of a prompt at the terminal.
                 context.load_cert_chain(certificate, key, password="")  # nosec B106
                 _check_private(key or certificate)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             reason = getattr(error, "reason", None) or error.strerror or "unreadable"
             pair = f"{file} and {key}" if key and file is certificate else f"{file}"
             raise BrokerError(
-                f"expected PEM files, keys without a passphrase, got {pair} ({reason}): correct the path or the file"
+                f"{pair} cannot be used ({reason}); give PEM files, with a key that has no passphrase"
             ) from None
         return context
 
 
 def _check_private(path: Path) -> None:
-    """Refuse a private key that others can read, as that of an identity is."""
+    """Raise :class:`BrokerError` for a private key that other users can read, as for an identity."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise BrokerError(
-            f"{path}: expected a private key that only its owner can use, got mode {mode:04o}: run chmod 600 {path}, "
-            "and ask for a new certificate if others may have read it"
+            f"{path}: other users can read this private key (mode {mode:04o}); run chmod 600 {path}, and ask "
+            "for a new certificate if they may have done so"
         )
 
 
 class _TidySocket(ssl.SSLSocket):
-    """Closes itself where the handshake fails; paho would leave it to the garbage collector."""
+    """Socket that closes itself if the handshake fails; paho leaves that to the garbage collector."""
 
     def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the signature of the standard library
         try:
@@ -146,8 +146,9 @@ class _TidySocket(ssl.SSLSocket):
 
 
 def _no_address(url: str) -> BrokerError:
-    shown = re.sub(r"//.*@", "//", url)  # no password, wherever a stray slash or colon has put it
+    shown = re.sub(r"//.*@", "//", url)  # removes the password, wherever a stray slash or colon puts it
+    hint = ", with special characters of a password percent-encoded" if "@" in url else ""
     return BrokerError(
-        f"expected a broker's URL such as mqtt://host:1883, mqtts://host:8883 or wss://host/mqtt, got {shown!r}:"
-        f" correct it{', and percent-encode what is special in a password' if '@' in url else ''}"
+        f"{shown!r} is not the URL of a broker; use one such as mqtt://host:1883, mqtts://host:8883 or "
+        f"wss://host/mqtt{hint}"
     )

@@ -1,16 +1,16 @@
-"""When to try again, and how long to hope: decided without a loop; the clock's readings are passed in."""
+"""Retries: pauses between attempts and deadlines, decided without an event loop; the caller passes the time."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
 
 DOUBT = 2.0
-"""Seconds within which a channel that was lost may be there again: a broker that ends in order publishes all wills."""
+"""Seconds within which a lost channel may return, because a broker publishes all wills when it shuts down orderly."""
 
 RETURN = 20.0
-"""Seconds within which the others are back, too, after a broker has restarted; more than two of the longest pauses."""
+"""Seconds within which other peers return after a restart of the broker; more than two of the longest pauses."""
 
 STEADY = 1.0
-"""Seconds after which a connection counts as one, and the next loss of it as the first."""
+"""Seconds after which a connection counts as steady, and its next loss as the first."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Backoff:
 
     .. math:: \min(l, f 2^n) (1 + u) / 2,
 
-    with u in [0, 1) drawn by the name and n, so that a thousand peers do not come back at the same moment (after
+    with u in [0, 1) drawn from the name and n, so that a thousand peers do not return at the same moment (after
     "equal jitter" in M. Brooker, Exponential Backoff and Jitter, AWS Architecture Blog 2015).
 
     Parameters
@@ -29,7 +29,7 @@ class Backoff:
     first, largest
         f and l, in seconds.
     outage
-        Seconds after which to give up; 0 to try once.
+        Timeout in seconds after which to give up; 0 to try once.
 
     Examples
     --------
@@ -42,23 +42,23 @@ class Backoff:
     outage: float = 600.0
 
     def pause(self, name: str, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
+        """Return the seconds to wait after this many failures in a row."""
         bound = min(self.largest, self.first * 2.0 ** min(failures, 64))
         digest = blake2b(f"{name}/{failures}".encode(), digest_size=8).digest()
         return bound * (1 + int.from_bytes(digest) / 2**64) / 2
 
 
 class Attempts:
-    """Decides when to make the next of several attempts at one thing, and when to give up.
+    """Schedule of repeated attempts at one operation, with a deadline.
 
     Parameters
     ----------
     backoff
-        The pauses, and the seconds in which to go on.
+        Pauses and timeout.
     name
-        Of the channel.
+        Name of the channel.
     now
-        When the first attempt began, in seconds of any clock.
+        Start of the first attempt, in seconds of any clock.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Attempts:
         self._deadline = now + backoff.outage
 
     def pause(self, now: float) -> float | None:
-        """Count a failed attempt and return the seconds until the next one, the last at the deadline; None after it."""
+        """Count a failed attempt; return the seconds until the next one, the last at the deadline, or None after it."""
         left = self._deadline - now
         if left <= 0:
             return None
@@ -84,16 +84,16 @@ class Attempts:
 
 
 class Outages:
-    """What one channel has been through.
+    """Record of the outages of one channel.
 
     Parameters
     ----------
     backoff
-        The pauses.
+        Pauses and timeout.
     name
-        Of the channel.
+        Name of the channel.
     now
-        When it was first connected, in seconds of any clock.
+        Time of the first connection, in seconds of any clock.
     """
 
     def __init__(self, backoff: Backoff, name: str, *, now: float) -> None:
@@ -103,11 +103,11 @@ class Outages:
         self._failures = 0
         self._total = 0.0
         self._joined = now
-        self._lost: float | None = None  # since when there is no connection
-        self._trouble: float | None = None  # since when there has been no steady one
+        self._lost: float | None = None  # time of the loss, None while connected
+        self._trouble: float | None = None  # time since which there has been no steady connection
 
     def lost(self, now: float, *, since: float | None = None) -> None:
-        """Note a loss; ``since`` is when it was last known not to be one."""
+        """Record a loss; ``since`` is the last time at which the connection is known to have worked."""
         if self._lost is not None:
             return
         self.count += 1
@@ -119,30 +119,30 @@ class Outages:
         self._trouble = self._lost if self._trouble is None else self._trouble
 
     def failed(self) -> None:
-        """Note an attempt in vain."""
+        """Record a failed attempt."""
         self._failures += 1
 
     def joined(self, now: float) -> None:
-        """Note that there is a connection again."""
+        """Record a new connection."""
         if self._lost is not None:
             self._total += now - self._lost
         self._lost, self._joined = None, now
 
     @property
     def pause(self) -> float:
-        """Seconds to wait before the next attempt."""
+        """Return the seconds to wait before the next attempt."""
         return self.backoff.pause(self.name, self._failures)
 
     def hopeless(self, now: float) -> bool:
-        """Whether there has been no steady connection for too long."""
+        """Return whether there has been no steady connection for longer than the timeout."""
         if self._trouble is None:
             return False
         return not self.backoff.outage or now - self._trouble > self.backoff.outage
 
     def away(self, now: float) -> float:
-        """Seconds without a connection, so far."""
+        """Return the total seconds without a connection so far."""
         return self._total + (0.0 if self._lost is None else now - self._lost)
 
     def grace(self, now: float) -> float:
-        """Seconds within which others that were lost may be back; longer while they, too, may be coming back."""
+        """Return the seconds within which other lost channels may return; longer while they may be reconnecting."""
         return RETURN if self.count and now - self._joined < RETURN else DOUBT

@@ -1,7 +1,7 @@
-"""A broker of one's own: a child process on this machine, gone when its context is left.
+"""Embedded broker: a child process on this machine that ends with its context.
 
-Mosquitto if it is installed, otherwise iotcore from the Python package index. Nothing is written
-to disk: mosquitto reads its configuration from a pipe, and what a broker says goes to a file without a name.
+It is mosquitto if installed, otherwise iotcore from the Python package index. Nothing is written
+to disk: mosquitto reads its configuration from a pipe, and the log of a broker goes to an unnamed file.
 """
 
 import importlib.metadata
@@ -21,12 +21,12 @@ from typing import IO
 from p2pfl.errors import BrokerError
 
 PACKET = 2 * 1024 * 1024
-"""Largest packet in bytes that an embedded broker takes."""
+"""Largest packet in bytes that an embedded broker accepts."""
 
-_QUEUE = 256 * 1024 * 1024  # bytes mosquitto keeps for one slow listener
-_READY = 5.0  # seconds until it must listen
-_STOP = 5.0  # seconds to end once asked
-_TRIES = 5  # free ports to try where another process is quicker
+_QUEUE = 256 * 1024 * 1024  # bytes mosquitto queues for one slow receiver
+_READY = 5.0  # timeout in seconds until it listens
+_STOP = 5.0  # timeout in seconds for it to end
+_TRIES = 5  # number of free ports to try if other processes take them first
 _HELLO = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x05\x00\x00"  # MQTT 3.1.1, clean session, no name
 _LAUNCH = Path(__file__).with_name("launch.py")
 _PLACES = "/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"  # where packages put mosquitto, often not on PATH
@@ -34,16 +34,16 @@ _PLACES = "/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"  # where packages put m
 
 @dataclass(frozen=True)
 class Broker:
-    """A running broker.
+    """Running broker.
 
     Parameters
     ----------
     url
-        For :class:`~p2pfl.transport.mqtt.MqttTransport`, from this machine.
+        URL for :class:`~p2pfl.transport.mqtt.MqttTransport` on this machine.
     kind
-        Its name and version.
+        Name and version of the broker.
     pid
-        Its process.
+        Process ID.
     """
 
     url: str
@@ -53,31 +53,29 @@ class Broker:
     _log: IO[bytes] = field(repr=False)
 
     def wait(self) -> None:
-        """Block until the broker ends, which of itself it should not.
+        """Block until the broker ends, which it does only by accident.
 
         Raises
         ------
         BrokerError
-            It has ended.
+            The broker has ended.
         """
         self._process.wait()
-        raise BrokerError(
-            f"expected {self.kind} at {self.url} to run on, but {_end(self._process, self._log)}: restart"
-        )
+        raise BrokerError(f"{self.kind} at {self.url} stopped, as {_end(self._process, self._log)}; restart it")
 
 
 @dataclass(frozen=True)
 class Program:
-    """A broker that is installed here.
+    """Installed broker program.
 
     Parameters
     ----------
     kind
-        Its name and version.
+        Name and version.
     command
-        What to run for a host and a port, as :mod:`p2pfl.transport.launch` takes it.
+        Command for a host and a port, as arguments of :mod:`p2pfl.transport.launch`.
     configuration
-        What to write to its standard input, for a host and a port.
+        Text for its standard input, for a host and a port.
     """
 
     kind: str
@@ -89,41 +87,47 @@ class Program:
 def embedded(*, host: str = "127.0.0.1", port: int = 0, kind: str = "auto") -> Iterator[Broker]:
     """Run a broker as a child process for as long as the context lasts.
 
-    It lets in whoever can reach it, so leave it on loopback unless the network is trusted. On Linux it
-    dies with the thread that started it, even if that is killed; Ctrl+C at the terminal does not reach it.
+    It accepts all clients that can reach it, so leave it on loopback unless the network is trusted. On Linux it
+    ends with the thread that started it, even if that is killed; Ctrl+C at the terminal does not reach it.
 
     Parameters
     ----------
     host
         Address to listen on.
     port
-        Port to listen on; 0 takes a free one.
+        Port to listen on; 0 chooses a free one.
     kind
         ``mosquitto``, ``iotcore``, or ``auto`` for the first of them that is installed.
+
+    Yields
+    ------
+    Broker
+        The running broker.
 
     Raises
     ------
     BrokerError
-        There is no such broker, the port is taken, or the broker does not start.
+        No such broker is installed, the port is in use, or the broker does not start.
     """
     if not 0 <= port < 2**16:
-        raise BrokerError(f"expected a port from 0 to 65535, got {port}: choose another, or 0 for any that is free")
+        raise BrokerError(f"{port} is not a port from 0 to 65535; choose another, or 0 for any free one")
     finders = {"mosquitto": mosquitto, "iotcore": iotcore}
     if kind not in ("auto", *finders):
-        raise BrokerError(f"expected the broker to be auto, mosquitto or iotcore, got {kind!r}: choose one of them")
+        raise BrokerError(f"the broker {kind!r} is unknown; choose auto, mosquitto or iotcore")
     wanted = list(finders) if kind == "auto" else [kind]
     program = next((found for name in wanted if (found := finders[name]())), None)
     if program is None:
         raise BrokerError(
-            f"expected {' or '.join(wanted)} on this machine, found none: `apt install mosquitto` (or `brew install"
-            " mosquitto`), or `pip install iotcore`, or name a running broker's URL"
+            f"{' and '.join(wanted)} {'are' if len(wanted) > 1 else 'is'} not installed; run `apt install "
+            "mosquitto` (or `brew install mosquitto`) or `pip install iotcore`, or give the URL of a running "
+            "broker"
         )
     with running(program, host=host, port=port) as broker:
         yield broker
 
 
 def mosquitto() -> Program | None:
-    """Find mosquitto, on PATH or where packages put it."""
+    """Find mosquitto on PATH or where packages install it."""
     binary = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
     if binary is None:
         return None
@@ -136,7 +140,7 @@ def mosquitto() -> Program | None:
 
 
 def iotcore() -> Program | None:
-    """Find iotcore, if it is installed for this Python."""
+    """Find iotcore if it is installed for this Python."""
     try:
         version = importlib.metadata.version("iotcore")
     except importlib.metadata.PackageNotFoundError:
@@ -145,9 +149,9 @@ def iotcore() -> Program | None:
 
 
 def _configuration(host: str, port: int) -> str:
-    """Mosquitto's settings; its own would drop messages early, run Nagle's algorithm and cap packets by version.
+    """Return mosquitto's settings; its defaults drop messages early, use Nagle's algorithm and cap packets by version.
 
-    The user matters to root alone: a process that gives up its rights also loses the kernel's promise
+    The user matters to root only: a process that drops its privileges also loses the guarantee of the kernel
     to kill it with its parent.
     """
     return f"""\
@@ -179,16 +183,16 @@ def running(program: Program, *, host: str, port: int) -> Iterator[Broker]:
 
 
 def _start(program: Program, host: str, port: int, log: IO[bytes]) -> tuple["subprocess.Popen[bytes]", int]:
-    """Start it, on another free port where somebody took the first one in between."""
+    """Start a program, on another free port if another process takes the first one."""
     for remaining in reversed(range(_TRIES)):
         number = _vacant(host, port)
         process = subprocess.Popen(  # noqa: S603 - our own command line
-            # -P: this room's modules must not pass for somebody else's.
+            # -P: modules of this folder must not shadow other packages.
             [sys.executable, "-P", str(_LAUNCH), str(os.getpid()), *program.command(host, number)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=log,
-            start_new_session=True,  # Ctrl+C is for us; peers leave before the broker does
+            start_new_session=True,  # Ctrl+C reaches the parent only; peers leave before the broker ends
         )
         try:
             if _listens(process, program.configuration(host, number), host, number):
@@ -200,29 +204,25 @@ def _start(program: Program, host: str, port: int, log: IO[bytes]) -> tuple["sub
         _stop(process)
         if not remaining or port or "in use" not in said:
             break
-    raise BrokerError(
-        f"expected {program.kind} to listen on {host}:{number}, but {said}: mend that or name another broker"
-    )
+    raise BrokerError(f"{program.kind} does not listen on {host}:{number}, as {said}; fix that or name another broker")
 
 
 def _vacant(host: str, port: int) -> int:
-    """Return the port if nobody listens there, or one of the system's choice for 0."""
+    """Return the port if it is free, or one chosen by the system for 0."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family) as probe:
             return int(probe.getsockname()[1])
     except OSError as error:
-        # A name that is not known has numbers of its own.
+        # An unknown host name has its own error numbers.
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        raise BrokerError(
-            f"expected to listen on {host}:{port}, but that cannot be had ({reason}): choose another port, or 0 for any"
-        ) from None
+        raise BrokerError(f"{host}:{port} is not available ({reason}); choose another port, or 0 for any") from None
 
 
 def _listens(process: "subprocess.Popen[bytes]", configuration: str, host: str, port: int) -> bool:
-    """Configure it and wait until it listens; false if it ended or took too long."""
+    """Configure the process and wait until it listens; return false if it ended or timed out."""
     if process.stdin is not None:
-        with suppress(BrokenPipeError), process.stdin as pipe:  # if broken, the log says why
+        with suppress(BrokenPipeError), process.stdin as pipe:  # if broken, the log states the reason
             pipe.write(configuration.encode())
     deadline = time.monotonic() + _READY
     while process.poll() is None and time.monotonic() < deadline:
@@ -233,12 +233,12 @@ def _listens(process: "subprocess.Popen[bytes]", configuration: str, host: str, 
 
 
 def _reacts(host: str, port: int) -> bool:
-    """Tell whether a broker is there; a stranger on our port would wait for more than a hello."""
+    """Return whether a broker answers there; another server on the port would wait for more than a CONNECT."""
     try:
         with socket.create_connection((host, port), timeout=0.2) as probe:
             probe.sendall(_HELLO)
             probe.recv(4)
-    except ConnectionResetError:  # with TLS a hello is an insult
+    except ConnectionResetError:  # a broker with TLS resets plain connections
         return True
     except OSError:
         return False
@@ -255,21 +255,23 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _reach(host: str) -> str:
-    """Where a broker that listens everywhere is reached from here."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - if the user says so
+    """Return the address at which a broker that listens on all interfaces is reached from this machine."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - if the user wants it
 
 
 def _shown(host: str) -> str:
-    """A host as it stands before a port."""
+    """Return a host in the form in which it precedes a port."""
     return f"[{host}]" if ":" in host else host
 
 
 def _end(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> str:
-    """How a process came to its end, with its last words."""
+    """Describe the end of a process, with the last line of its log."""
     size = os.fstat(log.fileno()).st_size
     lines = os.pread(log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace").strip().splitlines()
-    words = lines[-1] if lines else "it said nothing"
+    words = lines[-1] if lines else "it logged nothing"
     status = process.poll()
     return (
-        f"it did not within {_READY:.0f} s ({words})" if status is None else f"it ended with status {status} ({words})"
+        f"it did not start within {_READY:.0f} s ({words})"
+        if status is None
+        else f"it ended with status {status} ({words})"
     )

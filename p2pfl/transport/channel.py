@@ -1,16 +1,15 @@
-"""What a transport promises: bytes by topic, as MQTT delivers them.
+"""Contract of transports: bytes by topic, delivered as by MQTT.
 
 A :class:`Transport` knows how to reach a broker; :meth:`Transport.join` opens one
-:class:`Channel` on it under a name. The promises are those of MQTT at QoS 1 with a clean session:
+:class:`Channel` on it under a name. The guarantees are those of MQTT at QoS 1 with a clean session:
 
 - messages of one publisher on one topic arrive in the order in which they were published;
-- a retained message is kept by the broker, one a topic, for whoever subscribes later, until an
-  empty one clears it;
-- the will of a channel is published, retained, when the channel is lost without having left;
-- of two channels under one name the younger stays and the older is lost.
+- the broker keeps one retained message per topic for later subscribers, until an empty one clears it;
+- the broker publishes the will of a channel, retained, when the channel is lost without leaving;
+- of two channels under one name the newer stays and the older is lost.
 
-An acknowledged publish has reached the broker, not the listeners: what must arrive needs
-acknowledgements of its own.
+An acknowledged publish has reached the broker, not the receivers: messages that must arrive need
+their own acknowledgements.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -20,27 +19,27 @@ from typing import Protocol, Self
 from p2pfl.errors import TransportError
 
 Payload = bytes | bytearray | memoryview
-"""What may be published."""
+"""Type of payloads."""
 
 LIMIT = (256 + 4) * 1024
 """Default for the largest payload in bytes: a chunk of 256 KiB and 4 KiB for its headers."""
 
 KEEPALIVE = 15.0
-"""Seconds without a sign after which a connection is asked for one; after half as many again it counts as lost."""
+"""Seconds of silence before a ping; after one and a half times as many the connection counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as it arrives.
+    """Message as it arrives.
 
     Parameters
     ----------
     topic
-        Where it was published.
+        Topic of the message.
     data
-        Its payload; treat it as read-only.
+        Payload; treat it as read-only.
     retained
-        True if it was published before this channel subscribed and the broker had kept it.
+        True if it was published before this channel subscribed, and the broker retained it.
     """
 
     topic: str
@@ -50,14 +49,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the broker publishes, retained, for a channel that is lost without having left.
+    """Message that the broker publishes, retained, for a channel that is lost without leaving.
 
     Parameters
     ----------
     topic
-        Where it will be published.
+        Topic of the message.
     data
-        Its payload, 65 535 bytes at most.
+        Payload, at most 65 535 bytes.
     """
 
     topic: str
@@ -65,50 +64,50 @@ class Will:
 
 
 class Channel(Protocol):
-    """One peer's connection to the broker.
+    """Connection of one peer to the broker.
 
-    Iterating yields the messages of all subscriptions as they arrive and raises
-    :class:`~p2pfl.errors.TransportError` once the connection is lost and all that had arrived is
-    read. Arrived messages wait in memory without bound; what is outstanding is for the protocol
-    above to bound.
+    Iteration yields the messages of all subscriptions as they arrive and raises
+    :class:`~p2pfl.errors.TransportError` once the connection is lost and all earlier messages are
+    read. Arrived messages wait in memory without bound; the protocol above has to bound what is outstanding.
     """
 
     @property
     def limit(self) -> int:
-        """Largest payload in bytes that :meth:`publish` takes."""
+        """Largest payload in bytes that :meth:`publish` accepts."""
         ...
 
     @property
     def away(self) -> float:
-        """Seconds so far in which there was no connection: nothing was heard, whoever spoke."""
+        """Total seconds without a connection so far, in which nothing was received."""
         ...
 
     @property
     def lost(self) -> bool:
-        """Whether there is no connection now."""
+        """True while there is no connection."""
         ...
 
     @property
     def grace(self) -> float:
-        """Seconds within which another channel whose will came may well be there again."""
+        """Seconds within which another channel may return after its will was published."""
         ...
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
-        """Publish ``data``; returns when the broker has acknowledged it.
+        """Publish ``data``; return when the broker has acknowledged it.
 
         An empty payload with ``retain`` clears the topic. ``data`` must not change before this returns.
 
         Raises
         ------
         RefusedError
-            The broker refused it.
+            The broker refused the message.
         TransportError
-            The payload is over :attr:`limit`, or no acknowledgement came; then it may have been delivered all the same.
+            The payload is over :attr:`limit`, or no acknowledgement arrived; the message may have been delivered
+            nevertheless.
         """
         ...
 
     async def subscribe(self, *filters: str) -> None:
-        """Ask for all topics that match; ``+`` stands for one level and a final ``#`` for the rest.
+        """Subscribe to all topics that match; ``+`` matches one level and a final ``#`` the rest.
 
         Raises
         ------
@@ -120,7 +119,7 @@ class Channel(Protocol):
         ...
 
     async def unsubscribe(self, *filters: str) -> None:
-        """Take filters back; those never asked for are ignored.
+        """Remove subscriptions; unknown filters are ignored.
 
         Raises
         ------
@@ -130,7 +129,7 @@ class Channel(Protocol):
         ...
 
     def abort(self) -> None:
-        """Lose the connection without a goodbye, as a crash would; the broker publishes the will."""
+        """Lose the connection without a goodbye, as in a crash; the broker publishes the will."""
         ...
 
     def __aiter__(self) -> Self: ...
@@ -139,25 +138,25 @@ class Channel(Protocol):
 
 
 class Transport(Protocol):
-    """A way to reach a broker."""
+    """Interface that reaches a broker."""
 
     def join(self, client: str, *, will: Will | None = None) -> AbstractAsyncContextManager[Channel]:
-        """Open a channel under the name ``client``; leaving the context says goodbye, so no will.
+        """Open a channel under the name ``client``; leaving the context says goodbye, which discards the will.
 
         Raises
         ------
         AccessError
-            The broker does not let us in, or is not the one we trust.
+            The broker denies access, or is not the trusted one.
         BrokerError
-            It cannot be reached.
+            The broker cannot be reached.
         """
         ...
 
 
 def matches(filter: str, topic: str) -> bool:
-    """Tell whether an MQTT topic filter covers a topic.
+    """Return whether an MQTT topic filter covers a topic.
 
-    As the standard has it, a wildcard in first place does not cover the broker's own ``$`` topics.
+    By the standard, a leading wildcard does not cover the broker's own ``$`` topics.
 
     Examples
     --------
@@ -177,19 +176,19 @@ def matches(filter: str, topic: str) -> bool:
 
 
 def check_publish(topic: str, data: Payload, *, limit: int) -> None:
-    """Raise :class:`~p2pfl.errors.TransportError` for what no broker would take.
+    """Raise :class:`~p2pfl.errors.TransportError` for a message that no broker accepts.
 
     Examples
     --------
     >>> check_publish("swarm/ada", b"hello", limit=4)
     Traceback (most recent call last):
-    p2pfl.errors.TransportError: expected a payload of at most 4 bytes on swarm/ada, got 5: send it in chunks
+    p2pfl.errors.TransportError: the payload of 5 bytes on swarm/ada is over the limit of 4; send it in chunks
     """
     if not topic or any(sign in topic for sign in "+#\0"):
-        raise TransportError(f"expected a topic without wildcards, got {topic!r}: publish to one topic")
+        raise TransportError(f"the topic {topic!r} contains wildcards; publish to one topic")
     size = memoryview(data).nbytes
     if size > limit:
-        raise TransportError(f"expected a payload of at most {limit} bytes on {topic}, got {size}: send it in chunks")
+        raise TransportError(f"the payload of {size} bytes on {topic} is over the limit of {limit}; send it in chunks")
 
 
 def check_filters(filters: tuple[str, ...]) -> None:
@@ -199,10 +198,10 @@ def check_filters(filters: tuple[str, ...]) -> None:
     --------
     >>> check_filters(("swarm/#/state",))
     Traceback (most recent call last):
-    p2pfl.errors.TransportError: expected a topic filter such as swarm/+/state or swarm/#, got 'swarm/#/state'
+    p2pfl.errors.TransportError: 'swarm/#/state' is not a topic filter; use one such as swarm/+/state or swarm/#
     """
     for filter in filters:
         levels = filter.split("/")
         whole = all(level in ("+", "#") or not set(level) & set("+#\0") for level in levels)
         if not filter or not whole or "#" in levels[:-1]:
-            raise TransportError(f"expected a topic filter such as swarm/+/state or swarm/#, got {filter!r}")
+            raise TransportError(f"{filter!r} is not a topic filter; use one such as swarm/+/state or swarm/#")

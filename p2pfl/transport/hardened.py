@@ -1,4 +1,4 @@
-"""The configuration of a mosquitto outside of a trusted network: TLS, no strangers, and nobody speaks for another."""
+"""Configuration of mosquitto for untrusted networks: TLS, authenticated clients, and access rights per peer."""
 
 import base64
 import contextlib
@@ -24,12 +24,12 @@ PACKET = 2 * 1024 * 1024
 """Largest packet in bytes."""
 
 ITERATIONS = 101
-"""Of PBKDF2, as mosquitto_passwd has it; passwords that we draw have 192 bits, which no iteration adds to."""
+"""Iterations of PBKDF2, as in mosquitto_passwd; drawn passwords have 192 bits, which iterations cannot improve."""
 
-EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 (what is no address to reach it by)
+EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 (addresses that do not reach it)
 
 YEARS = 10
-"""In which the broker's certificate is valid."""
+"""Period in which the certificate of the broker is valid."""
 
 
 def configure(
@@ -41,45 +41,45 @@ def configure(
     port: int,
     public: Iterable[str] = (),
 ) -> list[str]:
-    """Write what mosquitto reads and, for each peer, what it shows; passwords, key and certificate are made once.
+    """Write the files of mosquitto and the credentials of each peer; passwords, key and certificate are made once.
 
     Parameters
     ----------
     folder
-        Gets ``mosquitto.conf``, ``acl``, ``broker.pem`` and ``broker.key``; ``passwords`` and
-        ``credentials/NAME.toml``; and ``data``, where mosquitto keeps states. Written by root, it belongs to the
-        system's user ``mosquitto``, which that becomes.
+        Folder for ``mosquitto.conf``, ``acl``, ``broker.pem`` and ``broker.key``; ``passwords`` and
+        ``credentials/NAME.toml``; and ``data``, where mosquitto stores its state. If root writes it, it belongs to
+        the system user ``mosquitto``, as which the broker runs.
     rights
         Topic filters by ``read`` and ``write``, with ``%u`` for a peer's name.
     peers
-        Who gets a password; where there are none, peers show certificates that an authority in ``ca.pem`` has signed
-        for their names.
+        Names of peers that get a password; without any, peers present certificates for their names, signed by an
+        authority in ``ca.pem``.
     host, port
-        Where to listen.
+        Address to listen on.
     public
-        By what else peers reach it.
+        Other host names by which peers reach it.
 
     Returns
     -------
     list of str
-        The hosts that its certificate names.
+        Hosts in its certificate.
 
     Raises
     ------
     InputError
-        The port is none, the folder cannot be written, no authority is there to trust, or the certificate that is there
+        The port is invalid, the folder cannot be written, there is no authority to trust, or an existing certificate
         has no key or is not for these hosts.
     """
     if not 0 < port < 2**16:
-        raise InputError(f"expected a port from 1 to 65535, got {port}: choose another")
+        raise InputError(f"{port} is not a port from 1 to 65535; choose another")
     names = sorted(peers)
     folder = folder.resolve()
     hosts = [*([] if host in EVERYWHERE else [host]), *public]
     named = _named(folder, hosts)
     if not names and not (folder / "ca.pem").is_file():
         raise InputError(
-            f"expected an experiment, whose peers get passwords, or {folder / 'ca.pem'}, whose certificates they show,"
-            " got neither: name one, or copy the other there"
+            f"neither an experiment, whose peers get passwords, nor {folder / 'ca.pem'}, which signs their "
+            "certificates, is given; name the one, or copy the other there"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,15 +96,15 @@ def configure(
         _hand_over([folder / each for each in ("acl", "broker.key", "data", "passwords")])
     except OSError as error:
         raise InputError(
-            f"expected to write {error.filename or folder}, got: {error.strerror}; choose another"
+            f"{error.filename or folder} cannot be written ({error.strerror}); choose another folder"
         ) from None
     return named
 
 
 def closed(folder: Path) -> Path | None:
-    """The first folder on the way to what mosquitto reads through which the user that it becomes cannot pass.
+    """Return the first parent folder of mosquitto's files that its system user cannot pass.
 
-    ``None`` if there is none, or if we are not root, and mosquitto stays who we are.
+    ``None`` if there is none, or if this process is not root, so that mosquitto keeps its user.
     """
     if os.geteuid():
         return None
@@ -113,12 +113,12 @@ def closed(folder: Path) -> Path | None:
 
 
 def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str:
-    """The text of ``mosquitto.conf``."""
+    """Return the text of ``mosquitto.conf``."""
     who = [f"password_file {folder / 'passwords'}"]
     if not passwords:
         who = [f"cafile {folder / 'ca.pem'}", "require_certificate true", "use_identity_as_username true"]
     lines = [
-        "# Who may join, and what each may say",
+        "# Clients and their access rights",
         f"listener {port} {host}",
         f"certfile {folder / 'broker.pem'}",
         f"keyfile {folder / 'broker.key'}",
@@ -126,7 +126,7 @@ def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str
         "allow_anonymous false",
         *who,
         f"acl_file {folder / 'acl'}",
-        "# Chunks in flight; a peer never has more than 400 messages or 16 MB under way to it",
+        "# Chunks in flight; a peer never has more than 400 messages or 16 MB on the way to it",
         "set_tcp_nodelay true",
         f"max_packet_size {PACKET}",
         "max_inflight_messages 100",
@@ -134,7 +134,7 @@ def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str
         f"max_queued_bytes {64 * 2**20}",
         "max_keepalive 60",
         "max_connections 10000",
-        "# States outlive a restart; without this, peers say theirs again",
+        "# States survive a restart; without this, peers publish theirs again",
         "persistence true",
         f"persistence_location {folder / 'data'}/",
         "autosave_interval 60",
@@ -148,7 +148,7 @@ def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str
 
 
 def acl(rights: Mapping[str, Iterable[str]]) -> str:
-    """The text of the access list: patterns, in which mosquitto puts the name under which a peer has joined.
+    """Return the text of the access list: patterns in which mosquitto inserts the name of the client.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def acl(rights: Mapping[str, Iterable[str]]) -> str:
 
 
 def hashed(password: str, *, salt: bytes) -> str:
-    """A password as mosquitto 2 keeps it: PBKDF2-HMAC-SHA512, its kind 7.
+    """Hash a password as mosquitto 2 stores it: PBKDF2-HMAC-SHA512, its kind 7.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def hashed(password: str, *, salt: bytes) -> str:
 
 
 def _admit(folder: Path, names: list[str]) -> None:
-    """Draw a password for each peer that has none."""
+    """Draw a password for each peer without one."""
     places = folder / "credentials"
     places.mkdir(mode=0o700, exist_ok=True)
     known = folder / "passwords"
@@ -187,7 +187,7 @@ def _admit(folder: Path, names: list[str]) -> None:
 
 
 def _certify(folder: Path, *, hosts: Sequence[str]) -> None:
-    """A certificate that the broker signs itself: peers trust this one and no other."""
+    """Write a certificate that the broker signs itself: peers trust this one and no other."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "p2pfl broker")])
     now = dt.datetime.now(dt.UTC)
@@ -212,25 +212,23 @@ def _certify(folder: Path, *, hosts: Sequence[str]) -> None:
 
 
 def _named(folder: Path, hosts: Sequence[str]) -> list[str]:
-    """Whom the certificate that is there names; peers would take the broker at another host for another."""
+    """Return the hosts in an existing certificate; peers would not trust the broker under another host."""
     wanted = {_alternative(each): each for each in hosts}
     file, key = folder / "broker.pem", folder / "broker.key"
     if file.is_file() != key.is_file():
         there, lacks = (file, key) if file.is_file() else (key, file)
-        raise InputError(f"expected {lacks.name} beside {there}, got none: put it there, or remove {there.name}")
+        raise InputError(f"{there} has no {lacks.name} beside it; put it there, or remove {there.name}")
     if not file.is_file():
         return []
     try:
         made = x509.load_pem_x509_certificate(file.read_bytes())
         named = list(made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except (ValueError, x509.ExtensionNotFound):
-        raise InputError(
-            f"expected the broker's certificate, got {file}: remove it, and broker.key beside it"
-        ) from None
+        raise InputError(f"{file} is not a certificate; remove it, and broker.key beside it") from None
     if missing := [each for name, each in wanted.items() if name not in named]:
         raise InputError(
-            f"expected a host that {file} names, got {missing[0]}: leave it, or remove broker.pem and broker.key and "
-            "give peers the new certificate"
+            f"the certificate {file} does not name the host {missing[0]}; leave the host out, or remove "
+            "broker.pem and broker.key and give peers the new certificate"
         )
     return [str(each.value) for each in named]
 
@@ -243,11 +241,11 @@ def _alternative(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host.encode("idna").decode())
     except UnicodeError:
-        raise InputError(f'expected an address or the name of a host, got "{host}": correct it') from None
+        raise InputError(f'"{host}" is neither an address nor a host name; correct it') from None
 
 
 def _hand_over(paths: Iterable[Path]) -> None:
-    """Let mosquitto read what is its own once it has given up the rights of root."""
+    """Give mosquitto access to its files after it drops the rights of root."""
     with contextlib.suppress(KeyError):
         user = pwd.getpwnam("mosquitto")
         for path in paths:
@@ -256,7 +254,7 @@ def _hand_over(paths: Iterable[Path]) -> None:
 
 
 def _write(path: Path, text: str, *, mode: int) -> None:
-    """Write a file that has never been readable by others than its mode says."""
+    """Write a file that other users could never read beyond its mode."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""A channel that outlives its connections: it joins again, on the next broker of a list if need be."""
+"""Channel that outlives its connections: it reconnects, if necessary to the next broker of a list."""
 
 import asyncio
 import contextlib
@@ -13,32 +13,31 @@ from p2pfl.transport.backoff import Attempts, Backoff, Outages
 from p2pfl.transport.channel import Channel, Message, Payload, Transport, Will, check_filters, check_publish
 
 HOME = 10.0
-"""Seconds between two looks whether a broker that stands earlier in the list is there again."""
+"""Seconds between two attempts to return to an earlier broker of the list."""
 
 TRIES = 4
-"""Connections that one publish may cost."""
+"""Largest number of connections that one publish may cost."""
 
 SMALL = 4096
-"""Bytes that every broker takes: a smaller publish is not why a connection ended."""
+"""Number of bytes that every broker accepts; a smaller publish does not end a connection."""
 
 
 class Lasting:
-    """Channels that join again when their connection is lost.
+    """Transport whose channels reconnect when their connection is lost.
 
-    What was subscribed to is subscribed to again, what was retained is published again, the will is planted again, and
-    publishes wait meanwhile. What was on its way is lost or comes twice: that is for the protocol above to mend. A
-    broker that refuses us is not asked again.
+    A channel then subscribes again, publishes its retained messages again, sets its will again, and its publishes wait
+    meanwhile. Messages on their way are lost or arrive twice; the protocol above has to handle that. A
+    broker that denies access is not tried again.
 
     Parameters
     ----------
     transports
-        Of the brokers, the first that lets us in is used; once an earlier one is there again, that one, so that
+        Transports of the brokers. The first that accepts is used; once an earlier one is back, that one is, so that
         peers that lost theirs at different moments meet again.
     backoff
-        How often to try, and for how long: to connect, at first and later, and to subscribe where the broker refuses
-        for now.
+        Pauses and timeout of attempts to connect, and to subscribe where the broker refuses temporarily.
     notice
-        Called with a sentence when the first connection or a subscription has to wait.
+        Function called with a sentence when the first connection or a subscription has to wait.
 
     Examples
     --------
@@ -66,21 +65,21 @@ class Lasting:
         self._notice = notice or (lambda _sentence: None)
 
     def __repr__(self) -> str:
-        """Without user and password, as those of its transports."""
+        """Return the transports, without user and password."""
         return f"Lasting({list(self._transports)!r})"
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["LastingChannel"]:
-        """Open a channel; wait for a broker for the seconds that ``backoff`` allows.
+        """Open a channel; wait for a broker up to the timeout of ``backoff``.
 
         Raises
         ------
         AccessError
-            A broker does not let us in, or is not the one we trust.
+            A broker denies access, or is not the trusted one.
         BrokerError
-            None can be reached, and ``backoff`` allows no second attempt.
+            No broker can be reached, and ``backoff`` permits no second attempt.
         TransportError
-            None could be reached in time.
+            No broker could be reached in time.
         """
         channel = LastingChannel(self._transports, self._backoff, client, will, self._notice)
         await channel.open()
@@ -91,7 +90,7 @@ class Lasting:
 
 
 class _Connection(NamedTuple):
-    """One of a channel's connections; ``place`` is that of its broker in the list."""
+    """Connection of a channel; ``place`` is that of its broker in the list."""
 
     channel: Channel
     stack: AsyncExitStack
@@ -99,7 +98,7 @@ class _Connection(NamedTuple):
 
 
 class LastingChannel:
-    """The :class:`~p2pfl.transport.channel.Channel` of :class:`Lasting`."""
+    """:class:`~p2pfl.transport.channel.Channel` of :class:`Lasting`."""
 
     def __init__(
         self,
@@ -116,38 +115,38 @@ class LastingChannel:
         self._will = will
         self._clock = asyncio.get_running_loop().time
         self._outages = Outages(backoff, client, now=self._clock())
-        self._connection: _Connection | None = None  # None while it is lost
-        self._held: _Connection | None = None  # the last one, to be closed
+        self._connection: _Connection | None = None  # None while lost
+        self._held: _Connection | None = None  # the last connection, to close
         self._reading: Channel | None = None
         self._filters: dict[str, None] = {}
         self._kept: dict[str, bytes] = {}  # by topic
         self._over: Exception | None = None
-        self._why: Exception | None = None  # there is no connection
+        self._why: Exception | None = None  # reason for the lack of a connection
         self._news = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.limit = 0
 
     @property
     def away(self) -> float:
-        """Seconds so far without a connection."""
+        """Total seconds without a connection so far."""
         return self._outages.away(self._clock())
 
     @property
     def lost(self) -> bool:
-        """Whether there is no connection now."""
+        """True while there is no connection."""
         return self._connection is None
 
     @property
     def grace(self) -> float:
-        """Seconds within which others that were lost may be back."""
+        """Seconds within which other lost channels may return."""
         return self._outages.grace(self._clock())
 
     @property
     def outages(self) -> int:
-        """How often the connection was lost."""
+        """Number of times that the connection was lost."""
         return self._outages.count
 
-    # ------------------------------------------------------------------ what a channel does
+    # ------------------------------------------------------------------ channel
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish; see :class:`~p2pfl.transport.channel.Channel`. It waits while there is no connection.
@@ -155,7 +154,7 @@ class LastingChannel:
         Raises
         ------
         TransportError
-            Also where one connection after the other ends with it, as they do under a packet that is too large.
+            One connection after the other ends during the publish, as they do for a packet that is too large.
         """
         check_publish(topic, data, limit=self.limit)
         if retain:
@@ -173,9 +172,9 @@ class LastingChannel:
                 self._lose(channel, error, since=began)
                 if attempt >= TRIES and size > SMALL:
                     raise TransportError(
-                        f"expected the broker to take {size} bytes on {topic}, but {attempt} connections ended while it"
-                        f" was to (the last as: {error}): lower transport.chunk (126976 fits a broker that"
-                        " takes 128 KB), or raise what it takes (max_packet_size of mosquitto)"
+                        f"{attempt} connections ended while publishing {size} bytes on {topic} (the last with: "
+                        f"{error}); lower transport.chunk (126976 fits a broker that accepts 128 KB), or raise "
+                        "the limit of the broker (max_packet_size of mosquitto)"
                     ) from None
         raise AssertionError
 
@@ -196,21 +195,21 @@ class LastingChannel:
         await self._ask(lambda channel: channel.unsubscribe(*filters))
 
     def abort(self) -> None:
-        """Lose the connection as a crash would, and for good."""
+        """Lose the connection as in a crash, without reconnecting."""
         connection = self._connection
-        self._end(TransportError("expected the channel to be open, but it was aborted: join again"))
+        self._end(TransportError("the channel is closed because it was aborted; join again"))
         if connection is not None:
             connection.channel.abort()
 
     def __aiter__(self) -> Self:
-        """Iterate over what arrives."""
+        """Iterate over arriving messages."""
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message, waiting for it if need be."""
+        """Return the next message; wait for it if necessary."""
         while True:
             channel = self._reading or await self._joined()
-            self._reading = channel  # to its end, though it may be lost by now
+            self._reading = channel  # to its end, even if it is lost by now
             try:
                 return await anext(channel)
             except TransportError as error:
@@ -218,7 +217,7 @@ class LastingChannel:
                 self._lose(channel, error)
 
     async def _ask(self, call: Callable[[Channel], Awaitable[None]]) -> None:
-        """Ask something of the broker, of the next one if need be."""
+        """Send a request to the broker, or to the next one if necessary."""
         while True:
             channel = await self._joined()
             try:
@@ -244,12 +243,12 @@ class LastingChannel:
         self._keeper = asyncio.create_task(self._keep(), name=f"connections of {self._client}")
 
     async def _wait(self, error: BrokerError | TransportError, attempts: Attempts | None) -> Attempts:
-        """Wait until the next attempt at what has failed; ``attempts`` are those so far, if any.
+        """Wait until the next attempt at a failed operation; ``attempts`` are those so far, if any.
 
         Raises
         ------
         BrokerError, TransportError
-            There is no time left; what has failed where there never was any.
+            The timeout is over; the original error if there is no timeout.
         """
         outage = self._backoff.outage
         if attempts is None and outage:
@@ -265,8 +264,8 @@ class LastingChannel:
         return attempts
 
     async def leave(self) -> None:
-        """Say goodbye, if there is anybody to say it to."""
-        self._end(TransportError("expected the channel to be open, but it was left: join again"))
+        """Say goodbye if there is a connection."""
+        self._end(TransportError("the channel is closed because it was left; join again"))
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -274,7 +273,7 @@ class LastingChannel:
             await self._held.stack.aclose()
 
     async def _keep(self) -> None:
-        """Keep a connection, the first of the list if possible, until hope is given up."""
+        """Keep a connection, to the first broker of the list if possible, until the timeout."""
         try:
             while self._over is None:
                 connection, news = self._connection, self._news
@@ -288,7 +287,7 @@ class LastingChannel:
                     await self._home(connection)
                 else:
                     await news.wait()
-        except Exception as error:  # noqa: BLE001 - nobody awaits this task, so whoever uses the channel is told
+        except Exception as error:  # noqa: BLE001 - no one awaits this task, so users of the channel get the error
             self._end(error)
 
     async def _again(self) -> None:
@@ -298,8 +297,8 @@ class LastingChannel:
             await lost.stack.aclose()
         if self._outages.hopeless(self._clock()):
             raise TransportError(
-                f"expected a lasting connection again within {self._outages.backoff.outage:g} s, but there was none"
-                f" ({self._why}): see to the broker, or raise transport.outage"
+                f"there was no steady connection for {self._outages.backoff.outage:g} s ({self._why}); check "
+                "the broker, or raise transport.outage"
             )
         await asyncio.sleep(self._outages.pause)
         try:
@@ -311,7 +310,7 @@ class LastingChannel:
             self._why = error
 
     async def _home(self, present: _Connection) -> None:
-        """Move to a broker that stands earlier in the list, if one lets us in."""
+        """Move to an earlier broker of the list, if one accepts."""
         try:
             earlier = await self._reached(self._transports[: present.place])
         except (BrokerError, TransportError):
@@ -323,7 +322,7 @@ class LastingChannel:
         await present.stack.aclose()
 
     async def _reached(self, transports: Sequence[Transport]) -> _Connection:
-        """Connect to the first that lets us in, and make it know what the last one knew."""
+        """Connect to the first broker that accepts, and restore the state of the channel on it."""
         failures = []
         for place, transport in enumerate(transports):
             stack = AsyncExitStack()
@@ -347,7 +346,7 @@ class LastingChannel:
         raise BrokerError("; ".join(failures))
 
     def _remember(self, topic: str, data: bytes) -> None:
-        """Keep what the broker is to keep, in case it does not."""
+        """Store a retained message, in case the broker loses it."""
         self._kept.pop(topic, None)
         if data:
             self._kept[topic] = data
@@ -362,7 +361,7 @@ class LastingChannel:
         self._tell()
 
     def _lose(self, channel: Channel, why: Exception, *, since: float | None = None) -> None:
-        """A connection has failed; the first to notice tells the others."""
+        """Record the failure of a connection once."""
         if self._connection is not None and channel is self._connection.channel:
             self._connection, self._why = None, why
             self._outages.lost(self._clock(), since=since)
@@ -370,7 +369,7 @@ class LastingChannel:
             self._tell()
 
     def _end(self, error: Exception) -> None:
-        """Whoever asks for anything from now on gets this error."""
+        """End the channel; all later calls raise this error."""
         if self._over is None:
             self._over = error
             self._connection = None
@@ -381,7 +380,7 @@ class LastingChannel:
         self._news = asyncio.Event()
 
     async def _joined(self) -> Channel:
-        """The present connection; waits while there is none."""
+        """Return the present connection; wait while there is none."""
         while self._connection is None:
             if self._over is not None:
                 raise self._over

@@ -1,4 +1,4 @@
-"""What a peer shows a broker that asks who it is: from a file or the environment, never from a command line."""
+"""Credentials for a broker, from a file or the environment, never from a command line."""
 
 import stat
 import tomllib
@@ -10,12 +10,12 @@ from p2pfl.errors import BrokerError
 from p2pfl.transport.address import Address
 
 USER, PASSWORD = "P2PFL_BROKER_USER", "P2PFL_BROKER_PASSWORD"
-"""Variables of the environment."""
+"""Environment variables."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """A user and a password; the password does not show.
+    """User and password, with a text form that omits the password.
 
     Examples
     --------
@@ -28,26 +28,26 @@ class Login:
 
 
 def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> Login:
-    """Find out as whom a peer joins.
+    """Return the credentials of a peer.
 
     Parameters
     ----------
     place
-        A file, or a folder with one for each peer, ``NAME.toml``; ``None`` for what the environment says.
+        File, or folder with one file for each peer, ``NAME.toml``; ``None`` for the environment variables.
     peer
-        Whose.
+        Name of the peer.
     environment
-        As ``os.environ``.
+        Mapping such as ``os.environ``.
 
     Raises
     ------
     BrokerError
-        The file cannot be read, others can read it, it says something else, or it is another peer's in the folder.
+        The file cannot be read, other users can read it, it is malformed, or it belongs to another peer in the folder.
     """
     if place is None:
         found = Login(environment.get(USER), environment.get(PASSWORD))
         if found.password is not None and found.user is None:
-            raise BrokerError(f"expected {USER} with {PASSWORD}, got none: set both")
+            raise BrokerError(f"{PASSWORD} is set without {USER}; set both")
         return found
     path = place / f"{peer}.toml" if place.is_dir() else place
     try:
@@ -55,26 +55,24 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise BrokerError(
-            f"expected a file with user and password at {path}, got: {error.strerror}; correct transport.credentials"
+            f"the credentials {path} cannot be read ({error.strerror}); correct transport.credentials"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        raise _other(path) from None  # what is wrong with it may quote the password
+        raise _other(path) from None  # the error may quote the password
     if mode & 0o077:
-        raise BrokerError(
-            f"expected a file of passwords that only its owner can read, got {path} with mode {mode:03o}: chmod 600 it"
-        )
+        raise BrokerError(f"other users can read the credentials {path} (mode {mode:03o}); run chmod 600 {path}")
     if not {"user"} <= set(table) <= {"user", "password"} or not all(isinstance(each, str) for each in table.values()):
         raise _other(path)
     if path != place and table["user"] != peer and (place / f"{table['user']}.toml").exists():
         raise BrokerError(
-            f'expected the credentials of "{peer}" in {path}, got those of "{table["user"]}", which has one of its '
-            "own: the files were swapped"
+            f'{path} has the credentials of "{table["user"]}" instead of "{peer}", although that peer has its '
+            "own file; swap the files back"
         )
     return Login(table["user"], table.get("password"))
 
 
 def overheard(shown: Login, urls: Iterable[str]) -> str | None:
-    """A warning where a password travels in clear; ``None`` if it does not, or stays on this machine.
+    """Return a warning if a password travels unencrypted; ``None`` if it does not, or stays on this machine.
 
     Examples
     --------
@@ -86,8 +84,8 @@ def overheard(shown: Login, urls: Iterable[str]) -> str | None:
     if shown.password is None or not clear:
         return None
     return (
-        f"WARNING: a password goes to {', '.join(clear)} in clear, and whoever is on the way can read it: "
-        "use mqtts:// or wss:// (p2pfl broker --config), and change the password"
+        f"WARNING: a password goes to {', '.join(clear)} unencrypted, so others on the network can read it; use "
+        "mqtts:// or wss:// (p2pfl broker --config), and change the password"
     )
 
 

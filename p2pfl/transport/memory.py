@@ -1,4 +1,4 @@
-"""A broker that is a dictionary: the transport of tests and of worlds in one process."""
+"""In-memory broker for tests and for simulations in one process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +10,7 @@ from p2pfl.transport.channel import LIMIT, Message, Payload, Will, check_filters
 
 
 class MemoryTransport:
-    """Channels joined on one of these hear each other; nothing leaves the process.
+    """Transport that connects all channels of one process.
 
     Delivery is immediate and in the order of publication, the same in every run.
     A transport belongs to one event loop.
@@ -20,8 +20,8 @@ class MemoryTransport:
     limit
         Largest payload in bytes.
     lose
-        Called as ``lose(listener, message)`` for each delivery; where it returns true the message
-        is dropped in silence, as brokers do when a queue overflows.
+        Function ``lose(receiver, message)`` called for each delivery; if it returns true, the message
+        is dropped silently, as brokers do when a queue overflows.
 
     Examples
     --------
@@ -42,14 +42,14 @@ class MemoryTransport:
         self._down = False
 
     def stop(self, *, wills: bool = False, persistent: bool = False) -> None:
-        """End the broker; all channels are lost, and nobody can join.
+        """End the broker; all channels are lost, and no one can join.
 
         Parameters
         ----------
         wills
-            Whether their wills are published before, as mosquitto does when it ends in order.
+            Whether their wills are published before, as in an orderly shutdown of mosquitto.
         persistent
-            Whether what is retained is there again after :meth:`start`.
+            Whether retained messages survive until :meth:`start`.
         """
         self._down = True
         channels = tuple(self._broker.channels.values())
@@ -74,10 +74,10 @@ class MemoryTransport:
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["MemoryChannel"]:
         """Open a channel under the name ``client``; an older one of that name is lost."""
         if self._down:
-            raise BrokerError("expected the memory broker to run, but it was stopped: start it")
+            raise BrokerError("the memory broker is stopped; start it")
         older = self._broker.channels.get(client)
         if older is not None:
-            older.lose("another channel joined under its name")
+            older.lose("another channel joined with its name")
         channel = MemoryChannel(self._broker, client, will, limit=self._limit)
         self._broker.channels[client] = channel
         try:
@@ -92,7 +92,7 @@ class MemoryTransport:
 
 
 class MemoryChannel:
-    """The :class:`~p2pfl.transport.channel.Channel` of :class:`MemoryTransport`."""
+    """:class:`~p2pfl.transport.channel.Channel` of :class:`MemoryTransport`."""
 
     away = 0.0
     lost = False
@@ -101,10 +101,10 @@ class MemoryChannel:
     def __init__(self, broker: "Broker[MemoryChannel]", client: str, will: Will | None, *, limit: int) -> None:
         self.client = client
         self.limit = limit
-        self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None: nothing more will come
+        self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None marks the end
         self._broker = broker
         self._will = will
-        self._ended = ""  # why, once it has
+        self._ended = ""  # the reason, once it has ended
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish; see :class:`~p2pfl.transport.channel.Channel`."""
@@ -129,7 +129,7 @@ class MemoryChannel:
         await asyncio.sleep(0)
 
     def abort(self) -> None:
-        """Lose the connection as a crash would."""
+        """Lose the connection as in a crash."""
         self.lose("it was aborted")
 
     def lose(self, cause: str) -> None:
@@ -139,7 +139,7 @@ class MemoryChannel:
             self.last_words()
 
     def last_words(self) -> None:
-        """Have the will published."""
+        """Publish the will."""
         if self._will is not None:
             self._broker.publish(self._will.topic, self._will.data, retain=True)
 
@@ -149,28 +149,26 @@ class MemoryChannel:
             self._end("the broker was stopped")
 
     def leave(self) -> None:
-        """End with a goodbye: there is no will."""
+        """End with a goodbye: the will is discarded."""
         if not self._ended:
             self._end("it was left")
 
     def __aiter__(self) -> Self:
-        """Iterate over what arrives."""
+        """Iterate over arriving messages."""
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message, waiting for it if need be."""
+        """Return the next message; wait for it if necessary."""
         message = await self.arrived.get()
         if message is None:
-            self.arrived.put_nowait(None)  # for whoever asks next
+            self.arrived.put_nowait(None)  # for the next caller
             self._check()
-            raise AssertionError  # only an ended channel says None
+            raise AssertionError  # only an ended channel yields None
         return message
 
     def _check(self) -> None:
         if self._ended:
-            raise TransportError(
-                f"expected the channel {self.client} to the memory broker to be open, but {self._ended}: join again"
-            )
+            raise TransportError(f"channel {self.client} is closed because {self._ended}; join again")
 
     def _end(self, cause: str) -> None:
         self._ended = cause
@@ -179,7 +177,7 @@ class MemoryChannel:
 
 
 class Listener(Protocol):
-    """A channel as a broker sees it."""
+    """Channel from the view of a broker."""
 
     client: str
 
@@ -188,24 +186,24 @@ L = TypeVar("L", bound=Listener)
 
 
 class Broker(Generic[L]):
-    """Who asked for what, and what is kept for those who ask later.
+    """Subscriptions and retained messages of a broker.
 
     Parameters
     ----------
     deliver
-        Carries a message to one listener.
+        Function that delivers a message to one receiver.
     """
 
     def __init__(self, deliver: Callable[[L, Message], None]) -> None:
         self.channels: dict[str, L] = {}
         self.retained: dict[str, bytes] = {}
         self._deliver = deliver
-        # Plain topics are looked up and wildcards tried one by one; the inner dictionaries are ordered sets.
+        # Plain topics are looked up, wildcards are tried one by one; the inner dictionaries serve as ordered sets.
         self._plain: dict[str, dict[L, None]] = {}
         self._wild: dict[str, dict[L, None]] = {}
 
     def publish(self, topic: str, data: bytes, *, retain: bool) -> None:
-        """Hand a message to all who asked for it."""
+        """Deliver a message to all subscribers."""
         if retain and data:
             self.retained[topic] = data
         elif retain:
@@ -213,12 +211,12 @@ class Broker(Generic[L]):
         listeners = dict(self._plain.get(topic, {}))
         for pattern, channels in self._wild.items():
             if matches(pattern, topic):
-                listeners |= channels  # each hears it once, however many of its filters match
+                listeners |= channels  # each receives it once, however many of its filters match
         for channel in listeners:
             self._deliver(channel, Message(topic, data, retained=False))
 
     def subscribe(self, channel: L, pattern: str) -> None:
-        """Note a wish, and hand over what was kept of it."""
+        """Record a subscription, and deliver the retained messages that it matches."""
         table = self._wild if "+" in pattern or "#" in pattern else self._plain
         table.setdefault(pattern, {})[channel] = None
         for topic, data in self.retained.items():
@@ -226,7 +224,7 @@ class Broker(Generic[L]):
                 self._deliver(channel, Message(topic, data, retained=True))
 
     def unsubscribe(self, channel: L, pattern: str) -> None:
-        """Take a wish back."""
+        """Remove a subscription."""
         for table in (self._plain, self._wild):
             if pattern in table:
                 table[pattern].pop(channel, None)
@@ -234,7 +232,7 @@ class Broker(Generic[L]):
                     del table[pattern]
 
     def remove(self, channel: L) -> None:
-        """Forget a channel."""
+        """Remove a channel."""
         for pattern in [*self._plain, *self._wild]:
             self.unsubscribe(channel, pattern)
         if self.channels.get(channel.client) is channel:

@@ -1,6 +1,6 @@
-"""The transport over a real broker; the only module that knows aiomqtt and paho.
+"""Transport over an MQTT broker; the only module that imports aiomqtt and paho.
 
-aiomqtt is the package that used to be called asyncio-mqtt.
+aiomqtt is the present name of the package asyncio-mqtt.
 """
 
 import asyncio
@@ -22,48 +22,48 @@ from p2pfl.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, ch
 from p2pfl.transport.reasons import TEMPORARY, final, unreachable
 
 ANSWER = 10.0
-"""Seconds the broker has to answer anything, the time on the wire not counted."""
+"""Timeout in seconds of an answer of the broker, without the time on the wire."""
 
 GOODBYE = 2.0
-"""Seconds the broker has to close a connection that we leave."""
+"""Timeout in seconds of the broker to close a connection after a goodbye."""
 
 SLOWEST = 16 * 1024
-"""Bytes a second below which a link counts as dead: a publish may take ``ANSWER + bytes / SLOWEST`` seconds."""
+"""Bytes per second below which a link counts as dead: a publish may take ``ANSWER + bytes / SLOWEST`` seconds."""
 
 CONCURRENT = 16
-"""Publishes of one channel that wait for their acknowledgement at the same time."""
+"""Largest number of publishes of one channel that wait for an acknowledgement."""
 
-_ENVELOPE = 512  # room for the topic and the MQTT header where a broker caps the whole packet
-_FILTERS = 8  # hosted brokers take no more in one packet
+_ENVELOPE = 512  # room for the topic and the MQTT header, if a broker limits the whole packet
+_FILTERS = 8  # hosted brokers accept no more in one packet
 _NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # with Nagle's algorithm QoS 1 runs at a third of the speed
 _LOGGER = logging.getLogger(__name__)
-_LOGGER.setLevel(logging.CRITICAL + 1)  # what matters is raised
+_LOGGER.setLevel(logging.CRITICAL + 1)  # important events are raised
 
 T = TypeVar("T")
 
 
 class MqttTransport:
-    """Peers meet on an MQTT broker; each channel is one connection with a clean session, QoS 1 throughout.
+    """Transport over an MQTT broker; each channel is one connection with a clean session and QoS 1.
 
     Parameters
     ----------
     url
         ``mqtt://host:1883``, ``mqtts://host:8883``, ``ws://host:80/mqtt`` or ``wss://host:443/mqtt``; the
-        port may be left out and ``user:password@`` put in, percent-encoded. It never shows in a message.
+        port is optional, and ``user:password@`` may precede the host, percent-encoded. Messages never contain it.
     user, password
-        What to show the broker, where the URL does not say.
+        Credentials for the broker, if the URL has none.
     ca
         PEM file of the authority that signed the broker's certificate; the system's authorities if
         absent. The broker's certificate and name are always verified.
     certificate, key
-        PEM files that prove who we are, where the broker asks for that; the key may be in the
+        PEM files that authenticate this client, if the broker requires that; the key may be in the
         certificate's file.
     version
-        4 is MQTT 3.1.1; 5 lets the broker say why it refuses, and what it caps, at a quarter less speed.
+        4 is MQTT 3.1.1; with 5 the broker gives reasons and limits, at a quarter less speed.
     keepalive
         Seconds of silence after which a ping goes out; a broker publishes the will after one and a half of these.
     limit
-        Largest payload in bytes, or less where an MQTT 5 broker says so.
+        Largest payload in bytes; an MQTT 5 broker may lower it.
 
     Raises
     ------
@@ -93,31 +93,31 @@ class MqttTransport:
         self._where = where if where.user else replace(where, user=user, password=password)
         self._limit = limit
         if version not in (4, 5):
-            raise BrokerError(f"expected MQTT version 4 (that is 3.1.1) or 5, got {version}: choose one of them")
+            raise BrokerError(f"{version} is not an MQTT version; choose 4 (that is 3.1.1) or 5")
         self._options: dict[str, Any] = {
             "protocol": aiomqtt.ProtocolVersion(version),
-            "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by itself
+            "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by default
             "keepalive": max(1, round(keepalive)),
             "tls_context": self._where.tls(ca, certificate, key),
         }
 
     def __repr__(self) -> str:
-        """Without user and password."""
+        """Return the URL, without user and password."""
         return f"MqttTransport({str(self._where)!r})"
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["MqttChannel"]:
-        """Connect under the name ``client``; leaving the context disconnects, so no will.
+        """Connect under the name ``client``; leaving the context disconnects, which discards the will.
 
-        Cancelling takes up to five seconds while a host does not answer: the thread that connects
+        Cancellation takes up to five seconds while a host does not answer, because the connecting thread
         cannot be interrupted.
 
         Raises
         ------
         AccessError
-            The broker does not let us in, or is not the one we trust.
+            The broker denies access, or is not the trusted one.
         BrokerError
-            It cannot be reached; says why and what to do.
+            The broker cannot be reached; the message states the reason and a remedy.
         """
         connection = _Connection(self._where, client, will, **self._options)
         try:
@@ -134,7 +134,7 @@ class MqttTransport:
 
 
 class MqttChannel:
-    """The :class:`~p2pfl.transport.channel.Channel` of :class:`MqttTransport`."""
+    """:class:`~p2pfl.transport.channel.Channel` of :class:`MqttTransport`."""
 
     away = 0.0
     lost = False
@@ -148,7 +148,7 @@ class MqttChannel:
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish; see :class:`~p2pfl.transport.channel.Channel`."""
         check_publish(topic, data, limit=self.limit)
-        payload = bytes(data) if isinstance(data, memoryview) else data  # paho takes no views
+        payload = bytes(data) if isinstance(data, memoryview) else data  # paho does not accept views
         patience = ANSWER + len(payload) / SLOWEST
         where = self._connection.where
         async with self._turns:
@@ -157,14 +157,12 @@ class MqttChannel:
                     refusal = await self._connection.send(topic, payload, retain=retain)
             except TimeoutError:
                 raise TransportError(
-                    f"expected {where} to acknowledge {len(payload)} bytes on {topic} within {patience:.0f} s, but"
-                    " nothing came: check the link and the load of the broker"
+                    f"{where} did not acknowledge {len(payload)} bytes on {topic} within {patience:.0f} s; "
+                    "check the link and the load of the broker"
                 ) from None
         if refusal:
             remedy = "lower transport.chunk" if "too large" in refusal else "check what this peer may publish there"
-            raise RefusedError(
-                f"expected {where} to take {len(payload)} bytes on {topic}, but it refused ({refusal}): {remedy}"
-            )
+            raise RefusedError(f"{where} refused {len(payload)} bytes on {topic} ({refusal}); {remedy}")
 
     async def subscribe(self, *filters: str) -> None:
         """Subscribe; see :class:`~p2pfl.transport.channel.Channel`."""
@@ -183,28 +181,28 @@ class MqttChannel:
             await self._connection.ask(self._connection.unsubscribe(some))
 
     def abort(self) -> None:
-        """Lose the connection as a crash would."""
+        """Lose the connection as in a crash."""
         self._connection.drop("it was aborted")
 
     def __aiter__(self) -> Self:
-        """Iterate over what arrives."""
+        """Iterate over arriving messages."""
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message, waiting for it if need be."""
+        """Return the next message; wait for it if necessary."""
         arrived = self._connection.arrived
         message = await arrived.get()
         if message is None:
-            arrived.put_nowait(None)  # for whoever asks next
+            arrived.put_nowait(None)  # for the next caller
             raise self._connection.lost()
         return message
 
 
 class _Connection(aiomqtt.Client):
-    """aiomqtt, made to tell what it keeps to itself: refusals, the broker's limits, why a connection ended.
+    """Client of aiomqtt that also reports refusals, the broker's limits, and the reason for the end of a connection.
 
-    Private names of aiomqtt 2.5 in use: ``_client``, ``_loop``, ``_connected``, ``_disconnected`` and the
-    five ``_on_...`` below; of paho ``_sock_close``. The tests of this room fail where one changes.
+    It uses these private names of aiomqtt 2.5: ``_client``, ``_loop``, ``_connected``, ``_disconnected`` and the
+    five ``_on_...`` below; of paho ``_sock_close``. The tests of this folder fail if one of them changes.
     """
 
     def __init__(self, where: Address, client: str, will: Will | None, **options: Any) -> None:
@@ -219,29 +217,29 @@ class _Connection(aiomqtt.Client):
             websocket_path=where.path if where.web else None,
             socket_options=[_NODELAY],
             timeout=ANSWER,
-            max_inflight_messages=2**16 - 1,  # the turns of the channel bound it
+            max_inflight_messages=2**16 - 1,  # the channel's own limit applies
             logger=_LOGGER,
             **options,
         )
         self.pending_calls_threshold = 2**16
         self.where = where
         self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons
-        self.cap = 2**28  # largest packet; MQTT itself has no larger one
+        self.cap = 2**28  # largest packet of MQTT
         self.window = CONCURRENT
-        self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None: nothing more will come
+        self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None marks the end
         self._answers: dict[int, asyncio.Future[str | None]] = {}  # refusal, "" for none, None: connection lost
 
     async def open(self) -> None:
-        """Connect; on any failure nothing is left behind."""
+        """Connect; leave nothing behind on any failure."""
         opening = asyncio.ensure_future(self.__aenter__())
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
             self._give_up("given up")
-            await asyncio.wait([opening])  # its thread cannot be interrupted
+            await asyncio.wait([opening])  # the thread cannot be interrupted
             if opening.exception() is None:
                 await self.leave()
-            else:  # the broker may know us already, so it gets a goodbye all the same
+            else:  # the broker may have accepted the connection already, so say goodbye
                 async with self._heard_out():
                     self._client.disconnect()
                     self._client.loop_write()
@@ -251,9 +249,9 @@ class _Connection(aiomqtt.Client):
             self.drop("it was never open")
             raise
         raw: Any = self._client.socket()
-        if raw is None:  # welcomed and thrown out at once; aiomqtt forgets that
+        if raw is None:  # accepted and closed at once, which aiomqtt does not report
             self.drop("the broker or the network closed it")
-        elif self.where.web:  # aiomqtt leaves websockets alone
+        elif self.where.web:  # aiomqtt does not configure websockets
             raw._socket.setsockopt(*_NODELAY)  # noqa: SLF001 - paho's wrapper offers no other way
         self._disconnected.add_done_callback(self._ended)
 
@@ -287,14 +285,14 @@ class _Connection(aiomqtt.Client):
                         pass
 
     def drop(self, cause: str) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a goodbye."""
         if not self._disconnected.done():
             self._disconnected.set_exception(aiomqtt.MqttError(cause))
             self._disconnected.exception()  # seen; asyncio need not log it
-        self._client._sock_close()  # noqa: SLF001 - disconnect() would say goodbye
+        self._client._sock_close()  # noqa: SLF001 - disconnect() says goodbye
 
     async def send(self, topic: str, payload: bytes | bytearray, *, retain: bool) -> str:
-        """Publish at QoS 1 and return the broker's refusal, "" if there is none."""
+        """Publish at QoS 1 and return the refusal of the broker, "" if there is none."""
         info = self._client.publish(topic, payload, qos=1, retain=retain)
         if info.rc != 0:
             raise self.lost()
@@ -309,7 +307,7 @@ class _Connection(aiomqtt.Client):
         return refusal
 
     async def ask(self, call: Coroutine[Any, Any, T]) -> T:
-        """Await a call of aiomqtt, but no longer than the connection lasts."""
+        """Await a call of aiomqtt until the connection ends."""
         asked = asyncio.ensure_future(call)
         try:
             waiting: set[asyncio.Future[Any]] = {asked, self._disconnected}
@@ -319,25 +317,25 @@ class _Connection(aiomqtt.Client):
         except aiomqtt.MqttError as error:
             if not self._disconnected.done():
                 raise TransportError(
-                    f"expected {self.where} to answer within {ANSWER:.0f} s, but it did not ({error}): check the link"
+                    f"{self.where} did not answer within {ANSWER:.0f} s ({error}); check the link"
                 ) from error
         finally:
             asked.cancel()
         raise self.lost()
 
     def lost(self, size: int = 0) -> TransportError:
-        """Say that the connection is lost and why; ``size`` bytes were on their way."""
+        """Return the error of the lost connection with its cause; ``size`` bytes were on their way."""
         error = self._disconnected.exception() if self._disconnected.done() else None
         cause = str(getattr(error, "rc", None) or error or "it was left")
-        if "Unspecified error" in cause:  # MQTT 3.1.1 has no reasons
+        if "Unspecified error" in cause:  # MQTT 3.1.1 does not transmit reasons
             cause = "the broker or the network closed it"
         remedy = "check the broker and whether another peer joined under the same name"
         if size > _ENVELOPE and self._mute:
-            remedy = f"check the broker, also whether it takes packets of {size} bytes"
-        return TransportError(f"expected the connection to {self.where} to last, but it is lost ({cause}): {remedy}")
+            remedy = f"check the broker, and whether it accepts packets of {size} bytes"
+        return TransportError(f"the connection to {self.where} is lost ({cause}); {remedy}")
 
     def refused(self, pattern: str, code: Any) -> TransportError:
-        """Return the error for a subscription that the broker has refused with a reason code."""
+        """Return the error for a subscription that the broker refused with a reason code."""
         sentence = f"{self.where} refuses the subscription {pattern} ({code})"
         if code.value not in TEMPORARY:
             return RefusedError(f"{sentence}; check its access list and which subscriptions it supports")
@@ -350,7 +348,7 @@ class _Connection(aiomqtt.Client):
 
     def _ended(self, disconnected: asyncio.Future[None]) -> None:
         disconnected.exception()  # seen; asyncio need not log it
-        self._client._sock_close()  # noqa: SLF001 - where reading failed aiomqtt leaves it open, to fail for ever
+        self._client._sock_close()  # noqa: SLF001 - after a failed read aiomqtt leaves it open, and fails forever
         self.arrived.put_nowait(None)
         for answer in self._answers.values():
             if not answer.done():
@@ -362,7 +360,7 @@ class _Connection(aiomqtt.Client):
         super()._on_connect(client, userdata, flags, reason_code, properties)
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
-        self._give_up("it gave no answer")  # aiomqtt would wait for one
+        self._give_up("it gave no answer")  # aiomqtt waits for one
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:  # noqa: ARG002 - paho's signature
@@ -374,11 +372,11 @@ class _Connection(aiomqtt.Client):
             answer.set_result(str(reason_code) if reason_code.is_failure else "")
 
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:  # noqa: ARG002 - paho's signature
-        # aiomqtt registers the number of the socket later, when it may be closed or another connection's.
+        # aiomqtt registers the socket's number later, when it may be closed or belong to another connection.
         def write() -> None:
             try:
                 client.loop_write()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the connection is over
+            except Exception as error:  # noqa: BLE001 - any error ends the connection
                 self.drop(str(error))
 
         def register() -> None:
@@ -387,5 +385,5 @@ class _Connection(aiomqtt.Client):
 
         if self._connected.done():
             register()
-        else:  # we may be in the thread that connects
+        else:  # this may be the connecting thread
             self._loop.call_soon_threadsafe(register)

@@ -1,4 +1,4 @@
-"""Why a broker cannot be reached or refuses something, what to do about it, and whether asking again may help."""
+"""Reasons for failures of a broker, with a remedy, and whether a retry may help."""
 
 import socket
 import ssl
@@ -6,14 +6,13 @@ import ssl
 from p2pfl.transport.address import Address
 
 NOT_YET_VALID = 9
-"""OpenSSL's ``X509_V_ERR_CERT_NOT_YET_VALID``: the clock of a device may be behind until its network is up."""
+"""OpenSSL's ``X509_V_ERR_CERT_NOT_YET_VALID``: the clock of a device may be slow until its network is up."""
 
 TEMPORARY = frozenset({0x80, 0x83, 0x91, 0x97})
-"""Codes of a SUBACK after which the same subscription may be granted later.
+"""Codes of a SUBACK after which a broker may grant the same subscription later.
 
-Unspecified error (the only refusal that MQTT 3.1.1 knows), implementation specific error, packet identifier in use, and
-quota exceeded. All others (not authorized, topic filter invalid, a kind of subscription that is not supported) are
-final.
+These are unspecified error (the only refusal of MQTT 3.1.1), implementation specific error, packet identifier in use,
+and quota exceeded. All others (not authorized, topic filter invalid, unsupported kinds of subscription) are final.
 """
 
 
@@ -23,9 +22,9 @@ def final(cause: BaseException, *, code: str | None) -> bool:
     Parameters
     ----------
     cause
-        What the socket or the client library raised.
+        Exception of the socket or the client library.
     code
-        The reason in the broker's CONNACK, if it sent one.
+        Reason in the CONNACK of the broker, if it sent one.
 
     Examples
     --------
@@ -36,21 +35,21 @@ def final(cause: BaseException, *, code: str | None) -> bool:
         case ssl.SSLCertVerificationError():
             return cause.verify_code != NOT_YET_VALID
         case ssl.SSLError():
-            return "ALERT" in (cause.reason or "")  # it does not trust us
+            return "ALERT" in (cause.reason or "")  # the broker does not trust this client
         case UnicodeError():
-            return True  # no name server knows such a host
+            return True  # the host name is unknown
         case _:
             return code in _REMEDIES and code != _BUSY
 
 
 def unreachable(where: Address, cause: BaseException, *, code: str | None) -> str:
-    """Say in one sentence why a broker cannot be reached and what to do about it; see :func:`final`."""
+    """Describe why a broker cannot be reached and what to do about it, in one sentence; see :func:`final`."""
     why, remedy = _why(where, cause) if code is None else _refused(code)
-    return f"expected an MQTT broker at {where}, but {why}: {remedy}"
+    return f"cannot connect to an MQTT broker at {where} because {why}; {remedy}"
 
 
 def _refused(code: str) -> tuple[str, str]:
-    return f"it does not let us in ({code})", _REMEDIES.get(code, "check its log")
+    return f"it denies access ({code})", _REMEDIES.get(code, "check its log")
 
 
 def _why(where: Address, cause: BaseException) -> tuple[str, str]:
@@ -58,8 +57,8 @@ def _why(where: Address, cause: BaseException) -> tuple[str, str]:
         case ssl.SSLCertVerificationError(verify_code=code) if code == NOT_YET_VALID:
             return "its certificate is not valid yet by the clock of this device", "set the clock"
         case ssl.SSLCertVerificationError():
-            why = f"its certificate is not to be trusted ({cause.verify_message.rstrip('.')})"
-            return why, "name the CA that signed it, and the host as the certificate does"
+            why = f"its certificate is not trusted ({cause.verify_message.rstrip('.')})"
+            return why, "name the CA that signed it, and use the host name in the certificate"
         case ssl.SSLError():
             why = f"TLS failed ({cause.reason or cause})"
             return why, "check that this is its TLS port and whether it asks for a certificate of its own authority"
@@ -84,9 +83,9 @@ _REMEDIES = {
     "Bad user name or password": f"correct {_CREDENTIALS}",
     "Not authorized": f"set or correct {_CREDENTIALS}, or give a certificate",
     "Bad authentication method": f"set {_CREDENTIALS}, or give a certificate",
-    "Banned": "ask whoever runs it why",
-    "Unsupported protocol version": "ask for another MQTT version",
+    "Banned": "ask its operator for the reason",
+    "Unsupported protocol version": "choose another MQTT version",
     "Client identifier not valid": "rename the peer",
     _BUSY: "wait, or look at its log",
 }
-"""What to do where a broker says why it does not let us in; it would say all but the last again."""
+"""Remedies by the reason of a broker for denying access; all reasons except the last are final."""

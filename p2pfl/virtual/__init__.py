@@ -1,1 +1,1 @@
-"""The real peers of many devices in one process, on a simulated clock, broker and network: one seed, one history."""
+"""Live peers of many devices in one process, on a simulated clock, broker and network, reproducible from one seed."""

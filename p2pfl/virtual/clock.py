@@ -1,8 +1,9 @@
-"""An event loop whose clock jumps to whatever comes next, so that hours pass in seconds and the same way each time.
+"""Event loop in virtual time, in which hours pass in seconds, reproducibly.
 
-What a running loop takes from its surroundings is replaced: the clock stands until nothing is left to do at its time,
-threads run where they are started and take virtual time, and no socket is watched. Callbacks run one by one, first come
-first served, as asyncio promises, and so do timers of one moment.
+It replaces everything that a running loop takes from its surroundings: the clock stands until nothing is left to do at
+its time and then jumps to the next timer, threads run where they are started and take virtual time, and there are no
+sockets. Callbacks run one by one in the order of their scheduling, as asyncio guarantees, and so do timers of one
+moment.
 """
 
 from __future__ import annotations
@@ -18,39 +19,39 @@ from typing import Any
 from p2pfl.errors import RunError
 
 WHO: ContextVar[str] = ContextVar("who", default="")
-"""Whose code is running; nobody's is the network's."""
+"""Name of the peer whose code is running; empty for the network."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What a peer's clock shows.
+    """Clock of a peer.
 
     Attributes
     ----------
     rate
-        Seconds that it counts in a second.
+        Seconds that it counts per second.
     offset
-        What it showed when the world began, in seconds.
+        Time that it showed at the start of the world, in seconds.
     """
 
     rate: float = 1.0
     offset: float = 0.0
 
     def shows(self, now: float) -> float:
-        """The time on this clock at a time of the world."""
+        """Return the time on this clock at a time of the world."""
         return self.offset + self.rate * now
 
     def when(self, shown: float) -> float:
-        """The time of the world at which this clock shows a time."""
+        """Return the time of the world at which this clock shows a time."""
         return (shown - self.offset) / self.rate
 
 
 class StuckError(RunError):
-    """Everybody waits and nothing will come: a deadlock."""
+    """All peers wait and no event is scheduled: a deadlock."""
 
 
 class _Timer(asyncio.TimerHandle):
-    """Of two timers of one moment, the one that was set first comes first."""
+    """Timer that runs, among timers of one moment, in the order of scheduling."""
 
     def __init__(self, number: int, when: float, *rest: Any) -> None:
         super().__init__(when, *rest)
@@ -61,21 +62,21 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop in virtual time.
+    """Event loop in virtual time.
 
     Parameters
     ----------
     clocks
-        By peer; whoever has none sees the time of the world.
+        Clocks by peer; peers without one see the time of the world.
 
     Attributes
     ----------
     now
-        The time of the world, in seconds.
+        Time of the world in seconds.
     events
-        Callbacks that have run.
+        Number of callbacks that have run.
     after
-        Called with the name of whoever has run, after each of them.
+        Function called after each callback with the name of its peer.
 
     Examples
     --------
@@ -95,20 +96,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._paused: dict[str, deque[Any]] = {}
         self._spent = 0.0
         self._timers = 0
-        # What asyncio.BaseEventLoop keeps its callbacks in since 3.4; it leaves their turns to _run_once.
+        # asyncio.BaseEventLoop keeps its callbacks in these since 3.4, and leaves their order to _run_once.
         self._ready: deque[Any]
         self._scheduled: list[Any]
         self._stopping: bool
 
     def time(self) -> float:
-        """The time on the clock of whoever asks."""
+        """Return the time on the clock of the running peer."""
         clock = self._clocks.get(WHO.get())
         return self.now if clock is None else clock.shows(self.now)
 
     def call_at(  # type: ignore[override] # mypy's stub ties the arguments to the callback
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back when the clock of whoever asks shows a time."""
+        """Schedule a callback for when the clock of the running peer shows a time."""
         clock = self._clocks.get(WHO.get() if context is None else context.get(WHO, ""))
         at = when if clock is None else clock.when(when)
         self._timers += 1
@@ -120,13 +121,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override] # a future rather than a coroutine, as BaseEventLoop has it
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run a function at once; its result comes when the time is over that it said it :meth:`spent`."""
+        """Run a function at once; its result arrives after the time that it reported to :meth:`spent`."""
         del executor
         self._spent = 0.0
         future = self.create_future()
         try:
             result, error = func(*args), None
-        except Exception as raised:  # noqa: BLE001 (it is raised where the result is awaited)
+        except Exception as raised:  # noqa: BLE001 (it is raised again where the result is awaited)
             result, error = None, raised
 
         def settle() -> None:
@@ -140,12 +141,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def spent(self, seconds: float) -> float:
-        """Say, inside of a function that runs in a thread, how long that takes; return the time when it is over."""
+        """Report, from a function that runs in a thread, its duration; return the time of its end."""
         self._spent += seconds
         return self.now + self._spent
 
     def pause(self, who: str, seconds: float) -> None:
-        """Let a process stand still: what it would have done comes afterwards, in order."""
+        """Suspend a process for some seconds; its callbacks run afterwards, in order."""
         if who not in self._paused:
             self._paused[who] = deque()
             self.call_at(self.now + seconds, self._resume, who, context=Context())
@@ -161,7 +162,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not self._scheduled:
                 if self._stopping:
                     return
-                raise StuckError("expected something to happen, but everybody waits: a deadlock")
+                raise StuckError("all peers wait and no event is scheduled, which is a deadlock")
             self.now = max(self.now, self._scheduled[0].when())
         while self._scheduled and self._scheduled[0].when() <= self.now:
             handle = heapq.heappop(self._scheduled)
@@ -180,10 +181,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.after(who)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
+        """Do nothing, as cancelled timers are dropped when their time comes."""
 
     def _process_events(self, event_list: Any) -> None:
-        """There are no sockets."""
+        """Do nothing, as there are no sockets."""
 
     def _write_to_self(self) -> None:
-        """There are no other threads to be woken by."""
+        """Do nothing, as no other thread has to wake the loop."""

@@ -1,4 +1,4 @@
-"""How long a run will take over a network, and how it learns there: the real peers of an experiment in virtual time."""
+"""Forecast of duration and learning over a network: the live peers of an experiment in virtual time."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from p2pfl.virtual.learner import Timed
 from p2pfl.virtual.network import Conditions, WorldTransport
 
 SHIPPED = Path(__file__).parent.parent / "networks"
-"""The networks that come with the package."""
+"""Folder of the networks that the package ships."""
 
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Link(Section, frozen=True):
-    """Between a peer and the broker.
+    """Link between a peer and the broker.
 
     Attributes
     ----------
     latency, jitter
-        Seconds one way: at least, and what comes on top on average.
+        Minimum of the one-way delay in seconds, and mean of the random delay on top.
     up, down
-        Bytes a second.
+        Bandwidths in bytes per second.
     loss
-        Probability that the broker drops a message for a listener.
+        Probability that the broker drops a message for a receiver.
     """
 
     latency: NotNegative = 0.0
@@ -65,14 +65,14 @@ class Link(Section, frozen=True):
 
 
 class Training(Section, frozen=True):
-    """How long peers train.
+    """Duration of training.
 
     Attributes
     ----------
     seconds, spread
-        Of a usual peer in a round; deviation of the logarithm from peer to peer.
+        Seconds of a typical peer per round, and deviation of their logarithm between peers.
     stragglers, slowdown
-        Share of the peers that are, and how many times slower those are.
+        Share of slow peers, and the factor by which they are slower.
     """
 
     seconds: NotNegative = 0.0
@@ -82,21 +82,21 @@ class Training(Section, frozen=True):
 
 
 class One(Section, frozen=True):
-    """One peer that differs: its link as a whole, its seconds a round."""
+    """Peer that differs: its whole link, and its seconds per round."""
 
     link: Link | None = None
     seconds: NotNegative | None = None
 
 
 class Network(Section, frozen=True):
-    """A network file.
+    """Network file.
 
     Attributes
     ----------
     link, training
-        Of all peers.
+        Link and training of all peers.
     peers
-        Those that differ, by name.
+        Peers that differ, by name.
     """
 
     link: Link = Link()
@@ -104,13 +104,13 @@ class Network(Section, frozen=True):
     peers: dict[str, One] = msgspec.field(default_factory=dict)
 
     def conditions(self, peer: str) -> Conditions:
-        """Of a peer's connection."""
+        """Return the conditions of a peer's connection."""
         one = self.peers.get(peer, One())
         link = self.link if one.link is None else one.link
         return Conditions(link.latency, link.jitter, link.up, link.down, link.loss)
 
     def takes(self, peer: str, *, seed: int) -> float:
-        """Seconds that a peer trains in each round."""
+        """Return the seconds that a peer trains in each round."""
         given = self.peers.get(peer, One()).seconds
         if given is not None:
             return given
@@ -121,12 +121,12 @@ class Network(Section, frozen=True):
 
 
 def network(source: str | Path) -> Network:
-    """Read a network file, or the shipped one of that name.
+    """Read a network file, or a shipped network by name.
 
     Raises
     ------
     ExperimentError
-        There is none, or it is not one.
+        The file does not exist or is not a network file.
 
     Examples
     --------
@@ -138,10 +138,10 @@ def network(source: str | Path) -> Network:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ExperimentError(
-            f"expected a network file or one of {', '.join(shipped())}, got {source}: {error.strerror}"
+            f"network {source} cannot be read ({error.strerror}); name a network file or one of {', '.join(shipped())}"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path}: expected TOML, got a file that is not: {error}") from None
+        raise ExperimentError(f"{path}: the file is not TOML ({error}); fix it") from None
     peers = table.get("peers")
     for name, one in peers.items() if isinstance(peers, dict) else ():
         if isinstance(one, dict):
@@ -150,13 +150,13 @@ def network(source: str | Path) -> Network:
 
 
 def shipped() -> list[str]:
-    """The names of the networks that come with the package."""
+    """Return the names of the networks that the package ships."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 @dataclass
 class _Seen:
-    """What peers tell while the forecast runs."""
+    """Records and notices of peers while the forecast runs."""
 
     run: Run
     observe: Callable[[list[Record]], None] | None
@@ -167,7 +167,7 @@ class _Seen:
     rounds: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
 
     def record(self, record: Record) -> None:
-        """Keep a record; a round that all have ended is shown."""
+        """Store a record, and show a round that all peers have ended."""
         self.run.record([record])
         self.rounds[record.round].append(record)
         if self.observe is not None and len(self.rounds[record.round]) == self.peers:
@@ -192,22 +192,22 @@ def forecast(
     Parameters
     ----------
     experiment
-        What they do.
+        Experiment to run.
     over
-        The network.
+        Network between the peers.
     folder, observe, baselines, began, unaccounted
-        As in :func:`p2pfl.simulation.simulate`.
+        Arguments as in :func:`p2pfl.simulation.simulate`.
 
     Returns
     -------
     Run
-        Seconds in its records and in ``start_s``, ``wall_s``, ``total_s`` and ``training_s`` are virtual: what is
-        predicted. ``predicted`` says so.
+        Run in which the seconds of records and of ``start_s``, ``wall_s``, ``total_s`` and ``training_s`` are virtual,
+        that is predicted; ``predicted`` is true.
 
     Raises
     ------
     P2PFLError
-        Of a peer that could not go on, such as one whose neighbours did not come in time.
+        A peer cannot continue, such as one whose neighbours do not arrive in time.
     """
     keep_freed_memory()
     began = began or datetime.now(UTC)
@@ -217,15 +217,14 @@ def forecast(
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(
-            f'the network: expected peers of "{experiment.name}", such as "{names[0]}", got "{unknown[0]}": rename it'
+            f'the network: "{unknown[0]}" is not a peer of "{experiment.name}"; rename it, for instance to "{names[0]}"'
         )
-    attack(experiment, names, live=True)  # what live peers refuse is refused
+    attack(experiment, names, live=True)  # refuses what live peers refuse
     usual = msgspec.structs.asdict(Simulation())
     for key, value in msgspec.structs.asdict(experiment.simulation).items():
         if value != usual[key]:
             raise ExperimentError(
-                f"simulation.{key}: expected {usual[key]:g} beside a network, which says what is lost and who is slow, "
-                f"got {value:g}: leave it out"
+                f"simulation.{key} is {value:g}, but a network already defines losses and slow peers; leave it out"
             )
     loop = VirtualLoop()
     run = Run(experiment, folder=folder, began=began)
@@ -259,12 +258,12 @@ def forecast(
 
 
 def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
-    """Return by peer how many rounds had which steps of DP-SGD; ``None`` where nothing is promised to samples."""
+    """Return by peer the number of rounds for each sampling of DP-SGD; ``None`` without a guarantee for samples."""
     return {name: rounds for peer in peers for name, rounds in (peer.meter.samples.played or {}).items()} or None
 
 
 def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
-    """Keep what a peer ends with, on the scale that it was trained on; return its scores."""
+    """Store the final model of a peer, on the scale of its training; return its scores."""
     learner = peer.plan.learner
     tensors = {key: value[0] for key, value in state.tensors().items()}
     tensors |= {} if peer.statistics is None else peer.statistics.tensors()
@@ -287,7 +286,7 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) 
             transport=transport,
             source=source,
             identity=identities[name],
-            trust=FirstUse(),  # keys of edges are then those of the simulation
+            trust=FirstUse(),  # the keys of edges are then those of the simulation
             incarnation=1,
             observe=lambda record, _: seen.record(record),
         )
@@ -307,7 +306,7 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) 
 
 
 async def _gathered(peer: Peer, seen: _Seen) -> None:
-    """Note when a peer begins to learn."""
+    """Record when a peer begins to learn."""
     while peer.phase != "learning":
         await peer.link.news.wait()
     seen.begun.append(seen.loop.now)

@@ -15,23 +15,23 @@ from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report,
 from p2pfl.rows import Layout, Rows, draw
 
 Takes = Callable[[str, int], float]
-"""Seconds that a peer trains in a round."""
+"""Function that returns the seconds that a peer trains in a round."""
 
 Spend = Callable[[float], object]
-"""Told of virtual seconds while a function runs in a thread of the world."""
+"""Function that takes the virtual seconds which a function in a thread lasts."""
 
 
 class Timed:
-    """A learner that takes the virtual time it is said to take, whatever it takes.
+    """Learner that takes a given virtual time, whatever its real time.
 
     Parameters
     ----------
     learner
-        What it learns.
+        Learner that does the work.
     takes
-        How long.
+        Duration of a round.
     spend
-        Of the loop that it runs on.
+        Method ``spent`` of the event loop.
     """
 
     def __init__(self, learner: Learner, *, takes: Takes, spend: Spend) -> None:
@@ -41,25 +41,25 @@ class Timed:
 
     @property
     def layout(self) -> Layout:
-        """Of a row."""
+        """Places of the trained tensors in a row."""
         return self.learner.layout
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of a row's numbers."""
+        """Number type of the parameters."""
         return self.learner.dtype
 
     @property
     def bare(self) -> Learner:
-        """The learner that takes the time."""
+        """Innermost learner, which does the work."""
         return self.learner.bare
 
     def on(self, federation: Federation) -> Self:
-        """The learner on other data takes as long."""
+        """Return the learner on other data, with the same durations."""
         return self._with(self.learner.on(federation))
 
     def drawing(self, source: Source) -> Self:
-        """The learner with other secrets takes as long."""
+        """Return the learner with other secrets, with the same durations."""
         return self._with(self.learner.drawing(source))
 
     def _with(self, learner: Learner) -> Self:
@@ -68,48 +68,48 @@ class Timed:
         return other
 
     def start(self, peers: Sequence[str]) -> Rows:
-        """The common start, ``[R, P]``."""
+        """Return the common initial parameters, ``[R, P]``."""
         return self.learner.start(peers)
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """How many samples each peer holds, ``[R]``."""
+        """Return the number of samples of each peer, ``[R]``."""
         return self.learner.samples(peers)
 
     def rate(self, round: int) -> float:
-        """The size of a step."""
+        """Return the step size of a round."""
         return self.learner.rate(round)
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Scores, which take no virtual time."""
+        """Return the scores, without taking virtual time."""
         return self.learner.evaluate(rows, peers=peers, part=part)
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """One row under the model's names."""
+        """Return one row under the names of the model."""
         return self.learner.state_dict(row)
 
     def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
-        """Train, and say how long that took."""
+        """Train, and report the duration."""
         self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
         return self.learner.fit(rows, **how)
 
     def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
-        """Gradients, and how long they took."""
+        """Return gradients, and report the duration."""
         self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
         return self.learner.gradient(rows, **how)
 
 
 class Goals:
-    r"""A learner whose training costs nothing: in round 0 each peer moves to its goal, and never again.
+    r"""Learner without costs: in round 0 each peer moves to its goal, and later it does not move.
 
-    What follows is pure averaging, of which the result is known: the mean of the goals. Losses are
+    The rest is pure averaging with a known result: the mean of the goals. Losses are
     :math:`\tfrac12 \lVert x - g_k \rVert^2` in round 0, of which :meth:`gradient` is the gradient, and 0 later.
 
     Parameters
     ----------
     layout, dtype
-        Of a row.
+        Layout and number type of the parameters.
     seed
-        Of the goals.
+        Seed of the goals.
     """
 
     def __init__(self, layout: Layout, *, dtype: torch.dtype, seed: int) -> None:
@@ -123,30 +123,30 @@ class Goals:
         return self
 
     def on(self, federation: Federation) -> Self:
-        """Goals are the same on any data."""
+        """Return the learner itself, as goals do not depend on data."""
         del federation
         return self
 
     def drawing(self, source: Source) -> Self:
-        """Goals are no secret."""
+        """Return the learner itself, as goals are not secret."""
         del source
         return self
 
     def goal(self, peer: str) -> torch.Tensor:
-        """Where a peer goes, ``[P]``: numbers of few bits, so that sums of them are exact."""
+        """Return the goal of a peer, ``[P]``: numbers of few bits, so that their sums are exact."""
         numbers = draw(self.seed, "goal", peer).integers(-(2**16), 2**16, size=self.layout.size)  # [P]
         return torch.from_numpy(numbers).to(self.dtype) / 2**12
 
     def start(self, peers: Sequence[str]) -> Rows:
-        """Zeros for everybody, ``[R, P]``."""
+        """Return zeros for every peer, ``[R, P]``."""
         return torch.zeros(len(peers), self.layout.size, dtype=self.dtype)
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """Some number of samples for each, ``[R]``."""
+        """Return some number of samples for each peer, ``[R]``."""
         return torch.tensor([1 + zlib.crc32(peer.encode()) % 7 for peer in peers])
 
     def rate(self, round: int) -> float:
-        """A whole step to the goal, in the first round."""
+        """Return one, a whole step to the goal, in the first round, and zero later."""
         return float(round == 0)
 
     def fit(
@@ -159,7 +159,7 @@ class Goals:
         active: torch.Tensor | None = None,
         correction: Correction | None = None,
     ) -> Fitted:
-        """Go to the goals, in round 0; a step in each later round moves nothing, and makes the row older."""
+        """Move to the goals in round 0; a step in a later round moves nothing but counts."""
         del memory, correction
         gone = torch.full((len(peers),), round == 0)
         if active is not None:
@@ -179,17 +179,17 @@ class Goals:
         whole: bool = False,
         active: torch.Tensor | None = None,
     ) -> Rows:
-        """From the goals to the rows, in round 0, ``[R, P]``."""
+        """Return the vectors from the goals to the rows in round 0, ``[R, P]``."""
         del step, whole, active
         goals = torch.stack([self.goal(peer) for peer in peers])  # [R, P]
         return (rows - goals) * float(round == 0)
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """How far the rows are from their goals; that is for nobody to reach."""
+        """Return the squared distance of the rows from their goals as the loss."""
         del part
         goals = torch.stack([self.goal(peer) for peer in peers])  # [R, P]
         return {"loss": ((rows - goals).to(torch.float64) ** 2).sum(-1)}
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The row as it is."""
+        """Return the row as it is."""
         return {"row": row}

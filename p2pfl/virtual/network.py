@@ -1,10 +1,10 @@
-"""A broker and the connections to it, simulated: late, narrow, forgetful, and the same in every run.
+"""Simulated broker and connections: slow, narrow, unreliable, and the same in every run.
 
-A connection is TCP: in each direction what is sent arrives once and in order, after its size over the bandwidth, the
-latency and a jitter; while the peer is cut off it waits. A cut that outlasts the keepalive ends the connection at both
-ends, and the broker publishes the will. The broker is MQTT at QoS 1: it acknowledges, and may then drop what it cannot
-queue for a listener, deliver twice, or let messages of different topics overtake each other; those of one publisher on
-one topic stay in order, but for second deliveries.
+A connection behaves like TCP: in each direction everything arrives once and in order, after its size over the
+bandwidth, the latency and a jitter; it waits while the peer is cut off. A cut longer than the keepalive ends the
+connection at both ends, and the broker publishes the will. The broker behaves like MQTT at QoS 1: it acknowledges, and
+may then drop what it cannot queue for a receiver, deliver twice, or let messages of different topics overtake each
+other. Messages of one publisher on one topic stay in order, except for second deliveries.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from p2pfl.transport.memory import Broker
 from p2pfl.virtual.clock import WHO, VirtualLoop
 
 NOBODY = Context()
-"""In which the network's own callbacks run."""
+"""Context of the callbacks of the network itself."""
 
 FRAME = 64
-"""Bytes of headers around a message, and of an acknowledgement: TCP, IP and MQTT without the topic."""
+"""Number of bytes of headers around a message, and of an acknowledgement: TCP, IP and MQTT without the topic."""
 
 Log = Callable[[str, str, str, str], None]
-"""``log(kind, who, topic, detail)``."""
+"""Function ``log(kind, who, topic, detail)`` that takes every event."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Of one peer's connection to the broker.
+    """Conditions of one peer's connection to the broker.
 
     Attributes
     ----------
     latency, jitter
-        Seconds one way: at least, and what comes on top on average (exponential).
+        Minimum of the one-way delay in seconds, and mean of the random delay on top (exponential).
     up, down
-        Bytes a second.
+        Bandwidths in bytes per second.
     loss
-        Probability that the broker acknowledges a message and drops it for this listener.
+        Probability that the broker acknowledges a message and drops it for this receiver.
     twice
-        Probability that a delivery comes again.
+        Probability that a delivery is repeated.
     overtaken
-        Probability that a delivery is held back while those of other topics pass, by up to ``held`` seconds.
+        Probability that a delivery is delayed by up to ``held`` seconds while those of other topics pass.
     cuts
-        From when to when nothing passes.
+        Pairs of times between which nothing passes.
     """
 
     latency: float = 0.0
@@ -68,16 +68,16 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Restart:
-    """Of the broker: every connection ends, and none is let in for a while.
+    """Restart of the broker: every connection ends, and none is accepted for a while.
 
     Attributes
     ----------
     at, down
-        When, and for how many seconds.
+        Time of the restart, and its duration in seconds.
     kept
-        Whether it remembers what was retained.
+        Whether the broker keeps retained messages.
     wills
-        Whether it publishes all wills before it ends, as one that ends in order does.
+        Whether it publishes all wills before it ends, as in an orderly shutdown.
     """
 
     at: float
@@ -87,18 +87,18 @@ class Restart:
 
 
 class Pipe:
-    """One direction of a connection: when what is sent at a time arrives.
+    """One direction of a connection, which maps times of sending to times of arrival.
 
     Parameters
     ----------
     conditions
-        Of the connection.
+        Conditions of the connection.
     bandwidth
-        Bytes a second in this direction.
+        Bytes per second in this direction.
     seed, name
-        Of its draws.
+        Seed and name of the draws.
     opened
-        When the connection began; earlier cuts are none of its.
+        Time when the connection opened; earlier cuts do not matter.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class Pipe:
         self._last = 0.0
 
     def arrival(self, now: float, *, size: int, overtaking: bool = False) -> float:
-        """When it arrives; infinite if the connection ends before. What may be overtaken holds nothing up."""
+        """Return the time of arrival, infinite if the connection ends before; an overtaken message delays no other."""
         c = self.conditions
         self._free = max(now, self._free) + size / self.bandwidth
         came = self._free + c.latency
@@ -132,27 +132,27 @@ class Pipe:
         return came
 
     def chance(self, probability: float) -> bool:
-        """Whether something of a probability happens now."""
+        """Draw whether an event of some probability happens now."""
         return probability > 0 and float(self._random.random()) < probability
 
 
 class WorldTransport:
-    """Peers that join here hear each other over simulated connections.
+    """Transport over simulated connections for all peers that join it.
 
     Parameters
     ----------
     loop
-        In virtual time.
+        Event loop in virtual time.
     conditions
-        Of each peer's connection; who has none is connected ideally.
+        Conditions of the connection of each peer; peers without any are connected ideally.
     seed
-        Of all draws.
+        Seed of all draws.
     restarts
-        Of the broker.
+        Restarts of the broker.
     limit
         Largest payload in bytes.
     log
-        Told of everything that happens.
+        Function that takes every event.
     """
 
     def __init__(
@@ -172,26 +172,26 @@ class WorldTransport:
         self.log = log or (lambda _kind, _who, _topic, _detail: None)
         self.counts: Counter[str] = Counter()
         self.said: dict[str, set[bytes]] | None = None
-        """By peer, all that it has published, where somebody is to know: what is not among it is forged."""
+        """By peer, everything that it has published, if recorded: other messages are forged."""
         self.heard: Callable[[str, str, bytes], None] = lambda _who, _topic, _data: None
-        """Called with each accepted message."""
+        """Function called with each accepted message."""
         self.broker: Broker[WorldChannel] = Broker(self._deliver)
         self._joins: Counter[str] = Counter()
-        self._down = -1.0  # until when
+        self._down = -1.0  # time at which the broker is up again
         for restart in restarts:
             loop.call_at(restart.at, self._restart, restart, context=NOBODY)
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator[WorldChannel]:
-        """Open a channel; an older one of that name is lost."""
+        """Open a channel; an older channel of that name ends."""
         who = WHO.get()
         conditions = self.conditions.get(who, Conditions())
-        await asyncio.sleep(4 * conditions.latency)  # there and back for TCP, and for CONNECT
+        await asyncio.sleep(4 * conditions.latency)  # one round trip each for TCP and for CONNECT
         if self.loop.now < self._down or any(start <= self.loop.now < end for start, end in conditions.cuts):
-            raise BrokerError("expected a broker, got none: it is down")
+            raise BrokerError("the broker is down; try again")
         older = self.broker.channels.get(client)
         if older is not None:
-            older.lose("another channel joined under its name")
+            older.lose("another channel joined with its name")
         self._joins[who] += 1
         channel = WorldChannel(self, client, who, will, life=self._joins[who])
         self.broker.channels[client] = channel
@@ -202,12 +202,12 @@ class WorldTransport:
             channel.leave()
 
     def note(self, who: str, data: bytes) -> None:
-        """Remember what a peer publishes, if that is asked for: it grows with the run."""
+        """Record what a peer publishes, if enabled; the record grows with the run."""
         if self.said is not None:
             self.said.setdefault(who, set()).add(data)
 
     def accept(self, who: str, topic: str, data: bytes, *, retain: bool) -> None:
-        """The broker has a message."""
+        """Accept a message at the broker."""
         self.log("accept", who, topic, f"{len(data)} {zlib.crc32(data):08x}")
         self.heard(who, topic, data)
         self.broker.publish(topic, data, retain=retain)
@@ -243,14 +243,14 @@ class WorldTransport:
         for channel in channels if restart.wills else ():
             channel.last_will()
         for channel in channels:
-            channel.end("the broker went away")  # other wills die with it
+            channel.end("the broker stopped")  # other wills are lost with it
         if not restart.kept:
             self.broker.retained.clear()
 
 
 @dataclass(eq=False)
 class WorldChannel:
-    """The :class:`~p2pfl.transport.channel.Channel` of :class:`WorldTransport`."""
+    """:class:`~p2pfl.transport.channel.Channel` of :class:`WorldTransport`."""
 
     transport: WorldTransport
     client: str
@@ -261,10 +261,10 @@ class WorldChannel:
     lost = False
     grace = 0.0
     ordered: dict[str, float] = field(default_factory=dict)
-    """By topic, when the last message arrives."""
+    """Time of arrival of the last message by topic."""
 
     def __post_init__(self) -> None:
-        """Open both directions, and end them where a cut is too long."""
+        """Open both directions, and end them if a cut is too long."""
         transport, loop = self.transport, self.transport.loop
         self.conditions = transport.conditions.get(self.who, Conditions())
         self.limit = transport.limit
@@ -277,10 +277,10 @@ class WorldChannel:
         self.down = Pipe(c, bandwidth=c.down, seed=seed, name=names["down"], opened=now)
         for start, end in c.cuts:
             if end - start >= 1.5 * KEEPALIVE and end > now:
-                loop.call_at(max(now, start) + 1.5 * KEEPALIVE, self.lose, "nothing came any more", context=NOBODY)
+                loop.call_at(max(now, start) + 1.5 * KEEPALIVE, self.lose, "nothing arrived any more", context=NOBODY)
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
-        """Publish; returns when the acknowledgement is back."""
+        """Publish, and return when the acknowledgement arrives."""
         check_publish(topic, data, limit=self.limit)
         self._check()
         loop, payload = self.transport.loop, bytes(data)
@@ -334,20 +334,20 @@ class WorldChannel:
             waiting.set_result(None)
 
     def receive(self, message: Message) -> None:
-        """A message has come over the connection."""
+        """Receive a message over the connection."""
         if not self._ended:
             self.transport.log("hear", self.who, message.topic, f"{zlib.crc32(message.data):08x}")
             self._arrived.put_nowait(message)
 
     def abort(self) -> None:
-        """Lose the connection as a crash would: the system tells the broker."""
+        """Lose the connection as in a crash: the system informs the broker."""
         if not self._ended:
             self.end("it was aborted")
             latency = self.conditions.latency
             self.transport.loop.call_at(self.transport.loop.now + latency, self.last_will, context=NOBODY)
 
     def vanish(self) -> None:
-        """Lose the connection as a loss of power would: the broker learns of it by the keepalive."""
+        """Lose the connection as in a power failure: the broker learns of it by the keepalive."""
         if not self._ended:
             self.end("its device is off")
             when = self.transport.loop.now + 1.5 * KEEPALIVE
@@ -360,18 +360,18 @@ class WorldChannel:
             self.last_will()
 
     def leave(self) -> None:
-        """End with a goodbye: there is no will."""
+        """End with a goodbye: the will is discarded."""
         if not self._ended:
             self.end("it was left")
 
     def last_will(self) -> None:
-        """Have the will published, if there is one."""
+        """Publish the will, if there is one."""
         if self.will is not None:
             self.transport.note(self.who, self.will.data)
             self.transport.accept(self.who, self.will.topic, self.will.data, retain=True)
 
     def end(self, cause: str) -> None:
-        """End; who waits for an acknowledgement is told."""
+        """End the channel; waits for acknowledgements fail."""
         self._ended = cause
         self.transport.log("end", self.who, self.client, cause)
         self.transport.broker.remove(self)
@@ -382,14 +382,14 @@ class WorldChannel:
                 future.set_exception(self._lost())
 
     def __aiter__(self) -> Self:
-        """Iterate over what arrives."""
+        """Iterate over arriving messages."""
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message, waiting for it if need be."""
+        """Return the next message; wait for it if necessary."""
         message = await self._arrived.get()
         if message is None:
-            self._arrived.put_nowait(None)  # for whoever asks next
+            self._arrived.put_nowait(None)  # for the next caller
             raise self._lost()
         return message
 
@@ -398,4 +398,4 @@ class WorldChannel:
             raise self._lost()
 
     def _lost(self) -> TransportError:
-        return TransportError(f"expected the channel {self.client} to be open, but {self._ended}: join again")
+        return TransportError(f"channel {self.client} is closed because {self._ended}; join again")

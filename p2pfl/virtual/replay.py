@@ -1,7 +1,7 @@
-"""A live peer's recording, played again: the same peer hears the same at the same moments, in virtual time.
+"""Replay of a live peer's recording: the same peer receives the same at the same moments, in virtual time.
 
-What it says goes nowhere; what it hears and draws comes from the recording, and its rounds train and end when they did.
-So it decides what it decided, under a debugger as often as one likes, and ends in the same row.
+What it sends is discarded; what it receives and draws comes from the recording, and its rounds train and end when they
+did. It makes the same decisions, under a debugger as often as needed, and ends with the same parameters.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from p2pfl.virtual.clock import VirtualLoop
 from p2pfl.virtual.learner import Timed
 
 MOMENT = 0.001
-"""Virtual seconds for what the last line of a recording without an end sets off."""
+"""Virtual seconds for the consequences of the last line of a recording without an end."""
 
 AFTER = 600.0
-"""Virtual seconds after the last message in which a peer must have ended."""
+"""Timeout in virtual seconds for a peer to end after the last message."""
 
 
 @dataclass(frozen=True)
 class Tape:
-    """A recording, read.
+    """Contents of a recording.
 
     Attributes
     ----------
     about
-        Who it was.
+        Description of the peer.
     drawn, joined, came, ended
-        What it drew and heard.
+        Draws, joins, arrived messages and ended rounds.
     last
-        The checksum of its last row; empty if it did not come so far: it was killed, or is not through yet.
+        Checksum of the final parameters; empty if the peer was killed, or has not ended yet.
     cut
-        Whether the file ends in a part of a line, which is left out.
+        Whether the file ends in an incomplete line, which is left out.
     """
 
     about: About
@@ -64,29 +64,29 @@ class Tape:
 
     @property
     def until(self) -> float:
-        """When the last of it was, in seconds since the beginning."""
+        """Time of the last event, in seconds since the start."""
         timed: tuple[Joined | Came | Ended, ...] = (*self.joined, *self.came, *self.ended)
         return max(each.at for each in timed)
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of it.
+    """Result of a replay.
 
     Attributes
     ----------
     records, notices
-        As the peer told them.
+        Records and notices of the peer.
     row
-        The checksum of its last row.
+        Checksum of the final parameters.
     same
-        Whether that is the row of the recording.
+        Whether it equals the checksum of the recording.
     ended
-        Whether the recording has an end; if not, the peer was played as far as it reaches, and has no last row.
+        Whether the recording has an end; if not, the replay has no final parameters.
     cut
-        Whether the recording ended in a part of a line, which was left out.
+        Whether the recording ends in an incomplete line, which was left out.
     seconds
-        Virtual ones.
+        Virtual seconds.
     """
 
     records: tuple[Record, ...]
@@ -99,7 +99,7 @@ class Replayed:
 
 
 class _EndError(RunError):
-    """Nothing more was drawn before the recording stopped."""
+    """End of the draws in a recording that stopped early."""
 
 
 def tape(path: Path) -> Tape:
@@ -108,27 +108,27 @@ def tape(path: Path) -> Tape:
     Raises
     ------
     InputError
-        It is none, or open to others.
+        The file is not a recording, or other users can read it.
     """
     try:
         if path.stat().st_mode & 0o077:
-            raise InputError(f"{path}: expected a recording that only its owner can read: run chmod 600 {path}")
+            raise InputError(f"{path}: other users can read this recording; run chmod 600 {path}")
         lines, cut = _lines(path.read_bytes())
     except OSError as error:
-        raise InputError(f"{path}: expected a recording, got: {error.strerror}: name a file of recordings/") from None
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a file of recordings/") from None
     except msgspec.DecodeError as error:
-        raise InputError(f"{path}: expected a recording, got a line that is none: {error}") from None
+        raise InputError(f"{path}: a line is not part of a recording ({error}); record it again") from None
     by: dict[type, list[Any]] = defaultdict(list)
     for line in lines:
         by[type(line)].append(line)
     if not by[About] or not by[Joined]:
-        raise InputError(f"{path}: expected a recording of a peer that joined, got {len(lines)} lines without that")
+        raise InputError(f"{path}: the recording has {len(lines)} lines, but no peer that joined; record it again")
     last = by[Last][0].row if by[Last] else ""
     return Tape(by[About][0], tuple(by[Drawn]), tuple(by[Joined]), tuple(by[Came]), tuple(by[Ended]), last, cut)
 
 
 def _lines(data: bytes) -> tuple[list[Line], bool]:
-    """All lines, and whether there is a part of one more: a peer that is killed may be writing it."""
+    """Return all lines, and whether an incomplete one follows, which a killed peer may have been writing."""
     *whole, rest = data.split(b"\n")
     lines = [msgspec.json.decode(line, type=Line) for line in whole]
     if rest:
@@ -140,14 +140,14 @@ def _lines(data: bytes) -> tuple[list[Line], bool]:
 
 
 def replayed(path: Path) -> Replayed:
-    """Play a recording again, as far as it reaches; its run directory has the peer's identity.
+    """Replay a recording as far as it reaches; its run directory has the identity of the peer.
 
     Raises
     ------
     InputError
-        It is no recording, or its identity is gone.
+        The file is not a recording, or the identity is missing.
     RunError
-        The peer does not end, or draws or does what it had not.
+        The peer does not end, or draws other bytes than those recorded.
     """
     found = tape(path)
     torch.set_num_threads(found.about.threads)
@@ -161,28 +161,28 @@ def replayed(path: Path) -> Replayed:
 
     loop = VirtualLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.get_loop()  # whatever happens now, it is closed
+        runner.get_loop()  # closed in any case from here on
         peer = _peer(found, path.parent.parent, loop, records=records, notices=notices)
         try:
             row = runner.run(life(peer))
         except (TimeoutError, _EndError):
             if ended:
-                raise RunError(f"expected the peer to end as it did, but it waits: {peer.progress}") from None
+                raise RunError(f"the peer waits instead of ending as recorded: {peer.progress}") from None
             row = ""
     return Replayed(tuple(records), tuple(notices), row, row == found.last, ended, found.cut, loop.now)
 
 
 def _peer(found: Tape, folder: Path, loop: VirtualLoop, *, records: list[Record], notices: list[str]) -> Peer:
-    """The peer as it was, but for what it is connected to."""
+    """Return the peer as recorded, with simulated connections."""
     about = found.about
     try:
         table = tomllib.loads(about.experiment)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"expected a recording with its experiment as TOML, got: {error}: record it anew") from None
+        raise InputError(f"the experiment of the recording is not valid TOML ({error}); record it again") from None
     resolved = plan(check(table, origin="the recording"), only=[about.peer])
     keys = Path(resolved.experiment.trust.keys or folder / "keys")
     if not (keys / f"{about.peer}.pem").exists():
-        raise InputError(f"expected the identity of {about.peer} in {keys}, got none: put it back")
+        raise InputError(f"the identity of {about.peer} is not in {keys}; put it back")
     identity = credentials(resolved.experiment.trust, peer=about.peer, folder=keys).identity
 
     def notice(told: Notice) -> None:
@@ -202,16 +202,16 @@ def _peer(found: Tape, folder: Path, loop: VirtualLoop, *, records: list[Record]
 
 
 class Paced(Timed):
-    """A learner that trains as long as it did, and is through with a round when it was.
+    """Learner that trains as long as recorded, and ends rounds at the recorded times.
 
     Parameters
     ----------
     learner
-        What it learns.
+        Learner that does the work.
     ended
-        When rounds did.
+        Recorded ends of rounds.
     loop
-        Whose time it takes.
+        Event loop in virtual time.
     """
 
     def __init__(self, learner: Any, ended: tuple[Ended, ...], *, loop: VirtualLoop) -> None:
@@ -221,21 +221,21 @@ class Paced(Timed):
         self._ends = {each.round: each.at for each in ended}
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Scores, once the round was over."""
+        """Return the scores once the round is over."""
         ends = max((at for round, at in self._ends.items() if round not in self._left), default=0.0)
         self._loop.spent(max(0.0, ends - self._loop.spent(0.0)))
         return super().evaluate(rows, peers=peers, part=part)
 
 
 class TapedSource:
-    """Draws what was drawn, in order, for each purpose.
+    """Source that repeats the recorded draws in order, for each purpose.
 
     Parameters
     ----------
     drawn
-        All of it.
+        Recorded draws.
     ended
-        Whether the peer drew no more than that; if not, it may go on to draw what is not written down.
+        Whether these are all draws; if not, the peer may draw more than recorded.
     """
 
     def __init__(self, drawn: tuple[Drawn, ...], *, ended: bool = True) -> None:
@@ -245,27 +245,27 @@ class TapedSource:
             self._left[each.purpose, each.peer, each.round].append(each.data)
 
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
-        """Return the ``size`` bytes that came then."""
+        """Return the ``size`` recorded bytes."""
         left = self._left[purpose, peer, round]
         if not self._ended and not any(self._left.values()):
-            raise _EndError("expected more of the recording, got its end")
+            raise _EndError("the recording ends here")
         if not left or len(left[0]) != size:
             raise RunError(
-                f"expected to draw what was drawn, got a wish for {size} bytes of {purpose} in round {round}: "
-                "it is not this version of p2pfl that was recorded, or it does not decide the same again"
+                f"the peer draws {size} bytes of {purpose} in round {round}, which the recording does not "
+                "contain; replay it with the version of p2pfl that recorded it"
             )
         return left.popleft()
 
 
 class TapedTransport:
-    """A broker that says again what one peer heard.
+    """Broker that repeats the messages that one peer received.
 
     Parameters
     ----------
     found
-        The recording.
+        Recording.
     loop
-        In virtual time.
+        Event loop in virtual time.
     """
 
     def __init__(self, found: Tape, loop: VirtualLoop) -> None:
@@ -273,7 +273,7 @@ class TapedTransport:
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator[TapedChannel]:
-        """Open the channel, when it was open."""
+        """Open the channel at the recorded time."""
         del client, will
         joined = self._found.joined[0]
         await asyncio.sleep(joined.at - self._loop.time())
@@ -281,7 +281,7 @@ class TapedTransport:
 
 
 class TapedChannel:
-    """The :class:`~p2pfl.transport.channel.Channel` of :class:`TapedTransport`."""
+    """:class:`~p2pfl.transport.channel.Channel` of :class:`TapedTransport`."""
 
     def __init__(self, came: tuple[Came, ...], loop: VirtualLoop, *, limit: int) -> None:
         self.limit = limit
@@ -291,25 +291,25 @@ class TapedChannel:
         self._coming = deque(came)
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
-        """Nobody hears it."""
+        """Discard the message."""
         del topic, data, retain
         await asyncio.sleep(0)
 
     async def subscribe(self, *filters: str) -> None:
-        """What was subscribed to comes."""
+        """Do nothing, as recorded messages arrive in any case."""
 
     async def unsubscribe(self, *filters: str) -> None:
-        """What comes came."""
+        """Do nothing, as recorded messages arrive in any case."""
 
     def abort(self) -> None:
-        """Nobody is told."""
+        """Do nothing, as there is no broker."""
 
     def __aiter__(self) -> Self:
-        """Iterate over what came."""
+        """Iterate over the recorded messages."""
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message, when it came."""
+        """Return the next message at its recorded time."""
         if not self._coming:
             await asyncio.Event().wait()  # the peer ends before
         came = self._coming[0]

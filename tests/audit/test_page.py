@@ -37,8 +37,8 @@ def test_the_page_needs_nothing_but_itself(found):
 
 def test_the_page_says_of_each_observer_what_he_could_learn_without_noise_and_with_it(found):
     assert [lesson.observer for lesson in lessons(found)] == [
-        "anybody, if nothing were hidden",
-        "whoever has the mixed model",
+        "any observer of unprotected updates",
+        "any receiver of the mixed model",
         "broker",
         f"broker and one neighbour ({found.promises[1].colluders[0]})",
         "broker and everyone else",
@@ -49,14 +49,14 @@ def test_the_page_says_of_each_observer_what_he_could_learn_without_noise_and_wi
     without, *_, everyone = lessons(found)
     assert any("comes back" in sentence for sentence in without.sentences)
     assert not any("comes back" in sentence for sentence in everyone.sentences)
-    assert everyone.promised.startswith("at most mu 1 a release")
+    assert everyone.promised.startswith("at most mu 1 per release")
 
 
 def test_what_is_broken_is_the_first_that_the_page_says(found):
     wrong = replace(found, games=(replace(found.games[0], accounted=0.0),))
     assert verdict(found) == "No attack saw more than the accountant allows."
     assert verdict(wrong) == "1 claim of this build is broken."
-    assert "MORE THAN IS ACCOUNTED" in page(wrong)
+    assert "MORE THAN THE ACCOUNTANT ALLOWS" in page(wrong)
     assert page(wrong).index('class="bad"') < page(wrong).index("What each observer")
 
 

@@ -58,7 +58,9 @@ def test_a_run_without_a_price_on_data_with_an_account_is_refused_unless_it_is_u
     for command in (["simulate"], ["simulate", "--network", "wan"], ["run"]):
         refused = p2pfl(*command, "cells.toml", *changes)
         assert refused.status == 2
-        assert f"{cells} counts what runs on this data cost each peer, and this run has no such price" in refused.err
+        assert (
+            f"{cells} counts the cost of runs on this data for each peer, and this run has no such cost" in refused.err
+        )
         assert "--unaccounted" in refused.err
     broker = ["--broker", "mqtt://127.0.0.1:1"]
     refused = p2pfl("peer", "cells.toml", "--name", "peer0", *broker, *changes)
@@ -104,7 +106,7 @@ def test_a_run_that_has_no_price_for_samples_is_refused_where_the_account_counts
     assert simulated(p2pfl, *SAMPLES).status == 0
     refused = simulated(p2pfl)
     assert refused.status == 2
-    assert f"{cells} counts what runs on this data cost each sample" in refused.err
+    assert f"{cells} counts the cost of runs on this data for each sample" in refused.err
 
 
 def test_a_run_that_has_both_prices_is_counted_by_both_accounts(cells, p2pfl):

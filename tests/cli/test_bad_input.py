@@ -34,27 +34,30 @@ WRONG = {
     "a section in a value": ((*SET, "name.x=3"), '"name" is not a section'),
     "--set without a value": ((*SET, "rounds"), 'expected --set section.key=value, got "rounds"'),
     "an unknown data set": ((*SET, "data.name=wines"), 'did you mean "wine"?'),
-    "data of no module": ((*SET, "data.name=nowhere:data"), 'got "nowhere:data"'),
-    "an option of other data": ((*SET, 'data.options={path="x"}'), 'got "path"'),
-    "an unknown model": ((*SET, "model.name=mpl"), "got 'mpl'"),
+    "data of no module": ((*SET, "data.name=nowhere:data"), '"nowhere:data" cannot be imported'),
+    "an option of other data": ((*SET, 'data.options={path="x"}'), 'has no option "path"'),
+    "an unknown model": ((*SET, "model.name=mpl"), "model.name 'mpl' is unknown"),
     "a model of no module": ((*SET, "model.name=nowhere:Net"), "nowhere"),
-    "a model that does not fit the data": ((*SET, "model.name=cnn"), "got (13,)"),
+    "a model that does not fit the data": ((*SET, "model.name=cnn"), "they are (13,)"),
     "no pretrained file": ((*SET, "model.pretrained=none.safetensors"), "none.safetensors"),
     "nothing of that name to freeze": ((*SET, 'model.frozen=["body"]'), "'body'"),
-    "an unknown optimiser": ((*SET, "learning.optimizer=sdg"), "got 'sdg'"),
+    "an unknown optimiser": ((*SET, "learning.optimizer=sdg"), "learning.optimizer 'sdg'"),
     "an unknown schedule": ((*SET, "learning.schedule=StepRL"), "'StepRL'"),
-    "an unknown device": ((*SET, "learning.device=gpu"), "got 'gpu'"),
+    "an unknown device": ((*SET, "learning.device=gpu"), "learning.device 'gpu' is not available"),
     "a loss of no module": ((*SET, "learning.loss=nowhere:loss"), 'got "nowhere:loss"'),
     "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), 'got "f1"'),
-    "an unknown topology": ((*SET, "topology.kind=rng"), 'try "ring"'),
-    "a disconnected graph": ((*SET, "topology.file=islands.json"), "2 parts (a, b | c, d)"),
+    "an unknown topology": ((*SET, "topology.kind=rng"), 'use "ring"'),
+    "a disconnected graph": (
+        (*SET, "topology.file=islands.json"),
+        "2 parts that do not reach each other (a, b | c, d)",
+    ),
     "no graph": ((*SET, "topology.file=none.json"), '"none.json"'),
     "peers that no hypercube has": ((*SET, "topology.kind=hypercube"), "power of two"),
     "no matrix of weights": ((*SET, "gossip.weights=none.npy"), 'got "none.npy"'),
-    "more peers than samples": ((*SET, "topology.kind=ring", "--peers", 5000), "for each of 5000 peers, got"),
+    "more peers than samples": ((*SET, "topology.kind=ring", "--peers", 5000), "are too few for 5000 peers"),
     "more peers than samples in a large graph": (
         (*SET, "topology.kind=complete", "--peers", 5000),
-        "for each of 5000 peers, got",
+        "are too few for 5000 peers",
     ),
     "a schedule that ends too soon": (
         (
@@ -65,7 +68,7 @@ WRONG = {
             "--set",
             "rounds=9",
         ),
-        "makes 9 rounds",
+        "fails within 9 rounds",
     ),
     "options of a model of ours": ((*SET, "model.options.hidden=[3]"), "set model.hidden"),
     "a loss for other targets": ((*SET, "learning.loss=p2pfl.learning.losses:squared_error"), "losses:squared_error"),
@@ -82,13 +85,13 @@ WRONG = {
         (*SET, "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "privacy.colluders=9"),
         'set privacy.mask_graph to "circulant"',
     ),
-    "a roster that is not there": ((*PEER, "mqtt://h", "--set", "trust.roster=none.toml"), "expected a roster"),
+    "a roster that is not there": ((*PEER, "mqtt://h", "--set", "trust.roster=none.toml"), "the roster cannot be read"),
     "no peers": ((*RUN, "--peers", 0), "expected a whole number of at least 1, got 0"),
     "half a peer": ((*RUN, "--peers", "0.5"), "expected a whole number of at least 1, got 0.5"),
     "a command that there is not": (("rum",), "invalid choice: 'rum'"),
     "no experiment": (("run",), "EXPERIMENT"),
     "a broker that is not there": ((*RUN, "--broker", "mqtt://127.0.0.1:{free}", *AT_ONCE), "nothing listens there"),
-    "no broker's URL": ((*RUN, "--broker", "localhost"), "got 'localhost'"),
+    "no broker's URL": ((*RUN, "--broker", "localhost"), "'localhost' is not the URL of a broker"),
     "a peer without its broker": ((*PEER, "mqtt://127.0.0.1:{free}", *AT_ONCE), "nothing listens there"),
     "a peer without a broker": (PEER[:-1], 'start one with "p2pfl broker"'),
     "an unknown peer": (
@@ -97,13 +100,13 @@ WRONG = {
     ),
     "a port in use": (("broker", "--port", "{taken}"), "choose another port"),
     "a port that there is not": (("broker", "--port", "70000"), "70000"),
-    "no run directory": (("report", "nowhere"), "got nowhere"),
-    "a file for a run directory": (("report", "small.toml"), "got small.toml"),
+    "no run directory": (("report", "nowhere"), "nowhere is not a run directory"),
+    "a file for a run directory": (("report", "small.toml"), "small.toml is not a run directory"),
     "a file where runs go": ((*SIMULATE, "--runs", "small.toml"), "choose another with --runs"),
-    "an unknown topology to look at": (("topology", "rng"), 'try "ring"'),
+    "an unknown topology to look at": (("topology", "rng"), 'use "ring"'),
     "a missing graph to look at": (("topology", "none.json"), '"none.json"'),
     "a disconnected graph to look at": (("topology", "islands.json"), "2 parts"),
-    "a picture of no format": (("topology", "ring", "--plot", "ring.txt"), "change its suffix"),
+    "a picture of no format": (("topology", "ring", "--plot", "ring.txt"), "change it"),
     "a picture in no folder": (("topology", "ring", "--plot", "none/ring.png"), "choose another place"),
 }
 
@@ -157,7 +160,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_directory(p2pfl, place):
     with full_disk(size=100):
         result = p2pfl(*SIMULATE)
     assert result.status == 2
-    assert "expected to write a run directory" in result.err.splitlines()[-1]
+    assert " cannot be written (" in result.err.splitlines()[-1]
     assert [*place.glob("runs/*")] == []
 
 
@@ -168,8 +171,8 @@ def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, pl
     [folder] = (place / "runs").iterdir()
     assert result.status == 1
     assert result.err.splitlines()[-1] == (
-        f"p2pfl: expected to write to runs/{folder.name}/metrics.jsonl, got: File too large; what was there is "
-        f"untouched, free some space; what was written is in runs/{folder.name}"
+        f"p2pfl: runs/{folder.name}/metrics.jsonl cannot be written (File too large), and its old contents are "
+        f"unchanged; free some space; what was written is in runs/{folder.name}"
     )
     assert 3 <= len(Run.load(folder).metrics) < 30
     assert p2pfl("report", folder).status == 0
@@ -184,7 +187,7 @@ def test_a_disk_that_fills_up_with_checkpoints_keeps_the_records(p2pfl, place, c
     assert result.status == 1
     last = result.err.splitlines()[-1]
     assert "/peers/peer" in last
-    assert ", got: File too large; what was there is untouched, free some space" in last
+    assert " cannot be written (File too large), and its old contents are unchanged; free some space" in last
     assert "Traceback" not in result.err
     rounds = {record.round for record in Run.load(folder).metrics}
     assert rounds == ({0, 1} if command == "simulate" else {0})  # a live peer needs a checkpoint to go on

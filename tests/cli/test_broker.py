@@ -77,7 +77,7 @@ def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(start, vaca
     peers = [start(*command, f"peer{number}") for number in range(2)]
     for peer in peers:
         said = peer.until("this peer retries for up to 600 s (transport.outage)")
-        assert f"expected an MQTT broker at {url}, but nothing listens there" in said
+        assert f"cannot connect to an MQTT broker at {url} because nothing listens there" in said
     with embedded(port=vacant):
         ended = [peer.end() for peer in peers]
     assert [(each.status, each.err.count("retries for up to")) for each in ended] == [(0, 1), (0, 1)]
@@ -148,7 +148,7 @@ def test_a_configuration_below_a_folder_that_mosquitto_cannot_pass_through_is_wa
 def test_what_a_configuration_lacks_is_said(p2pfl):
     said = p2pfl("broker", "--config", "broker")
     assert said.status == 2
-    assert "expected an experiment, whose peers get passwords" in said.err
+    assert "neither an experiment, whose peers get passwords, nor" in said.err
     said = p2pfl("broker", "small.toml")
     assert said.status == 2
     assert "expected --config DIR with an experiment" in said.err

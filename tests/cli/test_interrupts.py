@@ -108,7 +108,7 @@ def test_a_broker_that_dies_ends_the_run_with_the_reason(start, gone):
     ).kill()
     said = command.end()
     assert said.status == 1
-    assert "to last, but it is lost" in said.err.splitlines()[-1]
+    assert " is lost (" in said.err.splitlines()[-1]
     assert gone(family)
 
 

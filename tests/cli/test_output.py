@@ -130,7 +130,7 @@ def test_a_run_that_its_budget_ends_says_so_in_its_table_and_in_the_report(p2pfl
     (folder,) = (place / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
     assert 0 < summary["rounds"] < 9
-    assert summary["stopped"] == f"{summary['rounds']} of 9 rounds: one more would have exceeded privacy.epsilon = 8"
+    assert summary["stopped"] == f"{summary['rounds']} of 9 rounds: another one would exceed privacy.epsilon = 8"
     for printed in (said.err, p2pfl("report", folder).out):
         assert f"stopped after {summary['stopped']}" in " ".join(printed.split())
 
@@ -147,6 +147,6 @@ def test_masses_that_never_arrived_are_said_in_the_table_and_in_the_report(p2pfl
 
 
 def test_the_summary_of_one_peer_says_that_its_budget_ended_it(place, capsys):
-    found = {"peer": "ada", "scores": {"loss": 0.5}, "stopped": "2 of 9 rounds: one more would"}
+    found = {"peer": "ada", "scores": {"loss": 0.5}, "stopped": "2 of 9 rounds: another one would"}
     tables.summary(found, place)
     assert "stopped after 2 of 9 rounds" in capsys.readouterr().err

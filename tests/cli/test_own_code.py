@@ -143,17 +143,17 @@ class Net(nn.Module):
 
     def forward(self, x):
        """
-ONE = "to give one number a sample"
-DATA = "expected clinic:patients to give (features, targets) as arrays of numbers for peer"
+ONE = "one number per sample"
+DATA = "return (features, targets) as arrays of numbers"
 
 WRONG = {
     "a loss that raises": (f"{FOCAL} return 1 / 0", ["clinic:focal", "division by zero (in focal, line"]),
-    "a loss of one number": (f"{FOCAL} return F.cross_entropy(outputs, targets)", ["clinic:focal", ONE, "got ()"]),
+    "a loss of one number": (f"{FOCAL} return F.cross_entropy(outputs, targets)", ["clinic:focal", ONE, "shape ()"]),
     "a loss of two numbers a sample": (f"{FOCAL} return outputs ** 2", ["clinic:focal", ONE, "(3, 2)"]),
     "a loss of a list": (f"{FOCAL} return [0.0] * len(outputs)", ["clinic:focal", ONE, "list"]),
     "a loss of an array": (f"{FOCAL} return outputs.detach().numpy()", ["clinic:focal", ONE, "ndarray"]),
     "a loss of whole numbers": (f"{FOCAL} return (outputs.argmax(-1) != targets).long()", ["clinic:focal", "int64"]),
-    "a loss of doubles": (f"{FOCAL} return outputs.double().sum(-1)", ["clinic:focal", "got float64"]),
+    "a loss of doubles": (f"{FOCAL} return outputs.double().sum(-1)", ["clinic:focal", "returns float64"]),
     "a loss without a gradient": (f"{FOCAL} return outputs.detach().sum(-1)", ["clinic:focal", "without a gradient"]),
     "a loss that has forgotten the outputs": (
         f"{FOCAL} return torch.ones(len(targets), requires_grad=True)", ["clinic:focal", "without a gradient"]
@@ -161,9 +161,9 @@ WRONG = {
     "a loss that is not a number": (f"{FOCAL} return outputs.sum(-1) * float('nan')", ["clinic:focal", "finite"]),
     "a loss of complex numbers": (f"{FOCAL} return outputs.sum(-1) * 1j", ["clinic:focal", "complex"]),
     "a loss of another signature": ("def focal(outputs): return outputs", ["clinic:focal", "TypeError"]),
-    "a loss that squeezes": (f"{FOCAL} return outputs[:, 0].squeeze()", ["clinic:focal", "(1,), got ()"]),
-    "a loss that is a class": ("focal = nn.Bilinear", ["clinic:focal", ONE, "got TypeError"]),
-    "a metric that raises": (f"{RIGHT} raise NotImplementedError", ["clinic:right", "got NotImplementedError"]),
+    "a loss that squeezes": (f"{FOCAL} return outputs[:, 0].squeeze()", ["clinic:focal", "returns shape (), not"]),
+    "a loss that is a class": ("focal = nn.Bilinear", ["clinic:focal", "fails for", "(TypeError"]),
+    "a metric that raises": (f"{RIGHT} raise NotImplementedError", ["clinic:right", "(NotImplementedError"]),
     "a metric of one number": (f"{RIGHT} return (outputs.argmax(-1) == targets).float().mean()", ["clinic:right", ONE]),
     "a metric of a number": (f"{RIGHT} return 0.5", ["clinic:right", ONE, "float"]),
     "a module that has a mistake": ("undefined", ["clinic:patients", "NameError", "line"]),
@@ -188,8 +188,8 @@ WRONG = {
     "data of text": (f"{PATIENTS} return [['a']] * 4, [0] * 4", [DATA, "list"]),
     "ragged data": (f"{PATIENTS} return [[1, 2], [3]], [0, 1]", [DATA, "list"]),
     "complex data": (f"{PATIENTS} return torch.ones(30, 4) * 1j, torch.zeros(30)", [DATA, "complex64"]),
-    "no samples": (f"{PATIENTS} return torch.ones(0, 4), torch.zeros(0).long()", ["clinic:patients", "peer0", "got 0"]),
-    "one sample": (f"{PATIENTS} return torch.ones(1, 4), torch.zeros(1).long()", ["clinic:patients", "peer0", "got 1"]),
+    "no samples": (f"{PATIENTS} return torch.ones(0, 4), torch.zeros(0).long()", ["clinic:patients", "0 samples"]),
+    "one sample": (f"{PATIENTS} return torch.ones(1, 4), torch.zeros(1).long()", ["clinic:patients", "1 samples"]),
     "a number for features": (f"{PATIENTS} return 1.0, [0, 1]", ["clinic:patients", "peer0", "a single number"]),
     "more targets than samples": (
         f"{PATIENTS} return torch.ones(30, 4), torch.zeros(31).long()", ["clinic:patients", "peer0", "(31,)"]
@@ -204,7 +204,7 @@ WRONG = {
         f"{PATIENTS} return torch.ones(30, 4), torch.full((30,), torch.nan)", ["clinic:patients", "peer0", "NaN"]
     ),
     "classes below zero": (
-        f"{PATIENTS} return torch.ones(30, 4), torch.full((30,), -1)", ["clinic:patients", "peer0", "got -1 to -1"]
+        f"{PATIENTS} return torch.ones(30, 4), torch.full((30,), -1)", ["clinic:patients", "peer0", "from -1 to -1"]
     ),
     "features of another width": (
         f"{PATIENTS} return torch.ones(30, 5), torch.arange(30) % 2", ["shape (5,)", "match its first layer"]

@@ -272,11 +272,11 @@ def test_a_chart_keeps_to_its_width_whatever_is_in_it():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["topology.kind=star"], "one colluding peer could take all masks off a row"),
-        (["topology.kind=ring", "privacy.colluders=2"], "2 colluding peers could take all masks off a row"),
-        (["topology.kind=path", "topology.peers=3"], "one colluding peer could take all masks off a row"),
-        (["topology.kind=complete", "topology.peers=3"], "one colluding peer could leave but two peers to hide each"),
-        (["topology.kind=path", "topology.peers=2", "privacy.colluders=0"], "two peers can take all masks off each"),
+        (["topology.kind=star"], "one colluding peer could remove all masks from a model"),
+        (["topology.kind=ring", "privacy.colluders=2"], "2 colluding peers could remove all masks from a model"),
+        (["topology.kind=path", "topology.peers=3"], "one colluding peer could remove all masks from a model"),
+        (["topology.kind=complete", "topology.peers=3"], "one colluding peer could leave only two peers to hide each"),
+        (["topology.kind=path", "topology.peers=2", "privacy.colluders=0"], "two peers can remove all masks from each"),
         (["topology.kind=ring", "privacy.colluders=1"], None),
         (["topology.kind=star", "privacy.mask_graph=circulant"], None),
     ],
@@ -284,5 +284,5 @@ def test_a_chart_keeps_to_its_width_whatever_is_in_it():
 def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said):
     masks = {"topology": {"peers": 6}, "data": {"name": "wine"}, "privacy": {"mode": "pairwise", "partners": 1}}
     statement = privacy.facts(privacy.outlined(read(masks, changes=changes)))["statement"]
-    assert ("take more peers" in statement) == (said is not None)
+    assert ("use more peers" in statement) == (said is not None)
     assert said is None or said in statement

@@ -51,9 +51,9 @@ def test_weights_without_a_mean_are_told_and_so_is_who_must_push(p2pfl, place):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("hierarchical", "--peers", 3), "expected 1 to 3 clusters of 3 peers, got 4; change it"),
-        (("epidemic_oracle", "--peers", 9, "--degree", 3), "got 9 times 3; change one of them by one"),
-        (("epidemic_oracle", "--degree", 1, "--period", 1), "in which every peer reaches every other"),
+        (("hierarchical", "--peers", 3), "3 peers cannot form 4 clusters; use 1 to 3"),
+        (("epidemic_oracle", "--peers", 9, "--degree", 3), "it is 9 times 3; change one of them by one"),
+        (("epidemic_oracle", "--degree", 1, "--period", 1), "that do not reach each other"),
     ],
 )
 def test_impossible_schedules_are_refused_in_one_sentence(p2pfl, options, sentence):

@@ -51,7 +51,7 @@ def test_a_log_has_one_line_for_each_round_when_all_peers_have_ended_it(resolved
         lines.observe(learning(peer, "peer1"))
     heading, privacy, begins = capsys.readouterr().err.splitlines()
     assert heading.startswith("experiment: 3 peers on complete, wine (iid), ")
-    assert privacy.startswith("privacy: rows are sealed")
+    assert privacy.startswith("privacy: models are encrypted")
     assert begins == "all 3 peers are there, learning begins"
     lines.observe(record("peer0", accuracy=0.25))
     lines.observe(record("peer1", accuracy=0.5))

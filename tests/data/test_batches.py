@@ -52,5 +52,7 @@ def test_all_samples_at_once_keep_their_order():
 
 
 def test_a_batch_of_nothing_is_an_error():
-    with pytest.raises(DataError, match="at least 1 sample a batch, got 0"):
+    with pytest.raises(
+        DataError, match="a batch must have at least 1 sample, but it has 0; leave `batch` out to take all samples"
+    ):
         batches(4, **KEY, batch=0, epochs=1, steps=None)

@@ -104,7 +104,7 @@ def test_of_takes_only_these_peers():
     swarm = federate("wine", peers=PEERS, seed=7).of("kim", "bob")
     assert swarm.peers == ("bob", "kim")
     assert swarm.samples(["kim", "bob"]).dtype == torch.int64
-    with pytest.raises(DataError, match=r'got "kin"; did you mean "kim"\?'):
+    with pytest.raises(DataError, match=r'peer "kin" has no data; did you mean "kim"\?'):
         swarm.of("kin")
 
 
@@ -169,44 +169,147 @@ def test_tables_name_what_the_experiment_file_may_name():
 @pytest.mark.parametrize(
     ("name", "arguments", "sentence"),
     [
-        ("digit", {}, r'"package\.module:function", got "digit"; did you mean "digits"\?'),
-        ("zzz", {}, r'got "zzz"; choose from breast_cancer, csv'),
-        ("wine", {"split": "dirichelt"}, r'got "dirichelt"; did you mean "dirichlet"\?'),
-        ("wine", {"split": "column", "column": "x"}, r"got 'x'; only data of \"csv\" have columns"),
-        ("wine", {"options": {"path": "x"}}, r'option of the data set "wine", got "path"; choose from none'),
-        ("csv", {"options": {"path": "x"}}, r'expected the option "target" of the data set "csv"'),
-        ("synthetic", {"options": {"alhpa": 1}}, r'got "alhpa"; did you mean "alpha"\?'),
-        ("synthetic", {"options": {"alpha": -1}}, r'>= 0 as the option "alpha", got -1'),
-        ("synthetic", {"options": {"classes": 0}}, r'> 0 as the option "classes", got 0'),
-        ("synthetic", {"options": {"iid": "yes"}}, r'true or false as the option "iid", got \'yes\''),
-        ("synthetic", {"split": "shards"}, r'each peer of "synthetic" owns its data, got "shards"; leave it out'),
-        ("wine", {"test": 0.0}, r"got test 0.0 and validation 0.0"),
-        ("wine", {"validation": 1.0}, r"got test 0.2 and validation 1.0"),
-        ("wine", {"only": ["adda"]}, r'got "adda"; did you mean "ada"\?'),
-        ("wine", {"peers": []}, r"at least one peer and each once, got none"),
-        ("wine", {"peers": ["ada", "ada"]}, r"at least one peer and each once, got ada, ada"),
-        ("wine", {"peers": [f"p{k}" for k in range(200)]}, r"each of 200 peers, got 14\d; use at most 14\d peers"),
-        ("users_own:nothing", {}, r'got "users_own:nothing": .*correct the name'),
+        ("digit", {}, r'"digit" is neither a data set nor a "package\.module:function"; did you mean "digits"\?'),
+        (
+            "zzz",
+            {},
+            (
+                '"zzz" is neither a data set nor a "package.module:function"; choose from breast_cancer, csv, '
+                "diabetes, digits, fashion_mnist, fed_heart, mnist, synthetic, wine"
+            ),
+        ),
+        ("wine", {"split": "dirichelt"}, r'"dirichelt" is not a split; did you mean "dirichlet"\?'),
+        (
+            "wine",
+            {"split": "column", "column": "x"},
+            (
+                "`column` is 'x', which is not a column of the data set "
+                '"wine"; use a data set of the kind "csv", which has columns'
+            ),
+        ),
+        ("wine", {"options": {"path": "x"}}, 'the data set "wine" has no option "path"; choose from none'),
+        ("csv", {"options": {"path": "x"}}, 'the data set "csv" needs the option "target"; add it to the options'),
+        (
+            "synthetic",
+            {"options": {"alhpa": 1}},
+            r'the data set "synthetic" has no option "alhpa"; did you mean "alpha"\?',
+        ),
+        ("synthetic", {"options": {"alpha": -1}}, 'the option "alpha" must be at least 0, but it is -1; 1 is usual'),
+        (
+            "synthetic",
+            {"options": {"classes": 0}},
+            'the option "classes" must be a whole number above 0, but it is 0; change it',
+        ),
+        ("synthetic", {"options": {"iid": "yes"}}, ("the option \"iid\" is 'yes'; use true or false")),
+        (
+            "synthetic",
+            {"split": "shards"},
+            'each peer of "synthetic" owns its data, which cannot be split by "shards"; leave the split out',
+        ),
+        (
+            "wine",
+            {"test": 0.0},
+            (
+                "test must be above 0 and below 1, and validation at least 0 and below 1, but they are 0.0 and 0.0; "
+                "both are shares of the samples"
+            ),
+        ),
+        (
+            "wine",
+            {"validation": 1.0},
+            (
+                "test must be above 0 and below 1, and validation at least 0 and below 1, but they are 0.2 and 1.0; "
+                "both are shares of the samples"
+            ),
+        ),
+        ("wine", {"only": ["adda"]}, r'peer "adda" is not part of the run; did you mean "ada"\?'),
+        (
+            "wine",
+            {"peers": []},
+            "the peers must be at least one and each named once, but they are none; change the list",
+        ),
+        (
+            "wine",
+            {"peers": ["ada", "ada"]},
+            "the peers must be at least one and each named once, but they are ada, ada; change the list",
+        ),
+        (
+            "wine",
+            {"peers": [f"p{k}" for k in range(200)]},
+            "142 training samples are too few for 200 peers; use at most 142 peers or a larger data set",
+        ),
+        ("users_own:nothing", {}, r'"users_own:nothing" cannot be imported .*correct the name'),
         ("no_such_module:f", {}, r"No module named 'no_such_module'"),
-        ("users_own:number", {}, r'expected a function at "users_own:number", got int'),
+        ("users_own:number", {}, '"users_own:number" is a int; give the name of a function'),
         (
             "users_own:sensors",
             {"options": {"rate": 1}},
-            r"seed=..., rate=...\), got one that takes \(\*, peer, peers, seed\)",
+            (
+                r"users_own:sensors takes \(\*, peer, peers, seed\) and cannot be called as "
+                r"function\(peer=\.\.\., peers=\.\.\., seed=\.\.\., rate=\.\.\.\) \(got an unexpected keyword "
+                r"argument 'rate'\); change its parameters or the options"
+            ),
         ),
-        ("users_own:sensors", {"options": {"classes": "3"}}, r"option \"classes\", got '3'"),
+        (
+            "users_own:sensors",
+            {"options": {"classes": "3"}},
+            ("the option \"classes\" is '3', not a whole number above 0; change it"),
+        ),
         ("users_own:sensors", {"only": ["ada"]}, r"add `classes` to the options"),
-        ("users_own:sensors", {"options": {"classes": 2}}, r'peer "bob": expected classes from 0 to 1, got 0 to 2'),
+        (
+            "users_own:sensors",
+            {"options": {"classes": 2}},
+            (
+                'users_own:sensors for peer "bob": the classes run from 0 to 2, not from 0 to 1; number the classes '
+                "from 0 and set `classes` to their number"
+            ),
+        ),
         (
             "users_own:temperatures",
             {"options": {"scale": 1, "classes": 2}},
-            r"as the option classes is set, got fractions",
+            (
+                'users_own:temperatures returns fractions as targets for peer "ada", although the option "classes" '
+                'is set; convert them to whole numbers, or leave "classes" out to predict numbers'
+            ),
         ),
-        ("users_own:broken", {}, r'arrays of numbers for peer "ada", got list'),
-        ("users_own:holes", {}, r'peer "ada": .* in feature 1, first in sample 0; impute'),
-        ("users_own:single", {}, r'users_own:single to give at least 2 samples for peer "ada", got 1'),
-        ("users_own:short", {}, r"one target for each of 2 samples, got targets of shape \(3,\)"),
-        ("users_own:uneven", {}, r"features of one shape"),
+        (
+            "users_own:broken",
+            {},
+            ('users_own:broken returns a list of 4 for peer "ada"; return (features, targets) as arrays of numbers'),
+        ),
+        (
+            "users_own:holes",
+            {},
+            (
+                'users_own:holes for peer "ada": feature 1 contains NaN or infinity, first in sample 0; impute or '
+                "remove these values"
+            ),
+        ),
+        (
+            "users_own:single",
+            {},
+            (
+                'users_own:single returns 1 samples for peer "ada", but training and test need at least 2 samples; add '
+                "data"
+            ),
+        ),
+        (
+            "users_own:short",
+            {},
+            (
+                r'users_own:short for peer "ada": targets of shape \(3,\) do not match 2 samples; give a flat array '
+                "as long as the features"
+            ),
+        ),
+        (
+            "users_own:uneven",
+            {},
+            (
+                "the peers have features of different shapes or targets of different types "
+                "((torch.Size([1]), torch.int64), (torch.Size([2]), torch.int64), (torch.Size([3]), "
+                "torch.int64), (torch.Size([4]), torch.int64)); make them equal"
+            ),
+        ),
     ],
 )
 @pytest.mark.usefixtures("own")
@@ -218,7 +321,10 @@ def test_wrong_input_is_one_sentence_with_a_remedy(name, arguments, sentence):
 def test_a_hole_in_a_picture_is_named_by_its_pixel():
     pictures = torch.zeros(2, 1, 4, 4)
     pictures[1, 0, 2, 3] = torch.inf
-    with pytest.raises(DataError, match=r"in feature \(0, 2, 3\), first in sample 1"):
+    with pytest.raises(
+        DataError,
+        match=r"feature \(0, 2, 3\) contains NaN or infinity, first in sample 1; impute or remove these values",
+    ):
         Dataset(pictures, torch.zeros(2, dtype=torch.int64), classes=1)
 
 
@@ -238,5 +344,5 @@ def test_a_read_only_array_of_a_user_is_copied(own):
 
 
 def test_a_target_that_is_no_number_is_an_error():
-    with pytest.raises(DataError, match="finite targets"):
+    with pytest.raises(DataError, match="the targets contain NaN or infinity; remove those samples"):
         Dataset(torch.zeros(2, 1), torch.tensor([0.0, torch.nan]), classes=None)

@@ -51,7 +51,7 @@ def test_a_hospital_needs_its_own_file_alone(data_dir, tmp_path):
         one, other = getattr(alone, part)["switzerland"], getattr(whole, part)["switzerland"]
         assert alone.dataset.features[one].equal(whole.dataset.features[other])
     with pytest.raises(
-        DataError, match=rf"processed.cleveland.data .* looked in {tmp_path}/heart, {tmp_path}; set P2PFL_DATA"
+        DataError, match=rf"processed.cleveland.data .* is not in {tmp_path}/heart, {tmp_path}; set P2PFL_DATA"
     ):
         heart(tmp_path)
 
@@ -62,14 +62,14 @@ def test_files_are_known_by_their_content_with_or_without_a_header(data_dir, tmp
     (tmp_path / name).write_text(text.partition("\n")[2])
     assert heart(tmp_path, only=["va"]).dataset.features.equal(heart(data_dir, only=["va"]).dataset.features)
     (tmp_path / name).write_text(text.replace("63,1,4", "64,1,4", 1))
-    with pytest.raises(DataError, match=r"expected the published processed.va.data, got .* with other content"):
+    with pytest.raises(DataError, match=r"differs from the published processed\.va\.data; copy it again"):
         heart(tmp_path, only=["va"])
 
 
 def test_own_mistakes_are_said(data_dir):
-    with pytest.raises(DataError, match=r"expected 4 peers, a hospital each, got 2; set topology.peers = 4"):
+    with pytest.raises(DataError, match=r"fed_heart has 4 hospitals, but there are 2 peers; set topology.peers = 4"):
         heart(data_dir, peers=("ada", "bob"))
-    with pytest.raises(DataError, match=r'expected "own" or "pooled" as the option "scaling", got "?\'?none'):
+    with pytest.raises(DataError, match=r'the option "scaling" is "?\'?none.*; use "own" or "pooled"'):
         heart(data_dir, options={"scaling": "none"})
-    with pytest.raises(DataError, match=r"looked in no folder, as none was given; set P2PFL_DATA"):
+    with pytest.raises(DataError, match=r"is not in any folder, as none is given; set P2PFL_DATA"):
         heart(None)

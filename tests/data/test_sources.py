@@ -125,20 +125,32 @@ def test_files_are_read_packed_or_not_from_the_folder_or_below(small, tmp_path):
 
 
 def test_digits_are_not_taken_for_clothes(data_dir):
-    with pytest.raises(DataError, match=r'expected "fashion_mnist" in .*, got the labels of "mnist"; move it'):
+    with pytest.raises(
+        DataError,
+        match=r'holds the labels of "mnist" in place of "fashion_mnist"; move it to .*mnist$',
+    ):
         federate("fashion_mnist", peers=PEERS, seed=7, data_dir=data_dir / "mnist")
 
 
 def test_a_missing_folder_says_where_it_looked(tmp_path):
-    with pytest.raises(DataError, match=r"looked in no folder, as none was given; set P2PFL_DATA"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r'train-images-idx3-ubyte\.gz of "mnist" is not in any folder, as none is given; set P2PFL_DATA to the '
+            "folder that holds the four idx files"
+        ),
+    ):
         federate("mnist", peers=PEERS, seed=7)
-    with pytest.raises(DataError, match=rf"looked in {tmp_path}/mnist, {tmp_path}; set P2PFL_DATA"):
+    with pytest.raises(DataError, match=rf"is not in {tmp_path}/mnist, {tmp_path}; set P2PFL_DATA"):
         federate("mnist", peers=PEERS, seed=7, data_dir=tmp_path)
 
 
 def test_a_missing_file_is_named(small):
     (small / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.gz in .*, found neither; copy all four"):
+    with pytest.raises(
+        DataError,
+        match=r"neither t10k-labels-idx1-ubyte nor t10k-labels-idx1-ubyte\.gz is in .*; copy all four idx files there",
+    ):
         federate("mnist", peers=PEERS, seed=7, data_dir=small)
 
 
@@ -157,7 +169,7 @@ def test_a_missing_file_is_named(small):
 )
 def test_a_malformed_idx_file_is_refused(content, tmp_path):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(DataError, match="expected an idx file of unsigned bytes"):
+    with pytest.raises(DataError, match="is not an idx file of unsigned bytes"):
         read_idx(tmp_path / "file")
 
 
@@ -165,7 +177,13 @@ def test_a_damaged_gzip_file_is_refused(tmp_path):
     packed = gzip.compress(idx(b"\x00\x00\x08\x01", (4,), np.arange(4)))
     for damaged in (b"not gzip", packed[:-9], packed[:12] + b"\xff\xff" + packed[14:]):
         (tmp_path / "file.gz").write_bytes(damaged)
-        with pytest.raises(DataError, match="expected a readable idx file"):
+        with pytest.raises(
+            DataError,
+            match=(
+                r" is not a readable idx file \(Compressed file ended before the end-of-stream marker was "
+                r"reached\); copy it again"
+            ),
+        ):
             read_idx(tmp_path / "file.gz")
 
 
@@ -173,6 +191,10 @@ def test_pictures_and_labels_must_be_as_many(small):
     labels = gzip.compress(idx(b"\x00\x00\x08\x01", (3,), np.arange(3)))
     (small / "train-labels-idx1-ubyte.gz").write_bytes(labels)
     with pytest.raises(
-        DataError, match=r"as many labels from 0 to 9, got \(20, 28, 28\) and \(3,\) in the train files"
+        DataError,
+        match=(
+            r"hold pictures of shape \(20, 28, 28\) and labels of shape \(3,\), not 28 x 28 pictures and as many "
+            "labels from 0 to 9; copy them again"
+        ),
     ):
         federate("mnist", peers=PEERS, seed=7, data_dir=small)

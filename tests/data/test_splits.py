@@ -181,14 +181,54 @@ def test_hold_out_takes_the_same_share_of_every_class():
 @pytest.mark.parametrize(
     ("split", "targets", "options", "sentence"),
     [
-        ("iid", np.zeros(2), {}, r"each of 3 peers, got 2; use at most 2 peers"),
-        ("dirichlet", np.array([0, 1]), {"alpha": 1.0}, r"each of 3 peers, got 2; use at most 2 peers"),
-        ("power_law", np.zeros(2), {"exponent": 1.0}, r"each of 3 peers, got 2; use at most 2 peers"),
-        ("shards", np.zeros(5), {"shards_per_peer": 2}, r"each of 3 x 2 shards, got 5 training samples; use fewer"),
-        ("shards", np.zeros(5), {"shards_per_peer": 0}, r"at least 1 shard per peer, got 0"),
-        ("dirichlet", np.arange(5), {"alpha": 0.0}, r"alpha > 0, got 0.0"),
-        ("dirichlet", np.zeros(5), {"alpha": 1.0}, r"expected classes .* got numbers; use iid"),
-        ("power_law", np.zeros(5), {"exponent": -1.0}, r"exponent >= 0, got -1.0"),
+        (
+            "iid",
+            np.zeros(2),
+            {},
+            "2 training samples are too few for 3 peers; use at most 2 peers or a larger data set",
+        ),
+        (
+            "dirichlet",
+            np.array([0, 1]),
+            {"alpha": 1.0},
+            "2 training samples are too few for 3 peers; use at most 2 peers or a larger data set",
+        ),
+        (
+            "power_law",
+            np.zeros(2),
+            {"exponent": 1.0},
+            "2 training samples are too few for 3 peers; use at most 2 peers or a larger data set",
+        ),
+        (
+            "shards",
+            np.zeros(5),
+            {"shards_per_peer": 2},
+            "5 training samples are too few for 3 x 2 shards; use fewer peers or shards",
+        ),
+        (
+            "shards",
+            np.zeros(5),
+            {"shards_per_peer": 0},
+            "each peer needs at least 1 shard, but shards_per_peer is 0; 2 is usual",
+        ),
+        (
+            "dirichlet",
+            np.arange(5),
+            {"alpha": 0.0},
+            "alpha must be above 0, but it is 0.0; 0.1 is very uneven, 100 nearly iid",
+        ),
+        (
+            "dirichlet",
+            np.zeros(5),
+            {"alpha": 1.0},
+            "the split by Dirichlet draws needs classes, but the targets are numbers; use iid, shards or power_law",
+        ),
+        (
+            "power_law",
+            np.zeros(5),
+            {"exponent": -1.0},
+            "the exponent must be at least 0, but it is -1.0; 0 gives equal parts, 1 Zipf's law",
+        ),
     ],
 )
 def test_an_impossible_split_says_what_to_do(split, targets, options, sentence):
@@ -197,5 +237,5 @@ def test_an_impossible_split_says_what_to_do(split, targets, options, sentence):
 
 
 def test_fewer_values_than_peers_is_an_error():
-    with pytest.raises(DataError, match=r"each of 3 peers, got 2 different ones .* use at most 2 peers"):
+    with pytest.raises(DataError, match=r"has 2 different values .* fewer than 3 peers; use at most 2 peers"):
         column(np.zeros(4), peers=names(3), values=np.array(["a", "b", "a", "b"]))

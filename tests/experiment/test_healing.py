@@ -49,10 +49,19 @@ def test_peers_must_agree_on_whether_it_heals():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["topology.kind=star"], "expected a kind of topology that heals (ring, circulant, random_regular, exp"),
-        (["topology.kind=tree"], 'got "tree", which is no union of cyclic orders: take one of them'),
+        (
+            ["topology.kind=star"],
+            'a topology of kind "star" cannot heal, as it is no union of cyclic orders; use one of ring',
+        ),
+        (
+            ["topology.kind=tree"],
+            'a topology of kind "tree" cannot heal, as it is no union of cyclic orders; use one of ring',
+        ),
         (["topology.kind=complete"], "expected false with complete, where whoever is left hears everybody anyway"),
-        (["topology.kind=random_regular", "topology.degree=3"], "expected an even degree of a random regular graph"),
+        (
+            ["topology.kind=random_regular", "topology.degree=3"],
+            "a random regular graph that heals is a sum of cycles and needs an even degree, but it is 3",
+        ),
         (["privacy.mode=secagg"], 'expected false with privacy.mode = "secagg", where a term is masked for those whom'),
         (["gossip.weights=push"], 'expected false with gossip.weights = "push", as an edge that heals weighs alike'),
         (["learning.algorithm=robust_sgp"], "expected false with robust_sgp, which keeps running totals of each"),

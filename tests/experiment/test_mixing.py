@@ -116,7 +116,14 @@ def test_sums_that_nobody_divides_are_refused(one_way):
         "learning.drop_stragglers=true",
         "learning.epochs=2",
     )
-    with pytest.raises(TopologyError, match='take "push"'):
+    with pytest.raises(
+        TopologyError,
+        match=(
+            '"a" receives from 1 peers and sends to 2, but in this directed graph every peer must receive from and '
+            r'send to as many peers as "a" receives from \(1\); make the edges undirected, give the weights, or use '
+            '"push"'
+        ),
+    ):
         resolved(push[0])
     with pytest.raises(ExperimentError, match='expected "metropolis", "max_degree", "push" or a file with a matrix'):
         resolved("gossip.weights=metropols")

@@ -85,7 +85,7 @@ def test_the_command_says_what_sums_promise():
     assert found["observers"][0]["epsilon"] == 0
     assert found["observers"][1]["epsilon"] == pytest.approx(8.0)
     assert "sums" in privacy.described(found)
-    assert "exact sum of its neighbours' rows and none of them" in found["statement"]
+    assert "exact sum of its neighbours' models and no single one" in found["statement"]
 
 
 # Oracle: what is recorded from the algorithms

@@ -125,9 +125,13 @@ def test_a_weak_public_key_is_refused(public):
 
 def test_keys_of_the_wrong_length_are_refused():
     ada, _ = pair()
-    with pytest.raises(InputError, match="expected a public key of 32 bytes, got 31"):
+    with pytest.raises(
+        InputError, match="a public key must have 32 bytes, but it has 31; pass the raw bytes of the key"
+    ):
         ada.shared(bytes(31))
-    with pytest.raises(InputError, match="expected a private key of 32 bytes, got 33"):
+    with pytest.raises(
+        InputError, match="a private key must have 32 bytes, but it has 33; pass the raw bytes of the key"
+    ):
         ExchangeKey(bytes(33))
 
 

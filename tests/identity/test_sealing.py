@@ -42,7 +42,12 @@ def flipped(data, bit):
 
 
 def refused(sealed, *, key=KEY, **place):
-    with pytest.raises(DecodeError, match="expected data sealed by their sender"):
+    with pytest.raises(
+        DecodeError,
+        match=(
+            "are not those that their sender sealed; they were changed on the way, or the sender has another key by now"
+        ),
+    ):
         key.open(sealed, **place)
     return True
 
@@ -89,7 +94,9 @@ def test_every_place_has_its_own_key_stream(first, second):
 
 @pytest.mark.parametrize("place", [(-1, 0), (2**32, 0), (0, -1), (0, 2**64)])
 def test_a_place_without_a_nonce_is_refused(place):
-    with pytest.raises(InputError, match="expected a stream of 32 bits and a sequence of 64"):
+    with pytest.raises(
+        InputError, match="do not fit in 32 and 64 bits; draw a new sender key before the numbers are used up"
+    ):
         KEY.seal(b"", stream=place[0], sequence=place[1], header=b"")
 
 
@@ -137,13 +144,19 @@ def test_a_wrapped_key_opens_under_its_edge_key_and_unchanged_alone(bit):
     assert len(wrapped) == WRAPPED_BYTES
     assert wrapped == wrap(KEY, edge)
     for changed, key in ((flipped(wrapped, bit), edge), (wrapped, flipped(edge, bit)), (wrapped + b"x", edge)):
-        with pytest.raises(DecodeError, match="expected a sender key of 48 bytes wrapped for this peer"):
+        with pytest.raises(
+            DecodeError,
+            match=(
+                "bytes are not a sender key of 48 bytes wrapped for this peer; check that both ends have "
+                "the same run and roster"
+            ),
+        ):
             unwrap(changed, key)
 
 
 @given(wrapped=st.binary(max_size=60))
 def test_hostile_bytes_are_no_wrapped_key(wrapped):
-    with pytest.raises(DecodeError, match=f"got {len(wrapped)} others"):
+    with pytest.raises(DecodeError, match=f"^{len(wrapped)} bytes are not a sender key"):
         unwrap(wrapped, bytes(32))
 
 
@@ -155,11 +168,15 @@ def test_sealed_data_are_no_wrapped_key():
 
 
 def test_keys_of_the_wrong_length_are_refused():
-    with pytest.raises(InputError, match="expected a sender key of 32 bytes, got 31"):
+    with pytest.raises(
+        InputError, match="a sender key must have 32 bytes, but it has 31; pass the raw bytes of the key"
+    ):
         SenderKey(bytes(31))
-    with pytest.raises(InputError, match="expected an edge key of 32 bytes, got 33"):
+    with pytest.raises(
+        InputError, match="an edge key must have 32 bytes, but it has 33; pass the raw bytes of the key"
+    ):
         wrap(KEY, bytes(33))
-    with pytest.raises(InputError, match="expected an edge key of 32 bytes, got 0"):
+    with pytest.raises(InputError, match="an edge key must have 32 bytes, but it has 0; pass the raw bytes of the key"):
         unwrap(bytes(48), b"")
 
 

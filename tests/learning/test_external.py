@@ -50,5 +50,11 @@ def test_corrections_and_starts_that_do_not_fit_are_refused():
     learner = learner_of()
     with pytest.raises(ModelError, match="gradients"):
         learner.fit(learner.start(PEERS), peers=PEERS, round=0, correction=lambda rows, _: rows)
-    with pytest.raises(ModelError, match="row of 3"):
+    with pytest.raises(
+        ModelError,
+        match=(
+            r"start has shape \(4,\) and type torch\.float32, not 3 floats; flatten the trained tensors in the order "
+            "of the layout"
+        ),
+    ):
         learner_of(layout=Layout(("a",), ((3,),)))

@@ -43,9 +43,16 @@ def test_what_is_not_a_class_of_models_is_refused_before_it_is_called(name, tmp_
     ("name", "options", "sentence"),
     [
         ("resnet", {}, "package.module:Class"),
-        ("torch.nn:Nothing", {}, "can be imported"),
-        ("nowhere.at.all:Model", {}, "can be imported"),
-        ("mlp", {"wide": 3}, "options that model"),
+        ("torch.nn:Nothing", {}, r"'\); check its spelling and the path"),
+        ("nowhere.at.all:Model", {}, r"'\); check its spelling and the path"),
+        (
+            "mlp",
+            {"wide": 3},
+            (
+                r"model 'mlp' does not accept the options {'wide': 3} \(mlp\(\) got an unexpected keyword "
+                r"argument 'wide'\); fix \[model\]"
+            ),
+        ),
         ("cnn", {}, r"\(C, H, W\)"),
         ("builtins:dict", {}, "torch.nn.Module"),
     ],

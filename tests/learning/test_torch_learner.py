@@ -309,7 +309,7 @@ def test_mixed_precision_learns_about_the_same():
 
 def test_a_loss_that_is_not_a_number_names_peer_and_round():
     learner = learner_of(mlp(), rate=1e200)
-    with pytest.raises(LearningError, match=r"peer\d in round 3.*smaller learning.rate"):
+    with pytest.raises(LearningError, match=r"training of peer3 diverged in round 3; set a smaller learning\.rate"):
         learner.fit(learner.start(PEERS), peers=PEERS, round=3)
 
 
@@ -317,22 +317,51 @@ def test_a_loss_that_is_not_a_number_names_peer_and_round():
     ("model", "options", "sentence"),
     [
         (nn.Sequential(nn.Linear(5, 3)), {}, "features of shape \\(6,\\)"),
-        (nn.Sequential(nn.Linear(6, 2)), {}, "\\(3,\\) scores a sample"),
+        (
+            nn.Sequential(nn.Linear(6, 2)),
+            {},
+            (
+                r"the model returns \(2,\) outputs per sample, not \(3,\) scores, one for each class; match its last "
+                r"layer to the data, or set both learning\.loss and learning\.metrics"
+            ),
+        ),
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), {}, "GroupNorm"),
-        (nn.Sequential(nn.Linear(6, 3), nn.AlphaDropout(0.1)), {}, "drawn by key"),
-        (nn.Sequential(nn.Linear(6, 3), nn.RReLU()), {}, "drawn by key"),
+        (nn.Sequential(nn.Linear(6, 3), nn.AlphaDropout(0.1)), {}, "torch's global generator; use torch.nn.Dropout"),
+        (nn.Sequential(nn.Linear(6, 3), nn.RReLU()), {}, "torch's global generator; use torch.nn.Dropout"),
         (mlp(), {"frozen": ["encoder"]}, "'encoder'"),
-        (mlp(), {"frozen": ["*"]}, "every one is frozen"),
+        (mlp(), {"frozen": ["*"]}, "every parameter of the model is frozen; free some in model.frozen"),
         (mlp(), {"pretrained": {"other": torch.zeros(1)}}, "other"),
-        (mlp(), {"pretrained": {"0.weight": torch.zeros(1)}}, "to fit the model, got Error[^\n]*size mismatch[^\n]*$"),
+        (
+            mlp(),
+            {"pretrained": {"0.weight": torch.zeros(1)}},
+            (
+                "model.pretrained does not fit the model (Error(s) in loading state_dict for Sequential: size "
+                "mismatch for 0.weight: copying a param with shape torch.Size([1]) from checkpoint, the shape "
+                "in current model is torch.Size([5, 6]).);"
+            ),
+        ),
         (mlp(), {"device": "tpu"}, "learning.device"),
         (mlp(), {"precision": "mixed"}, "mixed precision"),
-        (mlp(), {"loss": nn.CrossEntropyLoss()}, "one number a sample"),
+        (
+            mlp(),
+            {"loss": nn.CrossEntropyLoss()},
+            (
+                "torch.nn.modules.loss:CrossEntropyLoss returns shape (), not a tensor of one number per "
+                "sample, (3,); do not average over samples (reduction='none'), but over all else"
+            ),
+        ),
         (mlp(), {"dtype": torch.float16}, "float32"),
         (mlp(1), {"loss": lambda outputs, targets: (outputs[:, 0] - targets).square()}, "set both learning.loss and"),
         (mlp(), {"loss": F.mse_loss, "metrics": {}}, "torch.nn.functional:mse_loss"),
         (mlp(), {"metrics": {"loss": lambda outputs, _: outputs[:, 0]}}, "rename it"),
-        (nn.ModuleDict({"in": nn.Linear(6, 3)}), {}, "got NotImplementedError"),
+        (
+            nn.ModuleDict({"in": nn.Linear(6, 3)}),
+            {},
+            (
+                "the model fails on 3 samples with features of shape (6,) (NotImplementedError: Module "
+                '[ModuleDict] is missing the required "forward" function); match its first layer to the data'
+            ),
+        ),
         (Hollow(mlp()), {}, "'hollow' of shape \\(0,\\)"),
     ],
 )
@@ -346,7 +375,7 @@ def test_unkeyed_random_numbers_in_a_forward_are_refused():
         def forward(self, x):
             return F.dropout(self.inner(x), 0.5, training=self.training)
 
-    with pytest.raises(ModelError, match="drawn by key"):
+    with pytest.raises(ModelError, match=r"torch's global generator; use torch\.nn\.Dropout"):
         learner_of(Careless(mlp()))
 
 

@@ -90,7 +90,7 @@ def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves(tmp
 
 def test_a_roster_with_another_key_of_ours_is_refused_before_anything_starts(tmp_path):
     Roster({"ada": Identity.generate(SecretSource(), peer="ada").public}).write(tmp_path / "roster.toml")
-    with pytest.raises(PeerError, match='expected "ada" with the key'):
+    with pytest.raises(PeerError, match='"ada" presents the key'):
         credentials(schema.Trust(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
 
 

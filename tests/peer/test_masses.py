@@ -67,7 +67,7 @@ def test_survivors_state_what_a_death_took(silently, tmp_path):
     total = {name: float(end.state.extra["total"][0, -1]) for name, end in ended.items()}
     way = total["peer0"] + total["peer2"] - float(dead.extra["seen"][0, :, -1].sum())  # to it; all of its own came
     assert found["lost"] == [{"peers": ["peer1"], "mass": pytest.approx(masses(dead) + way)}]
-    assert found["statement"].startswith("of 4 masses the death of peer1 took ")
+    assert found["statement"].startswith("of a total weight of 4 the death of peer1 took ")
 
 
 def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):

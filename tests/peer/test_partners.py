@@ -92,7 +92,7 @@ def test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_
     assert min(map(len, partners)) >= 2
     sentences = [sentence for peer, sentence in said if peer == "peer0"]
     assert any("waits up to 0.5 s for mask partners: peer1, peer2" in each for each in sentences)
-    assert any("peer0 needs 2 mask partners to release its row and has 1 of" in each for each in sentences)
+    assert any("peer0 needs 2 mask partners to release its model and has 1 of" in each for each in sentences)
     assert len(ended["peer0"].records) < 4  # it keeps what it has learned
     assert set(ended) == {"peer0", "peer1", "peer2", "peer3"}
 
@@ -147,7 +147,7 @@ def test_masks_of_sums_have_the_same_floor():
     graph = complete(4)
     masks = Masks(swarm_secrets(graph, source=SeededSource(1), run="x"), deviation=1.0, topology=graph)
     assert masks.among({"peer0", "peer1", "peer2"}, least=2).topology.neighbours("peer0")
-    with pytest.raises(CoverError, match="peer0 needs 2 mask partners to release its row and has 1 of"):
+    with pytest.raises(CoverError, match="peer0 needs 2 mask partners to release its model and has 1 of"):
         masks.among({"peer0", "peer1"}, least=2, whose=("peer0",))
     assert OPENING != CLOSING
 

@@ -63,7 +63,7 @@ def test_a_loss_that_falls_slowly_but_surely_asks_for_larger_steps():
 
 def test_updates_that_cancel_are_told_with_the_loss_that_does_not_fall():
     (said,) = advice(made([2.0, 2.1, 2.0, 2.1, 2.0, 2.1], diversity=40.0))
-    assert "diversity 40, where 4 is having nothing in common" in said
+    assert "diversity 40, where 4 means nothing in common" in said
 
 
 def test_under_private_noise_the_steps_are_not_blamed():
@@ -74,7 +74,7 @@ def test_under_private_noise_the_steps_are_not_blamed():
 
 def test_where_peers_attack_the_rule_is_what_is_advised():
     flew = made([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-    assert advice(flew) == ["the test loss went from 1 to 32 in 6 rounds: lower learning.rate, to a tenth at first"]
+    assert advice(flew) == ["the test loss went from 1 to 32 in 6 rounds; lower learning.rate, to a tenth at first"]
     [told] = advice(flew, attack="sign_flip")
     assert told.startswith("some peers attack by sign_flip")
     assert "take a robustness.rule" in told
@@ -85,13 +85,13 @@ def test_where_peers_attack_the_rule_is_what_is_advised():
 
 def test_models_far_apart_ask_for_more_exchanges_whatever_else_follows_from_it():
     (said,) = advice(made([2.0, 2.5, 2.4, 3.0, 9.0], disagreement=5.0), steps=3)
-    assert said.startswith("the peers' models lie 5.0 times as far from their mean")
+    assert said.startswith("the models of the peers are 5.0 times as far from their mean")
     assert "raise gossip.steps, now 3" in said
 
 
 def test_live_peers_know_only_how_far_they_are_from_those_they_heard():
     (said,) = advice(made(GOOD, distance=6.0))
-    assert said.startswith("the last exchange of a round still moves the peers' models 6.0 times as far")
+    assert said.startswith("the last gossip step of a round still moves the models 6.0 times as far")
 
 
 def test_peers_that_sat_out_do_not_count_as_moved_by_nothing():
@@ -103,7 +103,7 @@ def test_peers_that_sat_out_do_not_count_as_moved_by_nothing():
 
 def test_rows_that_come_too_late_ask_for_patience():
     (said,) = advice(made(GOOD, missed=["cy"]))
-    assert said.startswith("40 of 160 rows did not come in time: raise transport.patience")
+    assert said.startswith("40 of 160 models did not arrive in time; raise transport.patience")
 
 
 def test_a_score_that_still_rises_asks_for_more_rounds():
@@ -114,7 +114,7 @@ def test_a_score_that_still_rises_asks_for_more_rounds():
         for each in all_peers
     ]
     (said,) = advice(turns)
-    assert said == "accuracy rose by 0.150 in the last 3 rounds alone: raise rounds, now 12"
+    assert said == "accuracy rose by 0.150 in the last 3 rounds alone; raise rounds, now 12"
     assert advice(turns, noise=0.1) == []  # more rounds would cost more epsilon, or more noise
 
 

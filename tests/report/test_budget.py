@@ -85,11 +85,23 @@ def test_rounds_that_absent_peers_make_dearer_end_the_run_before_its_budget_is_e
 def test_where_not_even_the_first_round_is_within_the_budget_nothing_is_sent(tmp_path):
     wanted = plan(experiment(tmp_path / "b.jsonl", "privacy.epsilon=2", "privacy.noise=1.5"))
     meter = Meter(wanted, ["peer0"], run="test")
-    with pytest.raises(BudgetError, match=r"epsilon = 2 to allow round 1, in which .* is missing, too, got 2\.\d+"):
+    with pytest.raises(
+        BudgetError,
+        match=(
+            r"privacy\.epsilon = 2 does not permit round 1, in which a mask partner is missing,, which would make it "
+            r"2\.75; raise it, or run fewer rounds"
+        ),
+    ):
         meter.charge(0, whole=False)
     assert not (tmp_path / "b.jsonl").exists()
     meter.charge(0, whole=True)
-    with pytest.raises(BudgetError, match=r"in which somebody"):
+    with pytest.raises(
+        BudgetError,
+        match=(
+            r"privacy\.epsilon = 2 does not permit round 1, in which a mask partner is missing,, which would make it "
+            r"2\.75; raise it, or run fewer rounds"
+        ),
+    ):
         simulate(experiment(tmp_path / "c.jsonl", "privacy.epsilon=2", "privacy.noise=1.5", "simulation.absence=0.9"))
 
 
@@ -110,7 +122,13 @@ def test_what_the_disk_takes_in_parts_is_noted_as_a_whole_or_not_at_all(tmp_path
     budget.spend(["peer0"], run="test", round=0, cost=Cost(0.5))
     assert budget.before(["peer0"]) == {Cost(0.5): 1}
     room[0] = 12
-    with pytest.raises(StorageError, match="without it nothing is sent"):
+    with pytest.raises(
+        StorageError,
+        match=(
+            r"the privacy budget .* cannot be written \(no space left\), and nothing is sent without it; free some "
+            r"space, or choose another place with privacy\.budget"
+        ),
+    ):
         budget.spend(["peer0"], run="test", round=1, cost=Cost(0.5))
     with pytest.raises(InputError, match="line 2"):  # rather than to count too little
         budget.before(["peer0"])
@@ -209,7 +227,13 @@ def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_
     meter.charge(0, whole=True)
     before = meter.spent
     for act in (meter.expose, lambda: meter.charge(1, whole=True)):
-        with pytest.raises(BudgetError, match="sums that somebody is missing from"):
+        with pytest.raises(
+            BudgetError,
+            match=(
+                r"privacy\.epsilon = 8 does not permit 1 rounds of sums without a missing peer, which would make it "
+                r"9\.16; raise it, or run fewer rounds"
+            ),
+        ):
             act()
     assert meter.spent == before
 
@@ -217,15 +241,17 @@ def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("privacy.adjacency=replace", 'got privacy.adjacency = "replace" and privacy.colluders = 1'),
-        ("privacy.colluders=0", 'got privacy.adjacency = "zero-out" and privacy.colluders = 0'),
+        ("privacy.adjacency=replace", 'has privacy.adjacency = "replace" and privacy.colluders = 1'),
+        ("privacy.colluders=0", 'has privacy.adjacency = "zero-out" and privacy.colluders = 0'),
     ],
 )
 def test_costs_under_another_adjacency_or_for_other_colluders_are_not_added_up(change, said, tmp_path):
     path = tmp_path / "b.jsonl"
     simulate(experiment(path), baselines=False)
     kept = path.read_text()
-    with pytest.raises(InputError, match=f'expected privacy.adjacency = "zero-out" and privacy.colluders = 1.*{said}'):
+    with pytest.raises(
+        InputError, match=f'kept under privacy.adjacency = "zero-out" and privacy.colluders = 1.*{said}'
+    ):
         simulate(experiment(path, change), baselines=False)
     assert path.read_text() == kept
 
@@ -275,7 +301,7 @@ def test_a_run_that_its_budget_ends_says_so(rounds, stops, tmp_path):
     path = tmp_path / "b.jsonl"
     run = simulate(experiment(path, f"rounds={rounds}"), baselines=False, folder=tmp_path / "run")
     played = run.summary["rounds"]
-    said = f"{played} of 400 rounds: one more would have exceeded privacy.epsilon = 8"
+    said = f"{played} of 400 rounds: another one would exceed privacy.epsilon = 8"
     assert run.summary["stopped"] == (said if stops else None)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped"] == run.summary["stopped"]
 
@@ -284,18 +310,18 @@ def test_a_run_that_stops_early_because_of_earlier_ones_names_their_account(tmp_
     path = tmp_path / "b.jsonl"
     simulate(experiment(path), baselines=False)
     run = simulate(experiment(path, "rounds=400"), baselines=False)
-    assert run.summary["stopped"].endswith(f"privacy.epsilon = 8, with what {path} had before")
+    assert run.summary["stopped"].endswith(f"privacy.epsilon = 8, including what {path} had before")
 
 
 def test_a_run_that_a_dearer_round_ends_says_so_too(tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", "simulation.absence=0.2")
     run = simulate(settings, baselines=False)
-    said = f"{run.summary['rounds']} of 400 rounds: one more would have exceeded privacy.epsilon = 8"
+    said = f"{run.summary['rounds']} of 400 rounds: another one would exceed privacy.epsilon = 8"
     assert run.summary["stopped"] == said
 
 
 def test_peers_that_their_budget_ended_are_counted():
-    said = "8 of 10 rounds: one more would have exceeded privacy.epsilon = 8"
+    said = "8 of 10 rounds: another one would exceed privacy.epsilon = 8"
     assert stopped([None, None]) is None
     assert stopped([said, said]) == said
     assert stopped([said, None, None]) == f"{said} (1 of 3 peers)"

@@ -28,27 +28,30 @@ def test_one_death_took_its_own_mass_and_what_its_neighbours_gave_it():
     )
     assert found["lost"] == [{"peers": ["peer3"], "mass": 1.75}]
     assert (found["of"], found["held"], found["on_its_way"]) == (4, 2.25, 0.0)
-    assert found["statement"] == "of 4 masses the death of peer3 took 1.75: the average is that of the other 2.25"
+    assert (
+        found["statement"]
+        == "of a total weight of 4 the death of peer3 took 1.75; the average is that of the other 2.25"
+    )
 
 
 def test_of_deaths_side_by_side_only_what_they_took_together_is_known():
     found = account(PATH, {"peer0": {"peer1": 0.5}, "peer3": {"peer2": -0.125}})
     assert found["lost"] == [{"peers": ["peer1", "peer2"], "mass": 2.375}]
     assert found["statement"] == (
-        "of 4 masses the deaths of peer1, peer2 took 2.375 together: the average is that of the other 1.625"
+        "of a total weight of 4 the deaths of peer1, peer2 took 2.375 together; the average is that of the other 1.625"
     )
 
 
 def test_deaths_apart_are_told_apart():
     found = account(PATH, {"peer1": {"peer0": 0.5, "peer2": 0.25}, "peer3": {"peer2": 0.5}})
     assert found["lost"] == [{"peers": ["peer0"], "mass": 1.5}, {"peers": ["peer2"], "mass": 1.75}]
-    assert "the death of peer0 took 1.5, the death of peer2 took 1.75:" in found["statement"]
+    assert "the death of peer0 took 1.5, the death of peer2 took 1.75;" in found["statement"]
 
 
 def test_what_one_survivor_gave_and_the_other_had_not_never_arrived():
     found = account(PATH, {f"peer{n}": {} for n in range(4)} | {"peer1": {"peer2": 0.5}, "peer2": {"peer1": -0.25}})
     assert found["lost"] == []
-    assert found["statement"] == "of 4 masses 0.25 never arrived: the average is that of the other 3.75"
+    assert found["statement"] == "of a total weight of 4 0.25 never arrived; the average is that of the other 3.75"
 
 
 def test_where_nothing_is_missing_nothing_is_said():

@@ -34,7 +34,9 @@ def test_a_last_release_that_turns_out_uncovered_is_recorded_although_nothing_is
     cost, local = found.protection.cost, found.protection.local
     assert meter.spent == pytest.approx(found.protection.spent({cost: 5, local: 1}))
     assert meter.spent == pytest.approx(5.80, abs=0.005)
-    assert meter.overdrawn == "epsilon 5.8 has been spent, more than privacy.epsilon = 4: a release lacked a mask"
+    assert (
+        meter.overdrawn == "epsilon 5.8 has been spent, more than privacy.epsilon = 4, because a release lacked a mask"
+    )
     if kept:
         assert len(path.read_text().splitlines()) == 7
         assert Meter(resolved(path, epsilon=9), ["peer0"], run="next").spent == pytest.approx(meter.spent)
@@ -45,7 +47,10 @@ def test_after_a_correction_the_next_release_is_refused_if_it_does_not_fit(tmp_p
     for round in range(5):
         meter.charge(round, whole=True)
     meter.correct(4)
-    with pytest.raises(BudgetError, match="allow round 6 too"):
+    with pytest.raises(
+        BudgetError,
+        match=r"privacy\.epsilon = 4 does not permit round 6, which would make it 5\.8; raise it, or run fewer rounds",
+    ):
         meter.charge(5, whole=True)
     assert meter.stopped(5) is not None
     rounds = [json.loads(line)["round"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]

@@ -66,5 +66,8 @@ def test_a_directory_of_an_older_release_is_read_and_resumed(tmp_path):
 def test_a_provenance_that_is_no_json_is_refused_with_its_file(tmp_path):
     folder = Run(EXPERIMENT, folder=tmp_path / "run", began=BEGAN).folder
     (folder / "provenance.json").write_text("{")
-    with pytest.raises(InputError, match=r"provenance\.json: expected the provenance of a run"):
+    with pytest.raises(
+        InputError,
+        match=r" the file is not the provenance of a run \(Input data was truncated\); delete it to read the rest",
+    ):
         Run.load(folder)

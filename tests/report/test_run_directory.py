@@ -90,15 +90,15 @@ def test_a_last_line_that_was_cut_short_is_left_out(run):
 
 
 BROKEN = {
-    "a line that is no record": ("metrics.jsonl", b'{"peer": 3}\n', "metrics.jsonl, line 1: expected a record"),
-    "a line that is no JSON": ("metrics.jsonl", b"what\n", "metrics.jsonl, line 1: expected a record"),
-    "no records": ("metrics.jsonl", None, "metrics.jsonl: expected a file that can be read"),
-    "a summary that is no JSON": ("summary.json", b"{", "summary.json: expected a summary"),
-    "a description that is no JSON": ("model.json", b"{", "model.json: expected a description of the model"),
-    "a summary that is a list": ("summary.json", b"[]", "summary.json: expected a summary"),
+    "a line that is no record": ("metrics.jsonl", b'{"peer": 3}\n', "metrics.jsonl, line 1: the line is not a record"),
+    "a line that is no JSON": ("metrics.jsonl", b"what\n", "metrics.jsonl, line 1: the line is not a record"),
+    "no records": ("metrics.jsonl", None, "metrics.jsonl: the file cannot be read"),
+    "a summary that is no JSON": ("summary.json", b"{", "summary.json: the file is not a summary"),
+    "a description that is no JSON": ("model.json", b"{", "model.json: the file is not a description of the model"),
+    "a summary that is a list": ("summary.json", b"[]", "summary.json: the file is not a summary"),
     "an experiment that is no TOML": ("experiment.toml", b"=", "experiment.toml: expected TOML"),
     "an empty experiment": ("experiment.toml", b"", "got none from name on: the file was cut"),
-    "no experiment": ("experiment.toml", None, "expected a run directory with experiment.toml"),
+    "no experiment": ("experiment.toml", None, "is not a run directory with experiment.toml"),
 }
 
 
@@ -129,7 +129,9 @@ def test_an_empty_directory_is_used_and_one_with_other_files_is_not_touched(tmp_
     other = tmp_path / "other"
     other.mkdir()
     (other / "letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="got: Directory not empty; choose another with --runs"):
+    with pytest.raises(
+        InputError, match=r"the run directory .* cannot be written \(Directory not empty\); choose another with --runs"
+    ):
         Run(EXPERIMENT, folder=other)
     assert [path.name for path in other.iterdir()] == ["letter.txt"]
 
@@ -155,7 +157,10 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
     replace(path, b"old")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="got: No space left on device; what was there is untouched"):
+    with pytest.raises(
+        StorageError,
+        match=r" cannot be written \(No space left on device\), and its old contents are unchanged; free some space",
+    ):
         replace(path, b"new")
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
@@ -166,7 +171,10 @@ def test_an_experiment_is_on_the_disk_before_anything_else_is_done_with_the_run(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match="got: No space left on device; choose another with --runs"):
+    with pytest.raises(
+        InputError,
+        match=r"the run directory .* cannot be written \(No space left on device\); choose another with --runs",
+    ):
         Run(EXPERIMENT, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -189,7 +197,7 @@ def test_a_picture_shows_the_range_of_the_peers_and_what_there_is_to_compare_wit
 
 
 def test_a_run_without_rounds_has_no_picture():
-    with pytest.raises(InputError, match="without records"):
+    with pytest.raises(InputError, match="the run has no records to plot; let it run longer"):
         figure([], {})
 
 

@@ -45,5 +45,5 @@ def test_a_run_without_scores_cannot_be_drawn():
         seconds_waiting=0.0,
         heard=0,
     )
-    with pytest.raises(InputError, match="expected a run with scores"):
+    with pytest.raises(InputError, match="the run has no loss to plot; give the learner a function evaluate"):
         figure([record], {"metric": None})

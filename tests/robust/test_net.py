@@ -68,7 +68,13 @@ def test_who_hears_too_few_keeps_its_own_row():
 def test_rows_with_masses_are_refused():
     net = robust(stack(), Median(1))
     released = Released(ROWS, torch.ones(9, 1, dtype=torch.float64))
-    with pytest.raises(RunError, match="which a malicious peer would inflate"):
+    with pytest.raises(
+        RunError,
+        match=(
+            "a robust rule does not accept sample weights, which a Byzantine peer could inflate; set "
+            r'learning\.weighted = false, or robustness\.rule = "none"'
+        ),
+    ):
         settled(net.mix(released))
 
 

@@ -43,7 +43,10 @@ def test_with_scores_peers_are_compared_with_themselves_alone():
 
 def test_nobody_else_can_scale_its_features():
     scaled = plan(read(TABLE, changes=["data.scale=true"]))
-    with pytest.raises(ModelError, match=r"for data\.scale, .* got a training loop of your own: scale them there$"):
+    with pytest.raises(
+        ModelError,
+        match=r"data\.scale needs a torch model, but this is a training loop of your own; scale the features in",
+    ):
         simulate(dataclasses.replace(scaled, learner=resolved().learner))
 
 

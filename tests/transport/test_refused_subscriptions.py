@@ -114,7 +114,16 @@ def test_what_mqtt_5_refuses_for_good_is_not_asked_for_again(code):
 
 
 def test_without_an_outage_a_refused_subscription_is_asked_for_once():
-    with refusing(4, 0x80) as broker, pytest.raises(BusyError, match="its access list forbids it, or it is busy"):
+    with (
+        refusing(4, 0x80) as broker,
+        pytest.raises(
+            BusyError,
+            match=(
+                r"refuses the subscription a/b \(Unspecified error\): its access list "
+                "forbids it, or it is busy; check its access list and its log"
+            ),
+        ),
+    ):
         played(subscribed(broker.url, 4, Backoff(outage=0.0), []))
     assert broker.asked == 1
 

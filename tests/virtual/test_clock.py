@@ -99,5 +99,5 @@ def test_a_deadlock_is_an_error_and_not_for_ever():
     async def main(loop):
         await loop.create_future()
 
-    with pytest.raises(StuckError, match="everybody waits"):
+    with pytest.raises(StuckError, match="all peers wait and no event is scheduled, which is a deadlock"):
         run(main)

@@ -49,7 +49,7 @@ def test_peers_that_their_budget_ends_say_so_as_the_simulation_does():
     experiment = read(SMALL, changes=changes)
     run, same = (each(experiment) for each in (lambda e: forecast(e, network("wan"), baselines=False), simulate))
     assert run.summary["stopped"] == same.summary["stopped"]
-    assert run.summary["stopped"].startswith(f"{run.summary['rounds']} of 9 rounds: one more would")
+    assert run.summary["stopped"].startswith(f"{run.summary['rounds']} of 9 rounds: another one would")
 
 
 @pytest.mark.parametrize("changes", [[], ["privacy.mode=pairwise"]], ids=str)
@@ -187,7 +187,10 @@ def test_the_command_predicts(tmp_path, capsys):
     ("changes", "why"),
     [
         (["attack.name=alie", "learning.weighted=false"], "must know the parameters of all honest ones: use simulate"),
-        (["simulation.loss=0.1"], "simulation.loss: expected 0 beside a network, .* got 0.1: leave it out"),
+        (
+            ["simulation.loss=0.1"],
+            r"simulation\.loss is 0\.1, but a network already defines losses and slow peers; leave it out",
+        ),
     ],
     ids=str,
 )

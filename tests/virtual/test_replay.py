@@ -98,7 +98,7 @@ def test_a_recording_is_for_its_owner_alone(tmp_path):
     path = next(iter(recorded(read(SMALL, changes=FOUR), tmp_path)))
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o640)
-    with pytest.raises(InputError, match="only its owner can read: run chmod 600"):
+    with pytest.raises(InputError, match=" other users can read this recording; run chmod 600 "):
         replayed(path)
 
 
@@ -106,7 +106,13 @@ def test_what_draws_otherwise_is_told(tmp_path):
     path = next(iter(recorded(read(SMALL, changes=FOUR), tmp_path)))
     lines = [line for line in path.read_text().splitlines() if '"purpose":"exchange"' not in line]
     path.write_text("\n".join(lines))
-    with pytest.raises(RunError, match="expected to draw what was drawn, got a wish for 32 bytes of exchange"):
+    with pytest.raises(
+        RunError,
+        match=(
+            "the peer draws 32 bytes of exchange in round 0, which the recording does not contain; replay it with "
+            "the version of p2pfl that recorded it"
+        ),
+    ):
         replayed(path)
 
 
@@ -144,7 +150,16 @@ def test_the_command_says_that_the_last_line_was_cut_and_where_the_recording_sto
 
 @pytest.mark.parametrize(
     ("experiment", "why"),
-    [("rounds = = 2", "with its experiment as TOML, got: Invalid value"), ("ronds = 2", 'a known key, got "ronds"')],
+    [
+        (
+            "rounds = = 2",
+            (
+                "the experiment of the recording is not valid TOML (Invalid value (at line 1, column 10)); record it "
+                "again"
+            ),
+        ),
+        ("ronds = 2", 'a known key, got "ronds"'),
+    ],
 )
 def test_a_recording_of_an_experiment_that_is_none_is_told_in_one_sentence(experiment, why, tmp_path):
     path = next(iter(recorded(read(SMALL, changes=FOUR), tmp_path)))
@@ -159,13 +174,13 @@ def test_a_recording_of_an_experiment_that_is_none_is_told_in_one_sentence(exper
 
 def test_what_is_no_recording_is_told(tmp_path):
     path = tmp_path / "some.jsonl"
-    with pytest.raises(InputError, match="expected a recording, got: No such file"):
+    with pytest.raises(InputError, match=r" cannot be read \(No such file or directory\); name a file of recordings/"):
         replayed(path)
     path.touch(mode=0o600)
-    with pytest.raises(InputError, match="a peer that joined, got 0 lines"):
+    with pytest.raises(InputError, match="the recording has 0 lines, but no peer that joined; record it again"):
         replayed(path)
     path.write_text("hello\n")
-    with pytest.raises(InputError, match="got a line that is none"):
+    with pytest.raises(InputError, match="a line is not part of a recording"):
         replayed(path)
 
 

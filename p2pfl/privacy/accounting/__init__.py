@@ -1,1 +1,1 @@
-"""What observers can learn: the exact accountant, calibration and budgets."""
+"""Privacy accounting: the exact accountant, calibration and budgets."""

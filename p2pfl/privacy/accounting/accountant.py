@@ -1,4 +1,4 @@
-r"""What a run gives away, said before it starts: to whom, about whose change, and if whom one trusts.
+r"""Accountant: the privacy guarantee of a run before it starts, for each observer, adjacency and set of colluders.
 
 Everything that is released counts as seen by everybody. A peer's rounds compose as
 :math:`\mu^2 = \sum_t \mu_t^2`, for private noise and masks are fresh in each, and whatever happens to
@@ -29,7 +29,7 @@ _CHANGE = {"zero-out": 1.0, "replace": 2.0}
 
 @dataclass(frozen=True)
 class Guarantee:
-    r"""How well one peer's updates of all rounds are hidden, and under which assumptions.
+    r"""Protection of one peer's updates of all rounds, with its assumptions.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class Guarantee:
     rounds: int
 
     def epsilon(self, delta: float) -> float:
-        r""":math:`\varepsilon` at a :math:`\delta`, of which the noise's cut takes its share."""
+        r"""Return :math:`\varepsilon` at a :math:`\delta`, part of which covers the truncation of the noise."""
         return self._epsilon(self.mu, delta)
 
     def local_epsilon(self, delta: float) -> float:
-        r""":math:`\varepsilon` at a :math:`\delta` if everybody else colludes."""
+        r"""Return :math:`\varepsilon` at a :math:`\delta` if all other peers collude."""
         return self._epsilon(self.local, delta)
 
     def _epsilon(self, mu: float, delta: float) -> float:
@@ -130,7 +130,7 @@ def account(
     """
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
     if not rounds >= 1:
-        raise InputError(f"expected at least one round, got {rounds}; change it.")
+        raise InputError(f"the number of rounds is {rounds}, but must be at least 1; change it")
     covers = _covers(graph, noise=noise, mask=mask, rounds=rounds, absent=absent or {})
     search: Search = "exact"
     if isinstance(colluders, int):
@@ -141,7 +141,7 @@ def account(
         observer = "broker and these colluders" if colluders else _among(0)
     kept = covers[0][1].honest(colluders)
     if not len(kept):
-        raise InputError("expected at least one honest peer, got none; name fewer colluders.")
+        raise InputError("no peer is honest; name fewer colluders")
     leaks = np.sum([times * cover.leaks(kept) for times, cover in covers], axis=0)  # [H]
     with np.errstate(divide="ignore"):
         alone = np.sum([times / cover.own[kept] for times, cover in covers], axis=0)  # [H]
@@ -238,9 +238,9 @@ def sensitivity(*, clip: float, adjacency: Adjacency = "zero-out", bits: int = 2
     1.0004768
     """
     if adjacency not in _CHANGE:
-        raise InputError(f'expected the adjacency "zero-out" or "replace", got "{adjacency}"; choose one.')
+        raise InputError(f'the adjacency "{adjacency}" is unknown; choose "zero-out" or "replace"')
     if not clip > 0:
-        raise InputError(f"expected a clip above 0, got {clip}; infinity clips nothing.")
+        raise InputError(f"the clip is {clip}, but must be above 0; infinity clips nothing")
     return _CHANGE[adjacency] * (clip + 2.0**-bits * math.sqrt(size or 0) / 2)
 
 
@@ -252,11 +252,11 @@ def _among(count: int) -> str:
 def _covers(
     graph: Topology | Schedule, *, noise: Noise, mask: Mask, rounds: int, absent: Mapping[int, Collection[str]]
 ) -> list[tuple[int, Cover]]:
-    """How many rounds have which cover."""
+    """Count the rounds by cover."""
     if isinstance(mask, Mapping) and graph.period > 1:
-        raise InputError("expected one mask deviation for a schedule of graphs, got one for each edge; give a number.")
+        raise InputError("a schedule of graphs needs a single mask deviation, not one for each edge; give a number")
     if strangers := sorted({peer for gone in absent.values() for peer in gone} - set(graph.peers)):
-        raise InputError(f'expected only peers to drop out, got "{strangers[0]}"; check its name.')
+        raise InputError(f'"{strangers[0]}" cannot drop out, as it is not a peer; check its name')
     gone = {round: frozenset(peers) for round, peers in absent.items() if 0 <= round < rounds and peers}
     kinds: Counter[tuple[int, frozenset[str]]] = Counter()
     for number in range(graph.period):
@@ -269,7 +269,7 @@ def _covers(
 
 
 def _everyone(graph: Topology | Schedule, *, noise: Noise, mask: Mask, guarantee: Guarantee) -> Guarantee:
-    """Only the peer with the least private noise is honest."""
+    """Return the case in which only the peer with the least private noise is honest."""
     own = Cover.of(graph.at(0), noise=noise, mask=mask).own
     peer = graph.peers[int(np.argmin(own))]
     others = tuple(other for other in graph.peers if other != peer)

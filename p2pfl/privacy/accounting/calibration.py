@@ -1,4 +1,4 @@
-r"""From a guarantee to the noises that cost least.
+r"""Calibration: the cheapest noises for a guarantee.
 
 With one gossip step a round and weights W, private noise of deviation :math:`s` and masks of
 deviation :math:`m` on a graph of Laplacian L leave every row, on average and in every coordinate,
@@ -136,7 +136,7 @@ def calibrate(
     _check(graph, weights, clip=clip, rounds=rounds, steps=steps, overhead=overhead, horizon=horizon)
     total = per_round(epsilon=epsilon, delta=delta, rounds=rounds) * math.sqrt(rounds)
     if math.isinf(total):
-        raise InputError("Expected a finite epsilon, got infinity; leave the noise out instead.")
+        raise InputError("epsilon is infinite; leave the noise out instead")
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
     allowed = (total / change * (1 - _SLACK)) ** 2 / rounds
     prices = _Prices.of(graph, weights, steps=steps, horizon=horizon)
@@ -177,7 +177,7 @@ def _noises(
 
 @dataclass(frozen=True)
 class _Prices:
-    r"""What a unit of variance costs: of private noise and of masks.
+    r"""Costs of a unit of variance of private noise and of masks.
 
     Parameters
     ----------
@@ -211,12 +211,12 @@ class _Prices:
         )
 
     def cost(self, noise: float, mask: float) -> float:
-        """J."""
+        """Return J."""
         return float(self.noise * noise**2 + self.mask * mask**2)
 
 
 def _summed(turn: Floats) -> Floats:
-    r""":math:`\sum_{t \ge 1} A^{t\top} A^t`, by doubling."""
+    r"""Return :math:`\sum_{t \ge 1} A^{t\top} A^t`, by doubling."""
     total = turn.T @ turn  # [N, N]
     for _ in range(60):
         more = turn.T @ total @ turn
@@ -267,7 +267,7 @@ class _Bound:
         return True
 
     def best(self, prices: _Prices, overhead: float) -> tuple[float, float]:
-        """Noise and mask that cost least."""
+        """Return the cheapest noise and mask."""
         noise = min(self.local, self.floor * math.sqrt(1 + overhead))
         mask = self.mask(noise)
         # Masks of one round are mixed away where less of them is left than private noise has to leave.
@@ -275,7 +275,7 @@ class _Bound:
         return (noise, mask) if mixed else self.cheapest(prices)
 
     def cheapest(self, prices: _Prices) -> tuple[float, float]:
-        """Noise between floor and local at which J is least, and its mask."""
+        """Return the noise between floor and local with the smallest J, and its mask."""
         if self.floor >= self.local * (1 - _SLACK):
             return self.local, 0.0
         # By logarithm, from just above the floor, where masks are still finite.
@@ -317,7 +317,7 @@ class _Spectrum:
         return len(self.squares)
 
     def excess(self, noise: float, mask: float, allowed: float) -> float:
-        """By how much the largest leak exceeds what is allowed, as a part of it."""
+        """Return the excess of the largest leak over the permitted one, relative to it."""
         most = float((self.squares @ (1 / (noise**2 + mask**2 * self.values))).max()) if self.count > 1 else 0.0
         return (most + 1 / (self.count * noise**2)) / allowed - 1
 
@@ -336,7 +336,7 @@ class _Spectrum:
 
 
 def _spectra(cover: Cover, kept: Ints) -> Iterator[_Spectrum]:
-    """Components of the honest peers if only these rows are honest; every mask counts as one."""
+    """Return components of the honest peers if only these rows are honest; every mask counts as one."""
     count, label = csgraph.connected_components(cover.masks[kept][:, kept], directed=False)
     for number in range(count):
         part = kept[label == number]
@@ -349,25 +349,21 @@ def _check(
     graph: Topology, weights: Weights, *, clip: float, rounds: int, steps: int, overhead: float, horizon: float
 ) -> None:
     if not isinstance(graph, Topology):
-        raise InputError(
-            "Expected one graph for all rounds, got a schedule; calibrate on one graph and account for the schedule."
-        )
+        raise InputError("a schedule cannot be calibrated; calibrate on one graph and account for the schedule")
     check_connected(graph)
     if weights.peers != graph.peers:
-        raise InputError("Expected weights of the peers of the graph, got those of others; make them from the graph.")
+        raise InputError("the weights belong to other peers than the graph; make them from the graph")
     if math.isinf(clip):
-        raise InputError("Expected a finite clip, got none: noise cannot hide a change of any size; set a clip.")
-    for name, number in (("round", rounds), ("gossip step", steps)):
+        raise InputError("there is no finite clip, and noise cannot hide a change of any size; set a clip")
+    for name, number in (("rounds", rounds), ("gossip steps", steps)):
         if not number >= 1:
-            raise InputError(f"Expected at least one {name}, got {number}; change it.")
+            raise InputError(f"the number of {name} is {number}, but must be at least 1; change it")
     if not 0 < overhead < math.inf:
-        raise InputError(f"Expected an overhead above 0, got {overhead}; 0.1 is usual.")
+        raise InputError(f"the overhead is {overhead}, but must be above 0; 0.1 is usual")
     if not 0 <= horizon < math.inf:
-        raise InputError(f"Expected a horizon of 0 rounds or more, got {horizon}; leave it out for all rounds.")
+        raise InputError(f"the horizon is {horizon}, but must be at least 0 rounds; leave it out for all rounds")
 
 
 def _check_mixes(rest: float) -> None:
     if not rest < 1 - 1e-13:
-        raise InputError(
-            "Expected weights that bring all peers together, got some that never do; let each keep some of its own row."
-        )
+        raise InputError("the weights never bring all peers together; let each keep some weight for its own model")

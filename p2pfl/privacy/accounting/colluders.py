@@ -1,4 +1,4 @@
-r"""Which peers an adversary would rather have on his side.
+"""Worst colluders: the sets of peers that help an adversary most.
 
 He chooses his colluders after he has seen the graph, so the guarantee is that of the worst set, not
 of an average one. More colluders never leak less, so every set has exactly as many as allowed.
@@ -104,10 +104,10 @@ def worst_colluders(
 def worst_rows(
     rounds: Sequence[tuple[int, Cover]], *, count: int, seed: int = 0, limit: int = 20_000
 ) -> tuple[Rows, float, Search]:
-    """As :func:`worst_colluders`, for the sum of the leaks over rounds: how many have which cover."""
+    """Return the result of :func:`worst_colluders` for the sum of leaks over rounds, given the count of each cover."""
     n = len(rounds[0][1].peers)
     if not 0 <= count < n:
-        raise InputError(f"expected 0 to {n - 1} colluders among {n} peers, got {count}; somebody must be honest.")
+        raise InputError(f"{n} peers cannot have {count} colluders; use 0 to {n - 1}, as one must be honest")
     search = _Searched(tuple(rounds), count, seed, limit)
     if (proven := search.proven()) is not None:
         return proven, search.leak(proven), "exact"
@@ -129,23 +129,23 @@ class _Searched:
 
     @cached_property
     def neighbours(self) -> list[Ints]:
-        """Of each peer, in any round."""
+        """Neighbours of each peer in any round."""
         union = sum((cover.masks for _, cover in self.rounds[1:]), self.rounds[0][1].masks).tocsr()
         return np.split(union.indices, union.indptr[1:-1])
 
     def leak(self, rows: Iterable[int]) -> float:
-        """Largest leak of an honest peer, from the definition."""
+        """Return the largest leak of an honest peer, from the definition."""
         return float(self.leaks(np.setdiff1d(np.arange(len(self.peers)), list(rows))).max())
 
     def leaks(self, kept: Ints) -> Floats:
-        """Leaks of all rounds together where only these are honest, ``[H]``."""
+        """Return the leaks of all rounds together if only these peers are honest, ``[H]``."""
         total = np.zeros(len(kept))  # [H]
         for times, cover in self.rounds:
             total += times * cover.leaks(kept)
         return total
 
     def alone(self) -> Floats:
-        """Leak of each peer if all others collude, ``[N]``: no set can be worse."""
+        """Return the leak of each peer if all others collude, ``[N]``: no set can be worse."""
         total = np.zeros(len(self.peers))  # [N]
         with np.errstate(divide="ignore"):
             for times, cover in self.rounds:
@@ -192,7 +192,7 @@ class _Searched:
         return _highest(score, tried), "searched"
 
     def isolating(self, budget: int) -> Iterator[tuple[Rows, int]]:
-        """Sets of neighbours of one peer each, and that peer."""
+        """Yield sets of neighbours of one peer each, with that peer."""
         victims = list(range(len(self.peers)))
         if budget < len(victims):
             victims = draw(self.seed, "victims").choice(victims, budget, replace=False).tolist()
@@ -254,19 +254,19 @@ class _Ranking:
         return cls(covers, precisions, any(changed for *_, changed in flat))
 
     def cost(self, count: int) -> float:
-        """About how many multiplications it takes to rank a set of this size."""
+        """Return the approximate number of multiplications to rank a set of this size."""
         n = len(self.precisions[0])
         ranks = [count * cover.masks.nnz / n for _, cover in self.rounds]
         return float(sum(3e5 + 2.0 * n * rank**2 + rank**3 for rank in ranks))
 
     def worst(self, rows: Rows) -> float:
-        """Largest leak of an honest peer."""
+        """Return the largest leak of an honest peer."""
         leaks = self._leaks(rows, None)
         leaks[list(rows)] = -np.inf
         return float(leaks.max())
 
     def at(self, rows: Rows, victim: int) -> float:
-        """Leak of one honest peer: no work but for the colluders' edges."""
+        """Return the leak of one honest peer, with work for the colluders' edges only."""
         return float(self._leaks(rows, victim)[0])
 
     def _leaks(self, rows: Rows, victim: int | None) -> Floats:
@@ -283,7 +283,7 @@ class _Ranking:
 
 
 def _differences(precision: Floats, own: Ints, other: Ints) -> Floats:
-    r""":math:`K^\top P K`, ``[E, E]``."""
+    r"""Return :math:`K^\top P K`, ``[E, E]``."""
     ends = np.concatenate([own, other])
     block = precision[np.ix_(ends, ends)]  # [2 E, 2 E]
     half = len(own)
@@ -292,7 +292,7 @@ def _differences(precision: Floats, own: Ints, other: Ints) -> Floats:
 
 
 def _edges(cover: Cover, rows: Rows) -> tuple[Ints, Ints, Floats]:
-    """Every edge of a colluder once: his end, the other, and the variance of its mask."""
+    """Return every edge of a colluder once: its end, the other end, and the variance of its mask."""
     masks = cover.masks
     spans = [slice(*masks.indptr[row : row + 2]) for row in rows]
     own = np.repeat(np.array(rows), [span.stop - span.start for span in spans])
@@ -313,12 +313,12 @@ def _flat(cover: Cover) -> tuple[Cover, bool]:
 
 
 def _highest(score: Score, sets: Iterable[Rows], *, most: int = _FINAL) -> list[Rows]:
-    """Sets by score; those that differ in the tenth digit only, in their own order."""
+    """Return sets by score; those that differ only in the tenth digit keep their order."""
     return heapq.nsmallest(most, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
 
 
 def _complete(cover: Cover) -> bool:
-    """Whether every peer is in the same place as every other."""
+    """Return whether all peers are in equivalent places."""
     n = len(cover.peers)
     alike = [np.ptp(values) == 0 for values in (cover.own, cover.masks.data) if len(values)]
     return bool(cover.masks.nnz in {0, n * (n - 1)} and all(alike))

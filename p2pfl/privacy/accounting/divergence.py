@@ -1,4 +1,4 @@
-r"""What a guarantee means: from :math:`\mu` to :math:`(\varepsilon, \delta)` and back.
+r"""Conversion of guarantees: from :math:`\mu` to :math:`(\varepsilon, \delta)` and back.
 
 A release is :math:`\mu`-GDP if telling two neighbouring inputs apart is never easier than telling
 :math:`N(0, 1)` from :math:`N(\mu, 1)`. Gaussian noise attains this exactly, and then
@@ -139,9 +139,9 @@ def subsampled(mu: float, *, probability: float, rounds: int, delta: float) -> f
     _check_mu(mu)
     _check_delta(delta)
     if not 0 < probability <= 1:
-        raise InputError(f"expected a probability above 0 and at most 1, got {probability}; 1 is everybody, always.")
+        raise InputError(f"the probability {probability} is not above 0 and at most 1; 1 means all peers, always")
     if not rounds >= 0:
-        raise InputError(f"expected 0 rounds or more, got {rounds}; change it.")
+        raise InputError(f"the number of rounds is {rounds}, but must be at least 0; change it")
     if mu == 0 or rounds == 0:
         return 0.0
     if math.isinf(mu) or probability == 1:
@@ -182,7 +182,7 @@ def mixed(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the best attack on a release attains, whatever it knows besides.
+    """Upper bounds on the success of any attack on a release, whatever else it knows.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def ceilings(mu: float, *, fpr: float = 0.01) -> Ceilings:
     """
     _check_mu(mu)
     if not 0 < fpr < 1:
-        raise InputError(f"expected a false positive rate between 0 and 1, got {fpr}; 0.01 is usual.")
+        raise InputError(f"the false positive rate is {fpr}, but must be between 0 and 1; 0.01 is usual")
     tpr = float(ndtr(ndtri(fpr) + mu))
     return Ceilings(auc=float(ndtr(mu / math.sqrt(2))), accuracy=float(ndtr(mu / 2)), tpr=tpr, fpr=fpr)
 
@@ -225,21 +225,21 @@ def _library() -> Any:
         import dp_accounting  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise InputError(
-            'expected dp-accounting, which converts guarantees, got none installed; pip install "p2pfl-mqtt[privacy]".'
+            'dp-accounting, which converts guarantees, is not installed; run pip install "p2pfl-mqtt[privacy]"'
         ) from error
     return dp_accounting
 
 
 def _check_mu(mu: float) -> None:
     if not mu >= 0:
-        raise InputError(f"expected a mu of 0 or more, got {mu}; change it.")
+        raise InputError(f"mu is {mu}, but must be at least 0; change it")
 
 
 def _check_epsilon(epsilon: float) -> None:
     if not epsilon >= 0:
-        raise InputError(f"expected an epsilon of 0 or more, got {epsilon}; change it.")
+        raise InputError(f"epsilon is {epsilon}, but must be at least 0; change it")
 
 
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
-        raise InputError(f"expected a delta between 0 and 1, got {delta}; well below one over the peers is usual.")
+        raise InputError(f"delta is {delta}, not between 0 and 1; well below one over the number of peers is usual")

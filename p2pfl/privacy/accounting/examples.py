@@ -1,4 +1,4 @@
-"""What DP-SGD inside a peer promises each of its samples, added up by Opacus."""
+"""Guarantee of DP-SGD inside a peer for each of its samples, composed by Opacus."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
     """
     if not (noise >= 0 and 0 <= rate <= 1 and steps >= 0 and 0 < delta < 1):
         raise InputError(
-            f"expected noise and steps of 0 or more, a rate of 0 to 1 and a delta between 0 and 1, got {noise}, "
-            f"{steps}, {rate} and {delta}: change them"
+            f"noise {noise} and steps {steps} must be at least 0, rate {rate} from 0 to 1 and delta {delta} "
+            "between 0 and 1; change them"
         )
     return composed({Sampling(noise, rate, steps): 1}, delta=delta)
 
@@ -124,7 +124,7 @@ def _accountant(name: str, history: list[tuple[float, float, int]]) -> Any:
         import opacus.accountants  # noqa: PLC0415 (an extra, and slow to import)
     except ImportError as error:
         raise InputError(
-            'expected opacus, which adds up steps of DP-SGD, got none installed: pip install "p2pfl-mqtt[examples]"'
+            'opacus, which composes steps of DP-SGD, is not installed; run pip install "p2pfl-mqtt[examples]"'
         ) from error
     accountant = getattr(opacus.accountants, f"{name}Accountant")()
     accountant.history = history
@@ -132,7 +132,7 @@ def _accountant(name: str, history: list[tuple[float, float, int]]) -> Any:
 
 
 def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:
-    """Whose samples are hidden least: epsilon, q and number of steps.
+    """Return epsilon, q and the number of steps of the peer whose samples are protected least.
 
     More samples make q smaller and the steps more, so there may be as many candidates as peers. Epsilon
     grows with both: the largest q and steps of some candidates bound them all, and only where the bound

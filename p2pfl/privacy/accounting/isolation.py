@@ -1,4 +1,4 @@
-r"""What a broker that lies can take away from masks without the peer that it attacks noticing.
+r"""Isolation: the masks that a malicious broker can remove without the attacked peer noticing.
 
 A broker that drops messages, delays them or replays Last Wills decides who each peer believes to be there. A peer that
 misses a mask partner charges its local floor. But a peer u does not see whom its partners mask with: if each of its d

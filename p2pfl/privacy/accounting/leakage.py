@@ -1,4 +1,4 @@
-r"""How much of one peer's row everything that is published gives away: exact, for any graph.
+r"""Leakage: what all published values reveal of one peer's row, exactly and for any graph.
 
 What colluders know can be subtracted. What is left of the honest peers' rows is
 :math:`N(x, \Sigma)` in every coordinate, with :math:`s_i` the private noise of peer i, K the
@@ -116,10 +116,10 @@ class Cover:
         return cls(graph.peers, own**2, masks)
 
     def honest(self, colluders: Collection[str]) -> Ints:
-        """Row numbers of all but the colluders."""
+        """Return the row numbers of all peers except the colluders."""
         colluders = set(colluders)
         if strangers := sorted(colluders - set(self.peers)):
-            raise InputError(f'expected colluders among the {len(self.peers)} peers, got "{strangers[0]}"; check it.')
+            raise InputError(f'colluder "{strangers[0]}" is not one of the {len(self.peers)} peers; check its name')
         return np.array([row for row, peer in enumerate(self.peers) if peer not in colluders], dtype=np.int64)
 
     def without(self, gone: Collection[str]) -> Cover:
@@ -131,14 +131,14 @@ class Cover:
         return Cover(self.peers, self.own, masks)
 
     def leaks(self, kept: Ints) -> Floats:
-        """Leak of the peers that are kept, ``[H]``, where all others collude."""
+        """Return the leaks of the kept peers, ``[H]``, if all others collude."""
         leaks = np.empty(len(kept))  # [H]
         for part, own, masks in self._parts(kept):
             leaks[part] = _precision(own, masks).diagonal()
         return leaks
 
     def precision(self) -> Floats:
-        r""":math:`\Sigma^{-1}` where nobody colludes, ``[N, N]``; infinite blocks where there is no noise."""
+        r"""Return :math:`\Sigma^{-1}` without colluders, ``[N, N]``; blocks without noise are infinite."""
         everybody = np.arange(len(self.peers))
         matrix = np.zeros((len(everybody), len(everybody)))  # [N, N]
         for part, own, masks in self._parts(everybody):
@@ -146,7 +146,7 @@ class Cover:
         return matrix
 
     def _parts(self, kept: Ints) -> Iterator[tuple[Ints, Floats, Floats]]:
-        """Each component of the kept: its places ``[C]`` among them, own ``[C]`` and masks ``[C, C]``."""
+        """Yield each component of the kept: its places ``[C]`` among them, own ``[C]`` and masks ``[C, C]``."""
         masks = self.masks[kept][:, kept] if len(kept) < len(self.peers) else self.masks
         count, label = csgraph.connected_components(masks, directed=False)
         order = np.argsort(label, kind="stable")
@@ -156,7 +156,7 @@ class Cover:
 
 
 def _precision(own: Floats, masks: Floats) -> Floats:
-    r""":math:`\Sigma^{-1}` of one connected component, ``[C, C]``.
+    r"""Return :math:`\Sigma^{-1}` of one connected component, ``[C, C]``.
 
     Masks far larger than the noise leave :math:`\Sigma` nearly singular: its quadratic form along the
     constant vector is the noise alone. So the coordinates are changed, from :math:`z` to the total
@@ -187,7 +187,7 @@ def _precision(own: Floats, masks: Floats) -> Floats:
 
 
 def _inverse(matrix: Floats) -> Floats:
-    """Inverse of a symmetric positive definite matrix."""
+    """Return the inverse of a symmetric positive definite matrix."""
     factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
     lower, _ = scipy.linalg.lapack.dpotri(factor, lower=True)
     lower = np.tril(lower)
@@ -298,23 +298,23 @@ def _check_view(A: Floats, B: Floats, variances: Floats, users: Sequence[Hashabl
     """Return the deviations, ``[Z]``."""
     if A.shape[0] != B.shape[0] or len(users) != A.shape[1] or variances.shape not in {(), (B.shape[1],)}:
         raise InputError(
-            f"expected A [M, K], B [M, Z], Z variances and K users, got {A.shape}, {B.shape}, {variances.shape} and "
-            f"{len(users)}; give each message a row and each column of A its user."
+            f"A {A.shape}, B {B.shape}, variances {variances.shape} and {len(users)} users do not fit A [M, K], "
+            "B [M, Z], Z variances and K users; give each message a row and each column of A its user"
         )
     if not (np.isfinite(A).all() and np.isfinite(B).all() and np.isfinite(variances).all() and (variances >= 0).all()):
-        raise InputError("expected finite entries and variances of 0 or more, got others; mend the view.")
+        raise InputError("the view contains entries that are not finite or variances below 0; fix the view")
     return np.broadcast_to(np.sqrt(variances), B.shape[1:])
 
 
 def _deviations(name: str, given: float | Mapping[Key, float], keys: Sequence[Key]) -> list[float]:
-    """One deviation for each key, in order."""
+    """Return one deviation for each key, in order."""
     if isinstance(given, Mapping):
         if odd := set(keys) ^ set(given):
             key = min(odd, key=str)
             shown = "-".join(key) if isinstance(key, tuple) else key
             raise InputError(
-                f'expected a {name} deviation for each place in the graph and no other, got "{shown}" in only one of '
-                "both; add or remove it."
+                f'a {name} deviation is needed for each place in the graph and no other, but "{shown}" is in '
+                "only one of both; add or remove it"
             )
         values = [given[key] for key in keys]
     else:
@@ -327,4 +327,4 @@ def _deviations(name: str, given: float | Mapping[Key, float], keys: Sequence[Ke
 
 def _check_deviation(name: str, deviation: float) -> None:
     if not 0 <= deviation < math.inf:
-        raise InputError(f"expected a {name} deviation of 0 or more, got {deviation}; 0 adds no {name}.")
+        raise InputError(f"the {name} deviation is {deviation}, but must be at least 0; 0 adds no {name}")

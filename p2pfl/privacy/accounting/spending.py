@@ -1,4 +1,4 @@
-r"""What rounds cost, added up: over a run, over its resumption, over all runs on the same data.
+r"""Composition of the costs of rounds: over a run, its resumption, and all runs on the same data.
 
 A round of cost :math:`(\mu, q)` is a Gaussian mechanism :math:`\mu` that a peer joins in secret with
 probability q. Where q = 1 costs add as :math:`\mu^2 = \sum_t \mu_t^2`; else privacy loss
@@ -20,7 +20,7 @@ from p2pfl.privacy.resolution import truncation
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """Of one round, for the peer that is worst off.
+    """Cost of one round, for the peer with the weakest protection.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
         least, most = most, 2 * most
         if most > 100:
             raise InputError(
-                f"expected an epsilon that costs noise, got {epsilon} for {rounds} rounds of which a peer joins "
-                f"{probability}; ask for less."
+                f"epsilon {epsilon} for {rounds} rounds that a peer joins with probability {probability} needs "
+                "no noise; ask for less"
             )
     for _ in range(_HALVINGS):
         middle = (least + most) / 2
@@ -140,7 +140,7 @@ _LARGE = 10.0
 
 
 def _hopeless(costs: Mapping[Cost, int]) -> bool:
-    """Whether what sitting out in secret saves need not be counted, which can only overstate."""
+    """Return whether the gain of secret participation need not be counted, which can only overstate the cost."""
     joined = math.fsum(count * cost.probability * cost.mu**2 for cost, count in costs.items())
     return joined > _HOPELESS**2 or max(cost.mu for cost in costs) > _LARGE
 

@@ -1,4 +1,4 @@
-r"""What sums over neighbourhoods give away, and to whom: the linear view of their receivers.
+r"""Leakage of sums over neighbourhoods: the linear view of their receivers.
 
 Peer u releases, in round t, a change under private noise of deviation s; a receiver sees sums of what was
 released, :math:`y = A (\Delta + s z)`. So with P the projector onto the rows of A, restricted to the columns
@@ -55,7 +55,7 @@ _WHOLE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What each peer can know of what all peers released.
+    """Knowledge that peers can have of the releases of all peers, by receiver.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Sums:
         [0.667, 0.167, 0.167, 0.0]
         """
         if strangers := sorted({*colluders} - {*self.peers}):
-            raise InputError(f'expected colluders among the {len(self.peers)} peers, got "{strangers[0]}"; check it.')
+            raise InputError(f'colluder "{strangers[0]}" is not one of the {len(self.peers)} peers; check its name')
         together = [row for row, peer in enumerate(self.peers) if peer in colluders]
         if not together:
             return np.zeros(len(self.peers))
@@ -192,7 +192,7 @@ class Sums:
         return float(self._worst(colluders)[1].max())
 
     def _worst(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
-        """Who together see most of one peer, and the leaks of all."""
+        """Return the colluders that together learn most of one peer, and the leaks of all."""
         if count not in self._found:
             self._found[count] = self._searched(count)
         return self._found[count]
@@ -211,7 +211,7 @@ class Sums:
         return together, leaks, search
 
     def _work(self, count: int) -> float:
-        """Of one set of colluders."""
+        """Return the amount of work for one set of colluders."""
         if self.seen is None:
             return 0.0
         rows = self.seen.shape[0] * count
@@ -263,7 +263,7 @@ class Watched:
         return self.weights[0].peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """What was there, weighted, and what is new of each."""
+        """Record the weighted old values, and the new ones of each peer."""
         del rows  # its difference from what was there is what is new
         values = since.rows.clone() if masses is None else since.rows * masses
         count = len(values)
@@ -271,14 +271,14 @@ class Watched:
         return Released(values, masses)
 
     async def mix(self, released: Released) -> Released:
-        """The factors of the sum that each peer is given."""
+        """Record the factors of the sum that each peer receives."""
         matrix = self._matrix()
         mixed = torch.from_numpy(matrix @ released.values.numpy())  # [N, T * N]
         self.seen.append(mixed)
         return Released(mixed, None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy()))
 
     async def hear(self, released: Released) -> Heard:
-        """Public numbers, which are no sums."""
+        """Return public numbers, which are not sums."""
         matrix = self._matrix()
         listener = np.repeat(np.arange(len(self.peers)), np.diff(matrix.indptr))  # [E]
         sender = torch.from_numpy(matrix.indices).long()  # [E]
