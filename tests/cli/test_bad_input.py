@@ -166,7 +166,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_directory(p2pfl, place):
 
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, place, command):
-    with full_disk(size=3000):
+    with full_disk(size=5000):
         result = p2pfl(command, "small.toml", "--set", "rounds=100")
     [folder] = (place / "runs").iterdir()
     assert result.status == 1

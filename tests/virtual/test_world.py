@@ -191,7 +191,7 @@ MUTANTS = {
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "who was cut off while it said hello does not know": (Link, "_beat", unaware, [1189]),
     "the row of the next life is taken for that of the one before": (Mailbox, "forget", heedless, [5292]),
-    "nobody says what an earlier life may have left open": (peer, "unsettled", lambda *_, **__: Unsettled(), [1160]),
+    "nobody says what an earlier life may have left open": (peer, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
     "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
     "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
