@@ -7,7 +7,7 @@ from p2pfl.algorithms.compressed import Compressed
 from p2pfl.algorithms.diffusion import D2, ExactDiffusion
 from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
-from p2pfl.algorithms.fedavg import FedAvg
+from p2pfl.algorithms.fedavg import FedAvg, FedSGD
 from p2pfl.algorithms.fednova import FedNova
 from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
 from p2pfl.algorithms.fedper import FedPer
@@ -20,6 +20,7 @@ from p2pfl.algorithms.idle import Idle
 from p2pfl.algorithms.ifca import IFCA
 from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial import PartialSharing
+from p2pfl.algorithms.parts import average_of, beside_of, on_factors, shared_of
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.power_gossip import PowerGossip
@@ -58,6 +59,7 @@ __all__ = [
     "FedPer",
     "FedProx",
     "FedRep",
+    "FedSGD",
     "FedYogi",
     "FineTuning",
     "Gossip",
@@ -76,13 +78,17 @@ __all__ = [
     "State",
     "Statistics",
     "Stop",
+    "average_of",
+    "beside_of",
     "change",
     "learn",
     "maximum",
+    "on_factors",
     "places",
     "pooled",
     "settle",
     "settling_places",
+    "shared_of",
     "start",
     "statistics",
 ]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood, bare
+from p2pfl.traits import Traits
 
 ROUNDING = 1e-9
 """A mean of whole numbers that comes so near to a whole number is one."""
+
+MIXES_STEPS = "mixes numbers of steps beside rows"
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class FedNova:
     federated optimization, NeurIPS 2020, section 4.
     """
 
+    traits: ClassVar[Traits] = Traits(nonlinear=MIXES_STEPS, plain_sgd_only=True, needs_plain_averages=MIXES_STEPS)
     average: Averaging
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

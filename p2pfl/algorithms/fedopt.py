@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -15,6 +15,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
 
 Decay = Annotated[float, Meta(ge=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -91,6 +92,7 @@ class FedAvgM(FedOpt):
     2019, section 4.3.
     """
 
+    traits: ClassVar[Traits] = Traits(linear=True)
     global_rate: Positive = 1.0
     momentum: Decay = 0.9
 
@@ -125,6 +127,7 @@ class Adaptive(FedOpt):
         How little adaptive it is; 0.001 in the paper.
     """
 
+    traits: ClassVar[Traits] = Traits(nonlinear="takes steps that are no linear function of sums")
     global_rate: Positive = 0.1
     beta1: Decay = 0.9
     tau: Positive = 1e-3

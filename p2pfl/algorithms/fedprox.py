@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -11,6 +11,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.corrections import proximal
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class FedProx:
     MLSys 2020, Algorithm 2.
     """
 
+    traits: ClassVar[Traits] = Traits(linear=True, convex=True)
     average: Averaging
     mu: Annotated[float, Meta(ge=0)] = 1.0
 

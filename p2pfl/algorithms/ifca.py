@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -13,6 +13,9 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood, derived
 from p2pfl.rows import Layout, Rows, draw
+from p2pfl.traits import Traits
+
+SEVERAL = "releases a row for each of its models"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,13 @@ class IFCA:
     NeurIPS 2020, Algorithm 1, option II (averages of models).
     """
 
+    traits: ClassVar[Traits] = Traits(
+        personal=True,
+        nonlinear=SEVERAL,
+        no_privacy=SEVERAL,
+        no_compression=SEVERAL,
+        needs_plain_averages="mixes rows of several models with masses that say whose they are",
+    )
     average: Averaging
     layout: Layout
     seed: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -18,6 +18,7 @@ from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.topology import Schedule, Topology, Weights
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,18 @@ class PowerGossip:
     NeurIPS 2020, Algorithm 1.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        default_steps=1,
+        nonlinear="sends products of rows",
+        no_privacy="sends products of rows, in which masks do not cancel",
+        no_compression="sends products of rows, which are few already",
+        needs_plain_averages="mixes differences of rows along directions of its own",
+        needs_one_graph="remembers what each neighbour sent",
+        needs_symmetric_weights="mixes differences",
+        no_acceleration="takes steps that are no powers of one matrix",
+        state_per_edge="keeps a vector for each edge",
+    )
     topology: Topology | Schedule
     weights: tuple[Weights, ...]
     layout: Layout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -10,6 +11,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import Gossip
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class SGP:
     Algorithm 1; Kempe, Dobra and Gehrke, Gossip-based computation of aggregate information, FOCS 2003.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        weighs_neighbours=True,
+        default_steps=1,
+        nonlinear="divides by masses that the graph alone makes unequal",
+        no_privacy="divides by masses that the graph alone makes unequal",
+        needs_plain_averages="divides sums by masses",
+    )
     gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

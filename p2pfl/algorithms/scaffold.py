@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from msgspec import Meta
@@ -14,6 +14,9 @@ from p2pfl.algorithms.corrections import constant
 from p2pfl.learning import Fitted
 from p2pfl.neighbourhood import Neighbourhood, derived
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
+
+VARIATE = "releases a second row a round, its control variate"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,13 @@ class SCAFFOLD:
     federated learning, ICML 2020, Algorithm 1.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        plain_sgd_only=True,
+        no_privacy=VARIATE,
+        no_compression=VARIATE,
+        needs_plain_averages="needs control variates that add up to zero",
+        nonlinear=VARIATE,
+    )
     average: Averaging
     option: Literal["I", "II"] = "II"
     global_rate: Annotated[float, Meta(gt=0)] = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from p2pfl.algorithms import Algorithm
 from p2pfl.data import Federation
 from p2pfl.data.imported import told
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.catalogue import ALGORITHMS, imported, traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
@@ -35,22 +34,12 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     learning, model = experiment.learning, experiment.model
     kind: Callable[..., TorchLearner] = TorchLearner
     if learning.example_noise:
-        if learning.algorithm != "fedavg":
-            raise ExperimentError(
-                "learning.example_noise: expected fedavg as learning.algorithm, whose steps each take a secret batch, "
-                f'got "{learning.algorithm}": change it, or leave the noise out'
-            )
         kind = partial(
             ExamplePrivateLearner,
             noise=learning.example_noise,
             clip=learning.example_clip,
             source=source or SecretSource(),
             normals=normals,
-        )
-    if known(learning.algorithm).plain and (learning.optimizer != "sgd" or learning.options.get("momentum")):
-        raise ExperimentError(
-            f'learning.optimizer: expected "sgd" without momentum for {learning.algorithm}, which divides a change by '
-            f'the steps that made it, got "{learning.optimizer}" with {learning.options or "no options"}: change it'
         )
     full = _full(experiment)
     steps = _steps(experiment)
@@ -112,7 +101,7 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
 
 def _full(experiment: Experiment) -> bool:
     """Return whether a round is one step on all samples."""
-    return experiment.learning.algorithm == "fedsgd"
+    return traits_of(experiment.learning.algorithm).full_batch
 
 
 def _steps(experiment: Experiment) -> int | None:
@@ -120,7 +109,7 @@ def _steps(experiment: Experiment) -> int | None:
     learning = experiment.learning
     if _full(experiment):
         return None
-    return known(learning.algorithm).steps if learning.steps is None else learning.steps
+    return traits_of(learning.algorithm).default_steps if learning.steps is None else learning.steps
 
 
 def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
@@ -169,12 +158,7 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     ExperimentError
         There is no such algorithm, or no such option, or its value has another type.
     """
-    place = known(name).place
-    if place.startswith("."):
-        module, _, attribute = place.partition(":")
-        kind = getattr(importlib.import_module(f"p2pfl.algorithms{module}"), attribute)
-    else:
-        kind = imported(place)
+    kind = ALGORITHMS.kind(name)
     parameters = inspect.signature(kind).parameters
     own = [parameter for parameter in parameters if parameter not in given]
     if unknown := [option for option in options if option not in own]:
@@ -196,18 +180,3 @@ def _checked(value: Any, kind: Any, *, option: str) -> Any:
         raise ExperimentError(
             f"learning.algorithm_options.{option}: {said[0].lower()}{said[1:]}, for {value!r}: correct it"
         ) from None
-
-
-def imported(reference: str) -> Callable[..., Any]:
-    """What ``package.module:name`` names."""
-    module, _, name = reference.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        said = told(error, module=module)
-        raise ExperimentError(
-            f'expected "package.module:name" that can be imported, got "{reference}": {said}'
-        ) from error
-    if not callable(found):
-        raise ExperimentError(f'expected "package.module:name" of something that can be called, got "{reference}"')
-    return found

@@ -10,17 +10,17 @@ from pathlib import Path
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
 from p2pfl.data import Federation, federate
-from p2pfl.experiment.agreement import check_agreeing
-from p2pfl.experiment.asynchrony import asynchronous, check_waiting
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.exchanges import exchanges, flood
 from p2pfl.experiment.healing import healer
 from p2pfl.experiment.learners import algorithm, expected_update, learner
 from p2pfl.experiment.mixing import mixing
-from p2pfl.experiment.outline import built, check_hiding, check_peers, hidden, loaded
+from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan
+from p2pfl.experiment.rules import check
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import check_live, masses, sized, summed
 from p2pfl.learning import Learner
@@ -41,7 +41,8 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     InputError
         If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
     """
-    gossip = experiment.gossip
+    gossip, asked = experiment.gossip, Composition.of(experiment)
+    check(asked)
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
     check_peers(experiment, names, only or ())
@@ -57,10 +58,9 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     topology = heals.whole if heals is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
     weights = mixing(experiment, topology, heals)
+    check(asked.on(topology, weights))
     bears = rule(experiment, topology)
     trained = learner(experiment, federation)
-    check_hiding(experiment)
-    check_agreeing(experiment)
     diameter = flood(topology)
     averaging = partial(
         _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter
@@ -81,7 +81,6 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
     rounds = Gossip(*exchanges(experiment, topology, weights, protection), heavy_ball=heavy)
     chosen = averaging(gossip=rounds)
-    check_waiting(experiment, asynchronous=asynchronous(chosen))
     return Plan(
         experiment,
         topology,
@@ -93,7 +92,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
         rounds,
         diameter,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
-        codec(experiment, length=trained.layout.size, dtype=trained.dtype, period=topology.period),
+        codec(experiment, length=trained.layout.size, dtype=trained.dtype),
         masses=weighed,
         rule=bears,
         attack=lies,

@@ -212,10 +212,6 @@ class Gossip(Section, frozen=True):
     acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
 
 
-TRACKED = {"top_k", "random_k", "qsgd", "quantise"}
-"""Codecs that send differences from what was sent before."""
-
-
 class Compression(Section, frozen=True):
     """How rows are made small; what is lost now is made up for later.
 
@@ -223,7 +219,8 @@ class Compression(Section, frozen=True):
     ----------
     name
         ``none``; ``float16``, ``bfloat16``; or differences from what was sent before: the numbers of largest
-        magnitude (``top_k``), any (``random_k``), or all of them in few bits (``qsgd``, ``quantise``).
+        magnitude (``top_k``), any (``random_k``), or all of them in few bits (``qsgd``, ``quantise``); or a
+        ``package.module:Class`` of your own, which is given those of the keys below that it has parameters for.
     share
         Of the numbers (top_k, random_k).
     levels
@@ -239,7 +236,7 @@ class Compression(Section, frozen=True):
         Squeeze what is sent without loss; this goes with everything.
     """
 
-    name: Literal["none", "float16", "bfloat16", "top_k", "random_k", "qsgd", "quantise"] = "none"
+    name: Reference = "none"
     share: Annotated[float, Meta(gt=0, le=1)] = 0.01
     levels: Annotated[int, Meta(ge=1, lt=2**15)] = 127
     bits: Annotated[int, Meta(ge=2, le=8)] = 8
@@ -315,7 +312,8 @@ class Robustness(Section, frozen=True):
     ----------
     rule
         ``none``; ``clipped_gossip``; ``self_centred_clipping`` (radius); ``trimmed_mean``, ``median``, ``krum`` or
-        ``multi_krum``, which weigh all rows alike.
+        ``multi_krum``, which weigh all rows alike; or a ``package.module:Class`` of your own, which is given
+        ``attackers`` and ``radius`` if it has such parameters.
     attackers
         How many of those that a peer hears may lie.
     radius
@@ -324,9 +322,7 @@ class Robustness(Section, frozen=True):
         Mix each row with those nearest to it before (trimmed_mean, median, krum, multi_krum).
     """
 
-    rule: Literal["none", "clipped_gossip", "self_centred_clipping", "trimmed_mean", "median", "krum", "multi_krum"] = (
-        "none"
-    )
+    rule: Reference = "none"
     attackers: Annotated[int, Meta(ge=0)] = 1
     radius: Positive | None = None
     nearest: bool = False

@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 
 import p2pfl
-from p2pfl.algorithms import Accounting, State, Statistics, learn, start
+from p2pfl.algorithms import Accounting, State, Statistics, beside_of, learn, start
 from p2pfl.errors import BudgetError, CoverError, PeerError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
@@ -203,7 +203,7 @@ class Peer:
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"p2pfl/v1/{self.swarm}/peer/{self.name}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
-        largest = row_bytes(self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0), dtype)
+        largest = row_bytes(self.plan.learner.layout.size + beside_of(self.plan.algorithm), dtype)
         if self._agreeing.opening or self.plan.experiment.learning.consensus:
             largest = max(largest, row_bytes(self._agreeing.longest, torch.float64))
         try:
