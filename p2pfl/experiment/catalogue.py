@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from p2pfl.errors import ExperimentError
-from p2pfl.traits import AVERAGING, UNDECLARED, CodecTraits, RuleTraits, Traits
+from p2pfl.traits import AVERAGING, UNDECLARED, CodecTraits, ModeTraits, RuleTraits, Traits
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +164,18 @@ RULES = Catalogue(
     },
 )
 
+MODES = Catalogue(
+    "privacy.mode",
+    "p2pfl.experiment",
+    {
+        "none": "modes:NoPrivacy",
+        "independent": "modes:Independent",
+        "pairwise": "modes:Pairwise",
+        "secagg": "modes:SecAgg",
+    },
+    optional=False,
+)
+
 
 def traits_of(name: str) -> Traits:
     """Return what an algorithm declares about itself, by its name.
@@ -207,6 +219,12 @@ def rule_traits(name: str) -> RuleTraits | None:
     if name == "none":
         return None
     found: RuleTraits = getattr(RULES.kind(name), "traits", RuleTraits())
+    return found
+
+
+def mode_traits(name: str) -> ModeTraits:
+    """Return what a privacy mode declares, by its name."""
+    found: ModeTraits = getattr(MODES.kind(name), "traits", ModeTraits())
     return found
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.experiment.catalogue import codec_traits, rule_traits, traits_of
-from p2pfl.experiment.modes import mode_traits
+from p2pfl.experiment.catalogue import codec_traits, mode_traits, rule_traits, traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.traits import CodecTraits, ModeTraits, RuleTraits, Traits
 

@@ -60,7 +60,7 @@ def refusal(name: str, column: str) -> str:
 
     Examples
     --------
-    >>> refusal("dpsgd", "masks"), refusal("sgp", "masks")[:36]
+    >>> refusal("dpsgd", "masks"), refusal("sgp", "masks")[:38]
     ('', 'privacy.mode: expected "none" with sgp')
     """
     try:

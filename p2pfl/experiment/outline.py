@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import traits_of
+from p2pfl.experiment.catalogue import mode_traits, traits_of
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.exchanges import exchanges
 from p2pfl.experiment.mixing import mixing
@@ -177,7 +177,7 @@ def _plain(experiment: Experiment) -> bool:
     return (
         _unlimited(traits_of(learning.algorithm))
         and learning == usual
-        and experiment.privacy.mode != "secagg"
+        and not mode_traits(experiment.privacy.mode).sums
         and not experiment.data.scale
         and experiment.robustness.rule == experiment.attack.name == "none"
         and experiment.compression == Compression()

@@ -14,7 +14,7 @@ import msgspec
 import tomli_w
 
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import CODECS, RULES
+from p2pfl.experiment.catalogue import CODECS, MODES, RULES
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.sentences import idle, mismatch, shown
 
@@ -126,7 +126,11 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     """Validate a table, key by key."""
     _keep_secret(table, origin=origin)
     experiment = checked(table, Experiment, origin=origin)
-    names = {CODECS: experiment.compression.name, RULES: experiment.robustness.rule}
+    names = {
+        MODES: experiment.privacy.mode,
+        CODECS: experiment.compression.name,
+        RULES: experiment.robustness.rule,
+    }
     for catalogue, name in names.items():
         try:
             catalogue.check(name)

@@ -175,9 +175,10 @@ class Plan:
     def pinned(self) -> Experiment:
         """The experiment with its noises given, as they were calibrated: nobody need look for them again."""
         settings, wanted = self.protection.settings, self.experiment.privacy
-        if wanted.mode == "none":
+        traits = self.protection.mode.traits
+        if not traits.hides:
             return self.experiment
-        mask = settings.mask if wanted.mode == "pairwise" else wanted.mask
+        mask = settings.mask if traits.masks else wanted.mask
         given = msgspec.structs.replace(wanted, clip=settings.clip, noise=settings.noise, mask=mask)
         return msgspec.structs.replace(self.experiment, privacy=given)
 

@@ -67,7 +67,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     )
     heavy = gossip.acceleration == "heavy_ball"
     sums, weighed = None, (1.0, 1.0)
-    if experiment.privacy.mode == "secagg":
+    if asked.mode.sums:
         steps, rho = exchanges(experiment, topology, weights)  # no masks stay in the rows
         added, counted = averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained
         if only is not None:

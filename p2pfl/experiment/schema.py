@@ -252,7 +252,8 @@ class Privacy(Section, frozen=True):
     ----------
     mode
         ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each
-        peer is given the exact sum of its neighbours' rows and none of them.
+        peer is given the exact sum of its neighbours' rows and none of them; or a ``package.module:Class`` of your own,
+        which is given those of the keys below that it has parameters for.
     clip
         Bound of the norm of an update; 1 where an epsilon is asked for and none is given.
     clipping
@@ -288,7 +289,7 @@ class Privacy(Section, frozen=True):
         colluders; ``epsilon`` is then for all of them. For data in a file it lies beside that by default.
     """
 
-    mode: Literal["none", "independent", "pairwise", "secagg"] = "none"
+    mode: Reference = "none"
     clip: Endless = math.inf
     clipping: Literal["flat", "layer"] = "flat"
     noise: NotNegative = 0.0

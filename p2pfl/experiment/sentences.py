@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import inspect
 
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import CODECS, codec_traits, traits_of
+from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
     Attack,
@@ -38,8 +38,8 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     --------
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
     'rounds: expected a whole number >= 1, got 0'
-    >>> mismatch("Invalid enum value 'pair' - at `$.privacy.mode`", {"privacy": {"mode": "pairwize"}})
-    'privacy.mode: expected "independent", "none", "pairwise" or "secagg", got "pairwize": did you mean "pairwise"?'
+    >>> mismatch("Invalid enum value 'laier' - at `$.privacy.clipping`", {"privacy": {"clipping": "laier"}})
+    'privacy.clipping: expected "flat" or "layer", got "laier": did you mean "layer"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -148,24 +148,18 @@ def _unmixed(experiment: Experiment) -> dict[str, str]:
 def _unhidden(experiment: Experiment) -> dict[str, str]:
     """The keys of ``[privacy]`` that change nothing."""
     privacy = experiment.privacy
-    masks = ["mask", "mask_graph", "mask_degree"]
-    why: dict[str, str] = {}
-    if privacy.mode == "none":
-        why = {key: 'privacy.mode is "none"' for key in Privacy.__struct_fields__ if key != "mode"}
-        if experiment.learning.example_noise:
-            del why["delta"], why["budget"]  # of the guarantee for samples
-    elif privacy.mode == "independent":
-        why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
-    elif privacy.mode == "secagg":
-        why = dict.fromkeys(masks, 'privacy.mode is "secagg", whose masks are uniform, one for each two neighbours')
-    elif privacy.mask_graph in {"same", "complete"}:
+    traits, why = mode_traits(privacy.mode), dict(_unused(privacy.mode))
+    if not traits.hides and experiment.learning.example_noise:
+        why.pop("delta", None)  # of the guarantee for samples
+        why.pop("budget", None)
+    if traits.masks and privacy.mask_graph in {"same", "complete"}:
         why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
-    if privacy.mode != "none" and math.isinf(privacy.clip) and privacy.epsilon is None:
+    if traits.hides and math.isinf(privacy.clip) and privacy.epsilon is None:
         why["clipping"] = "there is no privacy.clip"
-    if privacy.mode == "pairwise" and privacy.epsilon is not None and not privacy.noise:
+    if traits.masks and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
     bounded = privacy.epsilon is not None or (privacy.noise and not math.isinf(privacy.clip))
-    if privacy.mode != "none" and not bounded and not experiment.learning.example_noise:
+    if traits.hides and not bounded and not experiment.learning.example_noise:
         why["budget"] = "what updates cost adds up only where privacy.epsilon, or a clip and noise, bound it"
     if _traits(experiment.learning.algorithm).full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
@@ -180,6 +174,12 @@ def _uncompressed(wanted: Compression) -> dict[str, str]:
         taken |= {"gamma", "refresh"}
     unused = {"share", "levels", "bits", "gamma", "refresh"} - taken
     return {f"compression.{key}": f'compression.name is "{name}"' for key in unused if _set(wanted, Compression(), key)}
+
+
+def _unused(mode: str) -> Mapping[str, str]:
+    """Return the keys of ``[privacy]`` that a mode does not use; none where a class of the user's own says nothing."""
+    found: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
+    return found
 
 
 def _traits(name: str) -> Traits:

@@ -19,7 +19,7 @@ from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
 from p2pfl.identity import SeededSource, Source
 from p2pfl.neighbourhood import Neighbourhood, settled
-from p2pfl.privacy import Masks, private, swarm_secrets
+from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import check_accounted
@@ -207,7 +207,9 @@ def play(
         lossy = protection.sums is not None and faults != Faults()
         # what slow peers release after the others was paid for when those made as many cycles
         paid = None if charge is None or round not in rounds else partial(charge, round, whole=whole and not lossy)
-        hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        hides = protection.mode.wrap(
+            net, settings=protection.settings, masks=among, source=source, round=round, charge=paid
+        )
         return resolved.contested(hides, round=round, told=net)
 
     last: State | None = None
