@@ -57,6 +57,8 @@ class Traits:
         Why both ends of an edge must weigh it alike.
     no_acceleration
         Why gossip cannot be accelerated.
+    needs_gradients
+        Why a learner must show its gradients.
     state_per_edge
         What it keeps for each edge, which another peer cannot take over.
     no_privacy
@@ -90,6 +92,7 @@ class Traits:
     needs_one_graph: str = ""
     needs_symmetric_weights: str = ""
     no_acceleration: str = ""
+    needs_gradients: str = ""
     state_per_edge: str = ""
     no_privacy: str = ""
     no_compression: str = ""
@@ -163,3 +166,30 @@ class ModeTraits:
     hides: bool = False
     masks: bool = False
     sums: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerTraits:
+    """What a learner offers; one that declares nothing is asked for no more than ``fit``.
+
+    Parameters
+    ----------
+    gradients
+        Whether it shows gradients, adds corrections to them and knows the size of its steps.
+    known_steps
+        Whether ``[learning]`` describes its steps (rate, optimiser, epochs), from which masks are sized.
+    any_data
+        Whether it trains on any data of the same shape: scaled features, or those of all peers together.
+    torch_model
+        Whether its row is a torch module, which it has as ``model``.
+
+    Examples
+    --------
+    >>> LearnerTraits(gradients=True).any_data
+    False
+    """
+
+    gradients: bool = False
+    known_steps: bool = False
+    any_data: bool = False
+    torch_model: bool = False

@@ -20,7 +20,7 @@ ROOMS = {
     "topology": {"errors", "draws"},
     "data": {"errors", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "rows", "data", "identity"},
+    "learning": {"errors", "traits", "rows", "data", "identity"},
     "neighbourhood": {"errors", "rows", "compression", "topology"},
     "robust": {"errors", "traits", "rows", "neighbourhood"},
     "algorithms": {"errors", "traits", "rows", "compression", "topology", "learning", "neighbourhood"},

@@ -14,10 +14,11 @@ from p2pfl.algorithms.fedper import FedPer
 from p2pfl.algorithms.fedprox import FedProx
 from p2pfl.algorithms.fedrep import FedRep
 from p2pfl.algorithms.fine_tuning import FineTuning
-from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.algorithms.gossip_learning import GossipLearning
 from p2pfl.algorithms.idle import Idle
 from p2pfl.algorithms.ifca import IFCA
+from p2pfl.algorithms.local import Local
 from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial import PartialSharing
 from p2pfl.algorithms.parts import average_of, beside_of, on_factors, shared_of
@@ -41,6 +42,7 @@ __all__ = [
     "IFCA",
     "SCAFFOLD",
     "SGP",
+    "UNSET",
     "Accord",
     "Accounting",
     "Algorithm",
@@ -66,6 +68,7 @@ __all__ = [
     "GossipLearning",
     "GradientTracking",
     "Idle",
+    "Local",
     "MultiTask",
     "PFedMe",
     "PartialSharing",

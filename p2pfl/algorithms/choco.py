@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.traits import Traits
 
@@ -40,7 +40,7 @@ class Choco:
         needs_difference_codec=True,
         state_per_edge="keeps sums of its neighbours' copies",
     )
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One step and its exchange."""

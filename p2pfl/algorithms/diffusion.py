@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.rows import Rows
@@ -29,7 +29,7 @@ class _Diffusion:
         needs_one_graph="takes back what the same weights did a round ago",
         needs_symmetric_weights="takes back what the same weights did a round ago",
     )
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    gossip: Gossip = UNSET
     weights: tuple[Weights, ...] = ()
     name: ClassVar[str]
     lazy: ClassVar[bool]

@@ -37,8 +37,10 @@ class Ditto:
     ICML 2021, Algorithm 1.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True)
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient", linear=True, convex=True, personal=True
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     pull: Annotated[float, Meta(ge=0)] = 0.1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

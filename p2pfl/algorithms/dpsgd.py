@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.traits import Traits
 
@@ -36,7 +36,7 @@ class DPSGD:
     """
 
     traits: ClassVar[Traits] = Traits(linear=True, convex=True, full_participation=True, default_steps=1)
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    gossip: Gossip = UNSET
     order: Literal["parallel", "adapt_then_combine"] = "parallel"
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

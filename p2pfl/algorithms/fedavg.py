@@ -7,12 +7,13 @@ from typing import ClassVar
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.local import Local
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.traits import AVERAGING, Traits
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Local):
     r"""Local epochs, then the weighted mean of the rows.
 
     .. math:: x_k \leftarrow \text{fit}(x_k), \qquad
@@ -22,6 +23,8 @@ class FedAvg:
     ----------
     average
         Over whom, by what weights and how exactly.
+    epochs, steps
+        How much a peer trains in a round; what the learner does by itself where both are ``None``.
 
     References
     ----------
@@ -30,7 +33,7 @@ class FedAvg:
     """
 
     traits: ClassVar[Traits] = AVERAGING
-    average: Averaging
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and averaging."""

@@ -9,6 +9,7 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.local import Local
 from p2pfl.neighbourhood import Neighbourhood, bare
 from p2pfl.traits import Traits
 
@@ -19,7 +20,7 @@ MIXES_STEPS = "mixes numbers of steps beside rows"
 
 
 @dataclass(frozen=True)
-class FedNova:
+class FedNova(Local):
     r"""FedAvg with updates normalised by the steps that they took.
 
     With :math:`\tau_k` steps of peer k, from x to :math:`y_k`, and weights :math:`p_k` that sum to one over S,
@@ -35,6 +36,8 @@ class FedNova:
     ----------
     average
         Over whom, by what weights and how exactly.
+    epochs, steps
+        How much a peer trains in a round; what the learner does by itself where both are ``None``.
 
     References
     ----------
@@ -43,7 +46,7 @@ class FedNova:
     """
 
     traits: ClassVar[Traits] = Traits(nonlinear=MIXES_STEPS, plain_sgd_only=True, needs_plain_averages=MIXES_STEPS)
-    average: Averaging
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and normalised averaging."""

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.local import Local
 from p2pfl.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.rows import Rows
 from p2pfl.traits import Traits
@@ -25,7 +26,7 @@ Moments = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class FedOpt:
+class FedOpt(Local):
     r"""Local training, then a step of an optimiser to which the mean update is the gradient.
 
     .. math:: \Delta = \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k} - x, \qquad x \leftarrow x + u(\Delta)
@@ -40,7 +41,7 @@ class FedOpt:
     Algorithm 2.
     """
 
-    average: Averaging
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
 
     @abstractmethod
     def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
@@ -81,6 +82,8 @@ class FedAvgM(FedOpt):
     ----------
     average
         Over whom, by what weights and how exactly.
+    epochs, steps
+        How much a peer trains in a round; what the learner does by itself where both are ``None``.
     global_rate
         :math:`\eta`.
     momentum

@@ -92,12 +92,13 @@ class FedPer:
     """
 
     traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True)
-    average: Averaging
-    layout: Layout
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
     personal: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        self.common  # noqa: B018 (wrong names are told at once)
+        if self.layout.names:
+            self.common  # noqa: B018 (wrong names are told at once)
 
     @cached_property
     def common(self) -> torch.Tensor:

@@ -37,7 +37,9 @@ class FedRep(FedPer):
     federated learning, ICML 2021, Algorithm 1.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, convex=True, own_optimizer=True, personal=True)
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="takes gradient steps itself", linear=True, convex=True, own_optimizer=True, personal=True
+    )
     head_steps: Annotated[int, Meta(ge=0)] = 10
     body_steps: Annotated[int, Meta(ge=0)] = 1
 

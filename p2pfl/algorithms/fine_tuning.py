@@ -48,8 +48,8 @@ class FineTuning:
     """
 
     traits: ClassVar[Traits] = Traits(linear=True, convex=True, silent_rounds=True, personal=True)
-    average: Averaging
-    rounds: int
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    rounds: int = 1
     last: Annotated[int, Meta(ge=0)] = 1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

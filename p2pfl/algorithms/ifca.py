@@ -54,9 +54,9 @@ class IFCA:
         no_compression=SEVERAL,
         needs_plain_averages="mixes rows of several models with masses that say whose they are",
     )
-    average: Averaging
-    layout: Layout
-    seed: int
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    seed: int = 0
     clusters: Annotated[int, Meta(ge=1)] = 2
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

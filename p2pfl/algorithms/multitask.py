@@ -44,6 +44,7 @@ class MultiTask:
     """
 
     traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient",
         full_participation=True,
         weighs_neighbours=True,
         single_step=True,

@@ -53,8 +53,8 @@ class PartialSharing:
         nonlinear="releases other numbers each round, so that what sums show differs from one to the next",
         no_compression="shares another part of the row each round",
     )
-    average: Averaging
-    seed: int
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    seed: int = 0
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
 
     def places(self, size: int, *, round: int) -> torch.Tensor:

@@ -44,8 +44,10 @@ class PerFedAvg:
     model-agnostic meta-learning approach, NeurIPS 2020, Algorithm 1 and section 5.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, convex=True, own_optimizer=True, personal=True)
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="takes gradient steps itself", linear=True, convex=True, own_optimizer=True, personal=True
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     inner: Annotated[float, Meta(ge=0)] = 0.01
     steps: Annotated[int, Meta(ge=1)] = 10
     variant: Literal["fo", "hf"] = "fo"

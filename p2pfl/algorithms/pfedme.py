@@ -50,8 +50,10 @@ class PFedMe:
     Algorithm 1; as in its published code, :math:`\theta_k` begins a round at w and each batch where it is.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, own_optimizer=True, personal=True)
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="takes gradient steps itself", linear=True, own_optimizer=True, personal=True
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     pull: Annotated[float, Meta(ge=0)] = 15.0
     steps: Annotated[int, Meta(ge=1)] = 20
     inner: Annotated[int, Meta(ge=1)] = 5

@@ -11,13 +11,13 @@ import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.rows import Layout, Rows, draw
-from p2pfl.topology import Schedule, Topology, Weights
+from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 from p2pfl.traits import Traits
 
 
@@ -78,16 +78,16 @@ class PowerGossip:
         no_acceleration="takes steps that are no powers of one matrix",
         state_per_edge="keeps a vector for each edge",
     )
-    topology: Topology | Schedule
-    weights: tuple[Weights, ...]
-    layout: Layout
-    seed: int
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    topology: Topology | Schedule = UNBOUND
+    weights: tuple[Weights, ...] = ()
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    seed: int = 0
+    gossip: Gossip = UNSET
     rank: Annotated[int, Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
         graph = constant(self.topology, name="power_gossip")
-        if graph.directed or not self.weights[0].symmetric:
+        if graph.directed or not all(each.symmetric for each in self.weights[:1]):
             raise TopologyError(
                 "expected edges that weigh alike at both ends for power_gossip, which mixes differences, got others: "
                 'take an undirected topology, and gossip.weights = "metropolis"'

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import Rows
 from p2pfl.traits import Traits
@@ -46,7 +46,7 @@ class SGP:
         no_privacy="divides by masses that the graph alone makes unequal",
         needs_plain_averages="divides sums by masses",
     )
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One step of every peer, and a push."""

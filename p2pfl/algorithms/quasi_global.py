@@ -9,7 +9,7 @@ import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.tracking import slope
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.traits import Traits
@@ -43,9 +43,14 @@ class QGDSGDm:
     """
 
     traits: ClassVar[Traits] = Traits(
-        linear=True, convex=True, full_participation=True, default_steps=1, plain_sgd_only=True
+        needs_gradients="corrects every gradient",
+        linear=True,
+        convex=True,
+        full_participation=True,
+        default_steps=1,
+        plain_sgd_only=True,
     )
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    gossip: Gossip = UNSET
     beta: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     mu: Annotated[float, Meta(ge=0, lt=1)] | None = None
 

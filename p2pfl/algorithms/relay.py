@@ -14,7 +14,7 @@ from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.rows import Rows
-from p2pfl.topology import Schedule, Topology, check_connected
+from p2pfl.topology import UNBOUND, Schedule, Topology, check_connected
 from p2pfl.traits import Traits
 
 Relayed = Mapping[str, torch.Tensor]
@@ -62,7 +62,7 @@ class RelaySGD:
         needs_one_graph="remembers what each neighbour sent",
         state_per_edge="passes sums along the edges of a tree",
     )
-    topology: Topology | Schedule
+    topology: Topology | Schedule = UNBOUND
 
     def __post_init__(self) -> None:
         tree = constant(self.topology, name="relay_sgd")

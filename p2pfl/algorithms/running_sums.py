@@ -13,7 +13,7 @@ from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.rows import Layout
-from p2pfl.topology import Schedule, Topology
+from p2pfl.topology import UNBOUND, Schedule, Topology
 from p2pfl.traits import Traits
 
 
@@ -74,8 +74,8 @@ class RobustSGP:
         needs_one_graph="remembers what each neighbour sent",
         state_per_edge="keeps running totals of each neighbour",
     )
-    topology: Topology | Schedule
-    layout: Layout
+    topology: Topology | Schedule = UNBOUND
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
 
     def __post_init__(self) -> None:
         constant(self.topology, name="robust_sgp")

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.learning import Report
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.rows import Rows
@@ -46,6 +46,7 @@ class GradientTracking:
     """
 
     traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient",
         nonlinear="sends what it tracks beside rows",
         full_participation=True,
         default_steps=1,
@@ -54,7 +55,7 @@ class GradientTracking:
         no_compression="sends trackers and rows in turn, which have no past in common",
         needs_plain_averages="needs trackers whose sum stays that of the gradients",
     )
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of corrected steps."""

@@ -17,7 +17,7 @@ from p2pfl.experiment.blinding import BITS, LIMBS, Blinded
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.resolved import Plan
 from p2pfl.identity import Source
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import learner_traits
 from p2pfl.neighbourhood import Neighbourhood, Released, settled
 from p2pfl.privacy import Masks
 
@@ -73,7 +73,7 @@ class Agreement:
         """Whether exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
         it = Composition.of(self.plan.experiment)
         hidden = it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums)
-        return isinstance(self.plan.learner.bare, TorchLearner) and not hidden
+        return learner_traits(self.plan.learner).any_data and not hidden
 
     def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Blinded:
         """Return the neighbourhood with sums hidden behind masks of their own; as it is where there are none."""

@@ -96,9 +96,13 @@ class Catalogue:
         'dpsgd'
         """
         place = f"{type(made).__module__}:{type(made).__qualname__}"
+        _HELD[place] = type(made)  # classes of a function or notebook cannot be imported again
         short = place.removeprefix(f"{self.package}.")
         return next((name for name, each in self.places.items() if each == short), place)
 
+
+_HELD: dict[str, Callable[..., Any]] = {}
+"""Classes of objects that were asked for their name, by ``package.module:Class``."""
 
 ALGORITHMS = Catalogue(
     "learning.algorithm",
@@ -236,6 +240,8 @@ def imported(reference: str) -> Callable[..., Any]:
     ExperimentError
         It cannot be imported or called.
     """
+    if reference in _HELD:
+        return _HELD[reference]
     module, _, name = reference.partition(":")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)

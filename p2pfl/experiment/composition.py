@@ -9,7 +9,7 @@ from typing import Any
 from p2pfl import topology as graphs
 from p2pfl.experiment.catalogue import codec_traits, mode_traits, rule_traits, traits_of
 from p2pfl.experiment.schema import Experiment
-from p2pfl.traits import CodecTraits, ModeTraits, RuleTraits, Traits
+from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Composition:
         The settings.
     algorithm, mode, codec, rule
         Traits; ``None`` for a codec or robust rule that is not there.
-    graph
-        Facts of the topology; rules about it pass while it is ``None``.
+    graph, learner
+        Facts of the topology, and traits of the learner; rules about them pass while they are ``None``.
     """
 
     experiment: Experiment
@@ -64,6 +64,7 @@ class Composition:
     codec: CodecTraits | None = None
     rule: RuleTraits | None = None
     graph: Graph | None = None
+    learner: LearnerTraits | None = None
 
     @classmethod
     def of(cls, experiment: Experiment) -> Composition:
@@ -79,6 +80,13 @@ class Composition:
     def on(self, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Composition:
         """Return the same on a topology."""
         return replace(self, graph=Graph.of(topology, weights))
+
+    @property
+    def blind_masks(self) -> bool:
+        """Whether masks would be sized by steps of which nothing is known."""
+        privacy = self.experiment.privacy
+        unknown = self.learner is not None and not self.learner.known_steps
+        return unknown and self.mode.masks and privacy.mask is None and not self.claims
 
     @property
     def differences(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 import torch
 
-from p2pfl.algorithms import Algorithm
+from p2pfl.algorithms import Algorithm, Local
 from p2pfl.data import Federation
 from p2pfl.data.imported import told
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
@@ -32,6 +32,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     pooled data takes as many as all peers together. ``source`` hides samples: the system's by default.
     """
     learning, model = experiment.learning, experiment.model
+    if learning.learner is not None:
+        return own_learner(experiment, federation)
     kind: Callable[..., TorchLearner] = TorchLearner
     if learning.example_noise:
         kind = partial(
@@ -66,6 +68,58 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     )
     found.recipe.check(experiment.rounds)
     return found
+
+
+GIVEN = ("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule", "schedule_options", "device", "dtype")
+"""Keys of ``[learning]`` that a factory of learners is given where it has a parameter of that name."""
+
+
+def own_learner(experiment: Experiment, federation: Federation) -> Learner:
+    """Return the learner that ``learning.learner`` makes.
+
+    The factory is given what it has parameters for: ``federation`` (who has which samples), ``peers`` (those at hand),
+    ``model`` (the torch module of ``[model]``), ``seed``, ``rounds``, keys of ``[learning]`` by their names, and
+    ``learning.learner_options``.
+
+    Raises
+    ------
+    ExperimentError
+        It cannot be imported, has other parameters, or makes no learner.
+    """
+    reference, options = experiment.learning.learner or "", experiment.learning.learner_options
+    factory = imported(reference)
+    names = inspect.signature(factory).parameters
+    for option in options:
+        if option not in names:
+            raise ExperimentError(
+                f"learning.learner_options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
+            )
+    given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
+    given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
+    if "model" in names:
+        given["model"] = _model(experiment, federation)
+    try:
+        made = factory(**{key: value for key, value in (given | options).items() if key in names})
+    except P2PFLError:
+        raise
+    except Exception as error:
+        said = told(error, module=reference.partition(":")[0])
+        raise ExperimentError(f"learning.learner: {reference} raised {said}; fix it") from error
+    if not all(hasattr(made, name) for name in ("fit", "start", "samples", "evaluate", "layout", "state_dict")):
+        raise ExperimentError(
+            f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
+            "p2pfl.ExternalLearner, or an object with the methods of p2pfl.learning.Learner"
+        )
+    learner: Learner = made
+    return learner
+
+
+def takes_data(experiment: Experiment) -> bool:
+    """Return whether a learner needs the data of ``[data]``: one of the user's own may have its own."""
+    reference = experiment.learning.learner
+    if reference is None:
+        return True
+    return bool({"federation", "model"} & {*inspect.signature(imported(reference)).parameters})
 
 
 def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
@@ -160,7 +214,8 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     """
     kind = ALGORITHMS.kind(name)
     parameters = inspect.signature(kind).parameters
-    own = [parameter for parameter in parameters if parameter not in given]
+    trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
+    own = [parameter for parameter in parameters if parameter not in {*given, *trained}]
     if unknown := [option for option in options if option not in own]:
         expected = ", ".join(own) or "none"
         raise ExperimentError(

@@ -105,6 +105,34 @@ HEALING = each(
 )
 """Topologies whose edges close over a missing peer."""
 
+SUMMED: tuple[tuple[str, When, str, str], ...] = (
+    (
+        "learning.stop",
+        lambda it: it.mode.sums and it.experiment.learning.stop is not None,
+        "it tells others how far each row moved",
+        "none",
+    ),
+    (
+        "learning.fraction",
+        lambda it: it.mode.sums and it.experiment.learning.fraction < 1,
+        "a sum over few who take part shows their rows",
+        "1",
+    ),
+    (
+        "privacy.participation",
+        lambda it: it.mode.sums and it.experiment.privacy.participation < 1,
+        "what sitting out in secret saves is not known of sums",
+        "1",
+    ),
+    (
+        "privacy.colluders",
+        lambda it: it.mode.sums and it.experiment.privacy.colluders < 1,
+        "who is given a sum is a peer",
+        "1 or more",
+    ),
+)
+"""What sums need: a key, when it is refused, why, and what would do."""
+
 PAIRWISE = 'change it, or set privacy.mode to "pairwise"'
 PRIVATE = (
     *each(
@@ -154,32 +182,9 @@ PRIVATE = (
         PAIRWISE,
         '"{algorithm}", which {why}',
     ),
-    *each(
-        (lambda it: it.mode.sums, 'with privacy.mode = "{mode}", for it tells others how far each row moved'),
-        keys=("learning.stop",),
-        expected="none",
-        remedy=PAIRWISE,
-    ),
-    Rule(
-        "learning.fraction",
-        lambda it: it.mode.sums and it.experiment.learning.fraction < 1,
-        'with privacy.mode = "{mode}", for a sum over few who take part shows their rows',
-        "1",
-        PAIRWISE,
-    ),
-    Rule(
-        "privacy.participation",
-        lambda it: it.mode.sums and it.experiment.privacy.participation < 1,
-        'with privacy.mode = "{mode}", for what sitting out in secret saves is not known of sums',
-        "1",
-        PAIRWISE,
-    ),
-    Rule(
-        "privacy.colluders",
-        lambda it: it.mode.sums and it.experiment.privacy.colluders < 1,
-        'with privacy.mode = "{mode}", for who is given a sum is a peer',
-        "1 or more",
-        PAIRWISE,
+    *(
+        Rule(key, when, f'with privacy.mode = "{{mode}}", for {because}', expected, PAIRWISE)
+        for key, when, because, expected in SUMMED
     ),
 )
 """Privacy modes."""
@@ -255,6 +260,30 @@ WAITING = (
 """Peers that wait for each other, and peers that do not."""
 
 LEARNING = (
+    Rule(
+        "learning.algorithm",
+        lambda it: it.learner and not it.learner.gradients and it.algorithm.needs_gradients,
+        "",
+        "an algorithm that asks for no gradients, which this learner does not show",
+        "take fedavg, or a learner that declares them",
+        "{algorithm}, which {why}",
+    ),
+    Rule(
+        "privacy.mask",
+        lambda it: it.blind_masks,
+        "with this learner, of whose steps nothing is known from which masks could be sized",
+        "a number",
+        "set it to ten times what a number of the model moves in a round, or declare known_steps",
+    ),
+    *each(
+        (
+            lambda it: it.learner and not it.learner.any_data,
+            "with a learner of your own, whose features nobody else can scale",
+        ),
+        keys=("data.scale",),
+        expected="false",
+        remedy="leave it out, and scale them in the learner",
+    ),
     *each(
         (
             lambda it: not it.algorithm.private_examples,

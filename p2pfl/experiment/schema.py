@@ -154,6 +154,9 @@ class Learning(Section, frozen=True):
         released, and add up what it scores on everybody's test data (``common`` in the summary).
     loss, metrics
         ``package.module:function`` of (outputs, targets), each giving one number a sample.
+    learner, learner_options
+        ``package.module:factory`` of a learner of your own, such as a training loop of another framework, and what it
+        is given beside the keys above for which it has parameters.
     device, precision, dtype
         Where and in which numbers; ``mixed`` is bfloat16 where the device has it.
     example_noise, example_clip
@@ -178,6 +181,8 @@ class Learning(Section, frozen=True):
     weighted: bool = True
     stop: Positive | None = None
     consensus: bool = False
+    learner: Reference | None = None
+    learner_options: dict[str, Any] = {}
     loss: Reference | None = None
     metrics: dict[str, Reference] = {}
     device: str = "auto"

@@ -95,6 +95,8 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
         why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
     if not learning.stragglers:
         why["drop_stragglers"] = "there are no learning.stragglers"
+    if learning.learner is None:
+        why["learner_options"] = "there is no learning.learner"
     if learning.schedule is None:
         why["schedule_options"] = "there is no learning.schedule"
     if not learning.example_noise:

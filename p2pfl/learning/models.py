@@ -148,3 +148,23 @@ def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, to
             f"expected a safetensors file as model.pretrained, got {pretrained} ({error}); convert it"
         ) from error
     return loaded
+
+
+def fill(model: nn.Module, pretrained: Mapping[str, torch.Tensor] | str | Path) -> None:
+    """Load values into a model; names that they lack keep theirs.
+
+    Raises
+    ------
+    ModelError
+        They do not fit the model.
+    """
+    try:
+        unknown = model.load_state_dict(weights(pretrained), strict=False).unexpected_keys
+    except RuntimeError as error:
+        raise ModelError(
+            f"expected model.pretrained to fit the model, got {' '.join(str(error).split())}; mend its shapes"
+        ) from error
+    if unknown:
+        raise ModelError(
+            f"expected names of the model in model.pretrained, got {', '.join(unknown)}; drop or rename these"
+        )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import learner_traits
 
 VERSION = 1
 """Version of the format; a reader refuses another one."""
@@ -39,7 +39,7 @@ def described(plan: Plan) -> dict[str, Any]:
     dict
         Values that JSON knows; nothing for a learner of one's own, whose model and inputs only its owner knows.
     """
-    if not isinstance(plan.learner.bare, TorchLearner):
+    if not learner_traits(plan.learner).torch_model:
         return {}
     dataset, experiment = plan.federation.dataset, plan.experiment
     told = dataset.description
