@@ -23,7 +23,7 @@ The parts of a run are classes: algorithms, codecs, privacy modes, robust rules,
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p2pfl import data, errors, topology
+    from p2pfl import data, errors, topology, transport
     from p2pfl.algorithms import (
         D2,
         DPSGD,
@@ -149,6 +149,7 @@ __all__ = [
     "read",
     "simulate",
     "topology",
+    "transport",
 ]
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
@@ -228,6 +229,7 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
             "read": "experiment",
             "simulate": "simulation",
             "topology": "",
+            "transport": "",
         },
     )
 
