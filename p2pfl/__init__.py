@@ -9,6 +9,15 @@ Examples
 >>> run = p2pfl.simulate({"rounds": 1, "topology": {"kind": "complete", "peers": 2}})
 >>> sorted(run.models)
 ['peer0', 'peer1']
+
+The parts of a run are classes: algorithms, codecs, privacy modes, robust rules, learners and topologies.
+
+>>> import torch
+>>> data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in p2pfl.topology.ring(4).peers}
+>>> learner = p2pfl.TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
+>>> run = p2pfl.simulate(p2pfl.FedAvg(epochs=2), learner, p2pfl.topology.ring(4), rounds=2, codec=p2pfl.Quantise())
+>>> len(run.models)
+4
 """
 
 import sys
@@ -16,37 +25,133 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p2pfl import data, errors, topology
-    from p2pfl.algorithms import DPSGD, FedAvg, Gossip
-    from p2pfl.experiment import Experiment, read
+    from p2pfl import data, errors, topology, transport
+    from p2pfl.algorithms import (
+        D2,
+        DPSGD,
+        IFCA,
+        SCAFFOLD,
+        SGP,
+        Algorithm,
+        Averaging,
+        Choco,
+        Ditto,
+        ExactDiffusion,
+        FedAdagrad,
+        FedAdam,
+        FedAvg,
+        FedAvgM,
+        FedNova,
+        FedPer,
+        FedProx,
+        FedRep,
+        FedSGD,
+        FedYogi,
+        FineTuning,
+        Gossip,
+        GossipLearning,
+        GradientTracking,
+        MultiTask,
+        PartialSharing,
+        PerFedAvg,
+        PFedMe,
+        PowerGossip,
+        Propagation,
+        QGDSGDm,
+        RelaySGD,
+        RobustSGP,
+        State,
+    )
+    from p2pfl.compression import QSGD, Half, Quantise, RandomK, TopK
+    from p2pfl.experiment import Experiment, Plan, read
+    from p2pfl.experiment.composing import compose
+    from p2pfl.experiment.modes import Independent, NoPrivacy, Pairwise, SecAgg
     from p2pfl.experiment.resolving import plan
-    from p2pfl.learning import ExternalLearner, TorchLearner
+    from p2pfl.learning import ExternalLearner, Learner, TorchLearner
     from p2pfl.peer import Peer
     from p2pfl.report import Run
+    from p2pfl.robust import Attack, ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
     from p2pfl.simulation import simulate
+    from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
     from p2pfl.transport import MemoryTransport
     from p2pfl.transport.mqtt import MqttTransport
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "D2",
     "DPSGD",
+    "IFCA",
+    "QSGD",
+    "SCAFFOLD",
+    "SGP",
+    "Algorithm",
+    "Attack",
+    "Averaging",
+    "Choco",
+    "ClippedGossip",
+    "CodecTraits",
+    "Ditto",
+    "ExactDiffusion",
     "Experiment",
     "ExternalLearner",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedNova",
+    "FedPer",
+    "FedProx",
+    "FedRep",
+    "FedSGD",
+    "FedYogi",
+    "FineTuning",
     "Gossip",
+    "GossipLearning",
+    "GradientTracking",
+    "Half",
+    "Independent",
+    "Krum",
+    "Learner",
+    "LearnerTraits",
+    "Median",
     "MemoryTransport",
+    "ModeTraits",
     "MqttTransport",
+    "MultiTask",
+    "NearestMixed",
+    "NoPrivacy",
+    "PFedMe",
+    "Pairwise",
+    "PartialSharing",
     "Peer",
+    "PerFedAvg",
+    "Plan",
+    "PowerGossip",
+    "Propagation",
+    "QGDSGDm",
+    "Quantise",
+    "RandomK",
+    "RelaySGD",
+    "RobustSGP",
+    "RuleTraits",
     "Run",
+    "SecAgg",
+    "SelfCentredClipping",
+    "State",
+    "TopK",
     "TorchLearner",
+    "Traits",
+    "TrimmedMean",
     "__version__",
+    "compose",
     "data",
     "errors",
     "plan",
     "read",
     "simulate",
     "topology",
+    "transport",
 ]
 
 
@@ -69,22 +174,78 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
     _find = lazily(
         __name__,
         {
+            "Algorithm": "algorithms",
+            "Attack": "robust",
+            "Averaging": "algorithms",
+            "Choco": "algorithms",
+            "ClippedGossip": "robust",
+            "CodecTraits": "traits",
+            "D2": "algorithms",
             "DPSGD": "algorithms",
+            "Ditto": "algorithms",
+            "ExactDiffusion": "algorithms",
             "Experiment": "experiment",
             "ExternalLearner": "learning",
+            "FedAdagrad": "algorithms",
+            "FedAdam": "algorithms",
             "FedAvg": "algorithms",
+            "FedAvgM": "algorithms",
+            "FedNova": "algorithms",
+            "FedPer": "algorithms",
+            "FedProx": "algorithms",
+            "FedRep": "algorithms",
+            "FedSGD": "algorithms",
+            "FedYogi": "algorithms",
+            "FineTuning": "algorithms",
             "Gossip": "algorithms",
+            "GossipLearning": "algorithms",
+            "GradientTracking": "algorithms",
+            "Half": "compression",
+            "IFCA": "algorithms",
+            "Independent": "experiment.modes",
+            "Krum": "robust",
+            "Learner": "learning",
+            "LearnerTraits": "traits",
+            "Median": "robust",
             "MemoryTransport": "transport",
+            "ModeTraits": "traits",
             "MqttTransport": "transport.mqtt",
+            "MultiTask": "algorithms",
+            "NearestMixed": "robust",
+            "NoPrivacy": "experiment.modes",
+            "PFedMe": "algorithms",
+            "Pairwise": "experiment.modes",
+            "PartialSharing": "algorithms",
             "Peer": "peer",
+            "PerFedAvg": "algorithms",
+            "Plan": "experiment",
+            "PowerGossip": "algorithms",
+            "Propagation": "algorithms",
+            "QGDSGDm": "algorithms",
+            "QSGD": "compression",
+            "Quantise": "compression",
+            "RandomK": "compression",
+            "RelaySGD": "algorithms",
+            "RobustSGP": "algorithms",
+            "RuleTraits": "traits",
             "Run": "report",
+            "SCAFFOLD": "algorithms",
+            "SGP": "algorithms",
+            "SecAgg": "experiment.modes",
+            "SelfCentredClipping": "robust",
+            "State": "algorithms",
+            "TopK": "compression",
             "TorchLearner": "learning",
+            "Traits": "traits",
+            "TrimmedMean": "robust",
+            "compose": "experiment.composing",
             "data": "",
             "errors": "",
             "plan": "experiment",
             "read": "experiment",
             "simulate": "simulation",
             "topology": "",
+            "transport": "",
         },
     )
 

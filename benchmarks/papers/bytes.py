@@ -45,12 +45,13 @@ TABLE: dict[str, Any] = {
     "learning": {"algorithm": "fedavg", "weighted": False, "steps": 10, "rate": 0.1, "batch": 16, "device": "cpu"},
 }
 CHOCO = ["learning.algorithm=choco"]
+DPSGD = ["learning.algorithm=dpsgd", 'learning.algorithm_options={order="adapt_then_combine"}']
 WAYS: dict[str, tuple[int, list[str]]] = {
-    "D-PSGD": (40, CHOCO),
+    "D-PSGD": (40, DPSGD),
     "CHOCO-SGD, 4 bits": (40, [*CHOCO, "compression.name=quantise", "compression.bits=4"]),
     "CHOCO-SGD, QSGD in 8 bits": (40, [*CHOCO, "compression.name=qsgd"]),
     "CHOCO-SGD, largest 10 %": (40, [*CHOCO, "compression.name=top_k", "compression.share=0.1"]),
-    "Epidemic Learning": (40, [*CHOCO, "topology.kind=epidemic_oracle"]),
+    "Epidemic Learning": (40, [*DPSGD, "topology.kind=epidemic_oracle"]),
     "partial sharing of 10 %": (
         40,
         ["learning.algorithm=partial", "learning.algorithm_options={share=0.1}", "gossip.steps=1"],

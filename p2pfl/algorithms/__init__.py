@@ -7,19 +7,21 @@ from p2pfl.algorithms.compressed import Compressed
 from p2pfl.algorithms.diffusion import D2, ExactDiffusion
 from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
-from p2pfl.algorithms.fedavg import FedAvg
+from p2pfl.algorithms.fedavg import FedAvg, FedSGD
 from p2pfl.algorithms.fednova import FedNova
 from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
 from p2pfl.algorithms.fedper import FedPer
 from p2pfl.algorithms.fedprox import FedProx
 from p2pfl.algorithms.fedrep import FedRep
 from p2pfl.algorithms.fine_tuning import FineTuning
-from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.algorithms.gossip_learning import GossipLearning
 from p2pfl.algorithms.idle import Idle
 from p2pfl.algorithms.ifca import IFCA
+from p2pfl.algorithms.local import Local
 from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial import PartialSharing
+from p2pfl.algorithms.parts import average_of, beside_of, on_factors, shared_of
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.power_gossip import PowerGossip
@@ -40,6 +42,7 @@ __all__ = [
     "IFCA",
     "SCAFFOLD",
     "SGP",
+    "UNSET",
     "Accord",
     "Accounting",
     "Algorithm",
@@ -58,12 +61,14 @@ __all__ = [
     "FedPer",
     "FedProx",
     "FedRep",
+    "FedSGD",
     "FedYogi",
     "FineTuning",
     "Gossip",
     "GossipLearning",
     "GradientTracking",
     "Idle",
+    "Local",
     "MultiTask",
     "PFedMe",
     "PartialSharing",
@@ -76,13 +81,17 @@ __all__ = [
     "State",
     "Statistics",
     "Stop",
+    "average_of",
+    "beside_of",
     "change",
     "learn",
     "maximum",
+    "on_factors",
     "places",
     "pooled",
     "settle",
     "settling_places",
+    "shared_of",
     "start",
     "statistics",
 ]

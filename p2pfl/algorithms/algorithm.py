@@ -96,11 +96,9 @@ class AsyncLearner(Protocol):
 class Algorithm(Protocol):
     """How peers learn from each other, written once for one row and for all.
 
-    One whose messages are longer than a row says so by an attribute ``beside``: how many numbers of
-    the rows' type it sends beside them, at most; one that releases only a part of a row, by ``shared``: of
-    how many numbers. One whose peers should not wait for each other has an
-    attribute ``asynchronous`` that is true, and only hears. What an algorithm may declare for the release that pays
-    masks after the last round, :mod:`p2pfl.algorithms.settlement` says.
+    A class declares what it needs and offers by an attribute ``traits`` (:class:`p2pfl.traits.Traits`); one that
+    declares nothing is taken as :data:`p2pfl.traits.UNDECLARED`. What else it may have, :mod:`p2pfl.algorithms.parts`
+    says, and for the release that pays masks after the last round :mod:`p2pfl.algorithms.settlement`.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner
-from p2pfl.algorithms.gossip import Gossip, maximum
+from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.learning import straggles
 from p2pfl.neighbourhood import Neighbourhood, Public
 from p2pfl.rows import Rows, draw
@@ -29,11 +29,12 @@ class Averaging:
     Parameters
     ----------
     peers
-        All peers, from whom each round's participants are drawn.
+        All peers, from whom each round's participants are drawn; a run fills them in where there are none, and the
+        seed, the mean size and the diameter with them.
     seed
         Of that draw.
     gossip
-        How the mean is approached.
+        How the mean is approached; a run chooses as many gossip steps as its tolerance asks for where this is left out.
     weighted
         Whether peers count by their samples, or all alike.
     mean_samples
@@ -51,9 +52,9 @@ class Averaging:
     AISTATS 2017, Algorithm 1.
     """
 
-    peers: tuple[str, ...]
-    seed: int
-    gossip: Gossip
+    peers: tuple[str, ...] = ()
+    seed: int = 0
+    gossip: Gossip = UNSET
     weighted: bool = True
     mean_samples: float | None = None
     diameter: int = 1

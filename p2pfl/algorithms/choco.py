@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,15 @@ class Choco:
     ICML 2019, Algorithm 2.
     """
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    traits: ClassVar[Traits] = Traits(
+        linear=True,
+        convex=True,
+        full_participation=True,
+        default_steps=1,
+        needs_difference_codec=True,
+        state_per_edge="keeps sums of its neighbours' copies",
+    )
+    gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One step and its exchange."""

@@ -17,7 +17,7 @@ from p2pfl.rows import Rows
 class Compressed:
     r"""An algorithm that mixes what codecs leave of its rows.
 
-    A codec that is *tracked* acts on the difference from what all have of a row already. Each exchange
+    A codec of differences acts on the difference from what all have of a row already. Each exchange
     mixes y as CHOCO-Gossip does,
 
     .. math:: q_i = Q(y_i - \hat x_i), \qquad \hat x_i \leftarrow \hat x_i + q_i, \qquad
@@ -114,7 +114,7 @@ class _Few:
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """As the wrapped neighbourhood releases."""
         self._released = True
-        if self._codec.tracked and (self.copies is None or self.sums is None):
+        if self._codec.traits.differences and (self.copies is None or self.sums is None):
             self.copies = self.sums = since.rows * self._even  # of what all have nobody need send anything
         return await self._net.release(rows, since=since, masses=masses)
 
@@ -135,7 +135,7 @@ class _Few:
         at = At(self.peers, self._round, self._step)
         self._step += 1
         own, masses = released.values, released.masses
-        if not self._codec.tracked:
+        if not self._codec.traits.differences:
             left, short = coded(self._codec, own, at=at)  # [R, P]
             mixed = await self._net.mix(Released(left, masses, coded=short))
             return Released(mixed.values + (own - left), mixed.masses)

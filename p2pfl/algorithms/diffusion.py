@@ -8,18 +8,28 @@ from typing import ClassVar
 import numpy as np
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
 from p2pfl.rows import Rows
 from p2pfl.topology import Weights, lowest
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
 class _Diffusion:
     """What D2 and exact diffusion ask of the weights, where they are given."""
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    traits: ClassVar[Traits] = Traits(
+        linear=True,
+        convex=True,
+        full_participation=True,
+        default_steps=1,
+        needs_plain_averages="corrects for what the last average has left, which must be one",
+        needs_one_graph="takes back what the same weights did a round ago",
+        needs_symmetric_weights="takes back what the same weights did a round ago",
+    )
+    gossip: Gossip = UNSET
     weights: tuple[Weights, ...] = ()
     name: ClassVar[str]
     lazy: ClassVar[bool]

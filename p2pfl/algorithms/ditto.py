@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -12,6 +12,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood, Public
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,10 @@ class Ditto:
     ICML 2021, Algorithm 1.
     """
 
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient", linear=True, convex=True, personal=True
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     pull: Annotated[float, Meta(ge=0)] = 0.1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,10 @@ class DPSGD:
     Parameters
     ----------
     gossip
-        One exchange a round in the paper.
+        One gossip step a round in the paper.
+    order
+        ``"parallel"``, as in the paper: the step is taken along the gradient at the model before mixing. Or
+        ``"adapt_then_combine"``: the step is taken first, and its result is mixed.
 
     References
     ----------
@@ -30,11 +35,15 @@ class DPSGD:
     Algorithm 1.
     """
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    traits: ClassVar[Traits] = Traits(linear=True, convex=True, full_participation=True, default_steps=1)
+    gossip: Gossip = UNSET
+    order: Literal["parallel", "adapt_then_combine"] = "parallel"
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One step of every peer."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
-        released = await net.release(state.rows, since=state.public)
+        first = self.order == "adapt_then_combine"
+        released = await net.release(fitted.rows if first else state.rows, since=state.public)
         mixed = (await self.gossip(net, released)).public
-        return State(mixed.rows + (fitted.rows - state.rows), mixed, fitted.memory, report=fitted.report)
+        rows = mixed.rows if first else mixed.rows + (fitted.rows - state.rows)
+        return State(rows, mixed, fitted.memory, report=fitted.report)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.local import Local
 from p2pfl.neighbourhood import Neighbourhood, bare
+from p2pfl.traits import Traits
 
 ROUNDING = 1e-9
 """A mean of whole numbers that comes so near to a whole number is one."""
 
+MIXES_STEPS = "mixes numbers of steps beside rows"
+
 
 @dataclass(frozen=True)
-class FedNova:
+class FedNova(Local):
     r"""FedAvg with updates normalised by the steps that they took.
 
     With :math:`\tau_k` steps of peer k, from x to :math:`y_k`, and weights :math:`p_k` that sum to one over S,
@@ -31,6 +36,8 @@ class FedNova:
     ----------
     average
         Over whom, by what weights and how exactly.
+    epochs, steps
+        How much a peer trains in a round; what the learner does by itself where both are ``None``.
 
     References
     ----------
@@ -38,7 +45,8 @@ class FedNova:
     federated optimization, NeurIPS 2020, section 4.
     """
 
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(nonlinear=MIXES_STEPS, plain_sgd_only=True, needs_plain_averages=MIXES_STEPS)
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and normalised averaging."""

@@ -6,15 +6,17 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.local import Local
 from p2pfl.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
 
 Decay = Annotated[float, Meta(ge=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -24,7 +26,7 @@ Moments = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class FedOpt:
+class FedOpt(Local):
     r"""Local training, then a step of an optimiser to which the mean update is the gradient.
 
     .. math:: \Delta = \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k} - x, \qquad x \leftarrow x + u(\Delta)
@@ -39,7 +41,7 @@ class FedOpt:
     Algorithm 2.
     """
 
-    average: Averaging
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
 
     @abstractmethod
     def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
@@ -80,6 +82,8 @@ class FedAvgM(FedOpt):
     ----------
     average
         Over whom, by what weights and how exactly.
+    epochs, steps
+        How much a peer trains in a round; what the learner does by itself where both are ``None``.
     global_rate
         :math:`\eta`.
     momentum
@@ -91,6 +95,7 @@ class FedAvgM(FedOpt):
     2019, section 4.3.
     """
 
+    traits: ClassVar[Traits] = Traits(linear=True)
     global_rate: Positive = 1.0
     momentum: Decay = 0.9
 
@@ -125,6 +130,7 @@ class Adaptive(FedOpt):
         How little adaptive it is; 0.001 in the paper.
     """
 
+    traits: ClassVar[Traits] = Traits(nonlinear="takes steps that are no linear function of sums")
     global_rate: Positive = 0.1
     beta1: Decay = 0.9
     tau: Positive = 1e-3

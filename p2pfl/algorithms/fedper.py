@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar, Self
 
 import torch
 
@@ -13,6 +14,7 @@ from p2pfl.algorithms.averaging import Averaging
 from p2pfl.errors import ExperimentError
 from p2pfl.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.rows import Layout, Rows
+from p2pfl.traits import Traits
 
 
 def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:
@@ -89,12 +91,14 @@ class FedPer:
     arXiv:1912.00818, 2019, Algorithms 1 and 2.
     """
 
-    average: Averaging
-    layout: Layout
+    traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True)
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
     personal: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        self.common  # noqa: B018 (wrong names are told at once)
+        if self.layout.names:
+            self.common  # noqa: B018 (wrong names are told at once)
 
     @cached_property
     def common(self) -> torch.Tensor:
@@ -110,6 +114,10 @@ class FedPer:
         """Return the places of the shared numbers, ``[Q]``."""
         del size, round  # the layout knows, and it is the same in all rounds
         return self.common.nonzero().squeeze(-1)
+
+    def sharing(self, size: int) -> Self:
+        """Return the same on rows of ``size`` numbers, all of which are shared."""
+        return replace(self, layout=Layout(("row",), ((size,),)), personal=())
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training of all tensors and averaging of the shared ones."""

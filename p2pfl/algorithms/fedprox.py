@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.corrections import proximal
+from p2pfl.algorithms.local import Local
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
-class FedProx:
+class FedProx(Local):
     r"""FedAvg whose local losses have a term that holds a peer near where the round began.
 
     .. math:: x_k \leftarrow \text{fit}(x_k) \text{ on } F_k(y) + \frac{\mu}{2} \lVert y - x_k \rVert^2, \qquad
@@ -27,6 +29,8 @@ class FedProx:
     ----------
     average
         Over whom, by what weights and how exactly.
+    epochs, steps
+        How much a peer trains in a round; what the learner does by itself where both are ``None``.
     mu
         :math:`\mu \ge 0`. The paper found 1 best on its synthetic data and on pictures, 0.001 to 0.01 on text.
 
@@ -36,7 +40,8 @@ class FedProx:
     MLSys 2020, Algorithm 2.
     """
 
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(needs_gradients="corrects every gradient", linear=True, convex=True)
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     mu: Annotated[float, Meta(ge=0)] = 1.0
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

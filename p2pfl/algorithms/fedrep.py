@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.fedper import FedPer
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class FedRep(FedPer):
     federated learning, ICML 2021, Algorithm 1.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="takes gradient steps itself", linear=True, convex=True, own_optimizer=True, personal=True
+    )
     head_steps: Annotated[int, Meta(ge=0)] = 10
     body_steps: Annotated[int, Meta(ge=0)] = 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -11,6 +11,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.fedavg import FedAvg
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,9 @@ class FineTuning:
     arXiv:2002.04758, 2020, section 3 (fine-tuning).
     """
 
-    average: Averaging
-    rounds: int
+    traits: ClassVar[Traits] = Traits(linear=True, convex=True, silent_rounds=True, personal=True)
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    rounds: int = 1
     last: Annotated[int, Meta(ge=0)] = 1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

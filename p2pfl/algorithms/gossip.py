@@ -71,6 +71,9 @@ class Gossip:
         return 2 / (2 - rho**2) if step == 1 else 4 / (4 - rho**2 * omega)
 
 
+UNSET = Gossip()
+"""One gossip step, and the mark that nobody has chosen how many there are to be."""
+
 BLOCK = 256
 """Columns that are compared at a time: there are more edges than rows."""
 

@@ -10,6 +10,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,15 @@ class GossipLearning:
     of gossip learning and federated learning, Journal of Parallel and Distributed Computing 2021, section 3.
     """
 
-    asynchronous: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        weighs_neighbours=True,
+        asynchronous=True,
+        nonlinear="hears rows one by one",
+        no_compression="merges rows of different cycles, which have no common past",
+        needs_plain_averages="weighs the rows that it hears by the ages that come with them",
+    )
+
     beside: ClassVar[int] = 1
     """An age goes with the row."""
 

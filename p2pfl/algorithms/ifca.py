@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -13,6 +13,9 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood, derived
 from p2pfl.rows import Layout, Rows, draw
+from p2pfl.traits import Traits
+
+SEVERAL = "releases a row for each of its models"
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,16 @@ class IFCA:
     NeurIPS 2020, Algorithm 1, option II (averages of models).
     """
 
-    average: Averaging
-    layout: Layout
-    seed: int
+    traits: ClassVar[Traits] = Traits(
+        personal=True,
+        nonlinear=SEVERAL,
+        no_privacy=SEVERAL,
+        no_compression=SEVERAL,
+        needs_plain_averages="mixes rows of several models with masses that say whose they are",
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    seed: int = 0
     clusters: Annotated[int, Meta(ge=1)] = 2
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

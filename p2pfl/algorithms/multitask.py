@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -11,6 +11,9 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.neighbourhood import Heard, Neighbourhood
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
+
+COMPARES = "compares the rows that it hears one by one"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,18 @@ class MultiTask:
     collaboration graphs, AISTATS 2020, section 3.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient",
+        full_participation=True,
+        weighs_neighbours=True,
+        single_step=True,
+        silent_rounds=True,
+        personal=True,
+        nonlinear=COMPARES,
+        no_privacy=COMPARES,
+        no_compression=COMPARES,
+        needs_plain_averages="weighs the rows that it hears by a rule of its own",
+    )
     pull: Annotated[float, Meta(ge=0)] = 1.0
     spread: Annotated[float, Meta(gt=0)] = 0.5
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 import torch
@@ -12,6 +12,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.compression.sparse import chosen
 from p2pfl.neighbourhood import Neighbourhood, derived
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,12 @@ class PartialSharing:
     4
     """
 
-    average: Averaging
-    seed: int
+    traits: ClassVar[Traits] = Traits(
+        nonlinear="releases other numbers each round, so that what sums show differs from one to the next",
+        no_compression="shares another part of the row each round",
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    seed: int = 0
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
 
     def places(self, size: int, *, round: int) -> torch.Tensor:

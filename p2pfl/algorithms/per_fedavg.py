@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,10 @@ class PerFedAvg:
     model-agnostic meta-learning approach, NeurIPS 2020, Algorithm 1 and section 5.
     """
 
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="takes gradient steps itself", linear=True, convex=True, own_optimizer=True, personal=True
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     inner: Annotated[float, Meta(ge=0)] = 0.01
     steps: Annotated[int, Meta(ge=1)] = 10
     variant: Literal["fo", "hf"] = "fo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -12,6 +12,7 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood, Public, derived
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,10 @@ class PFedMe:
     Algorithm 1; as in its published code, :math:`\theta_k` begins a round at w and each batch where it is.
     """
 
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="takes gradient steps itself", linear=True, own_optimizer=True, personal=True
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     pull: Annotated[float, Meta(ge=0)] = 15.0
     steps: Annotated[int, Meta(ge=1)] = 20
     inner: Annotated[int, Meta(ge=1)] = 5

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.neighbourhood import Heard, Neighbourhood, Released
 from p2pfl.rows import Layout, Rows, draw
-from p2pfl.topology import Schedule, Topology, Weights
+from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,28 @@ class PowerGossip:
     NeurIPS 2020, Algorithm 1.
     """
 
-    topology: Topology | Schedule
-    weights: tuple[Weights, ...]
-    layout: Layout
-    seed: int
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        default_steps=1,
+        nonlinear="sends products of rows",
+        no_privacy="sends products of rows, in which masks do not cancel",
+        no_compression="sends products of rows, which are few already",
+        needs_plain_averages="mixes differences of rows along directions of its own",
+        needs_one_graph="remembers what each neighbour sent",
+        needs_symmetric_weights="mixes differences",
+        no_acceleration="takes steps that are no powers of one matrix",
+        state_per_edge="keeps a vector for each edge",
+    )
+    topology: Topology | Schedule = UNBOUND
+    weights: tuple[Weights, ...] = ()
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    seed: int = 0
+    gossip: Gossip = UNSET
     rank: Annotated[int, Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
         graph = constant(self.topology, name="power_gossip")
-        if graph.directed or not self.weights[0].symmetric:
+        if graph.directed or not all(each.symmetric for each in self.weights[:1]):
             raise TopologyError(
                 "expected edges that weigh alike at both ends for power_gossip, which mixes differences, got others: "
                 'take an undirected topology, and gossip.weights = "metropolis"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
@@ -12,6 +12,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.gossip import maximum
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,17 @@ class Propagation:
     over networks, AISTATS 2017, section 3, equation 5.
     """
 
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        single_step=True,
+        silent_rounds=True,
+        personal=True,
+        nonlinear="mixes models that differ on purpose",
+        no_privacy="keeps models apart, so that masks stay",
+        no_compression="keeps models apart, so that differences stay as large as rows",
+        needs_plain_averages="mixes models that differ on purpose",
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     alone: Annotated[int, Meta(ge=0)] = 1
     smoothing: Annotated[float, Meta(ge=0, lt=1)] = 0.9
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,15 @@ class SGP:
     Algorithm 1; Kempe, Dobra and Gehrke, Gossip-based computation of aggregate information, FOCS 2003.
     """
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        weighs_neighbours=True,
+        default_steps=1,
+        nonlinear="divides by masses that the graph alone makes unequal",
+        no_privacy="divides by masses that the graph alone makes unequal",
+        needs_plain_averages="divides sums by masses",
+    )
+    gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One step of every peer, and a push."""

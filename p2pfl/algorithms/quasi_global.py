@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.tracking import slope
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,15 @@ class QGDSGDm:
     heterogeneous data, ICML 2021, Algorithm 1 (QG-DSGDm).
     """
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient",
+        linear=True,
+        convex=True,
+        full_participation=True,
+        default_steps=1,
+        plain_sgd_only=True,
+    )
+    gossip: Gossip = UNSET
     beta: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     mu: Annotated[float, Meta(ge=0, lt=1)] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -13,7 +14,8 @@ from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.rows import Rows
-from p2pfl.topology import Schedule, Topology, check_connected
+from p2pfl.topology import UNBOUND, Schedule, Topology, check_connected
+from p2pfl.traits import Traits
 
 Relayed = Mapping[str, torch.Tensor]
 """``received`` and ``sent``, ``[R, D, P + 1]`` by neighbour; ``included`` ``[R, D]``; ``round`` ``[R, 1]``."""
@@ -49,7 +51,18 @@ class RelaySGD:
     heterogeneous data, NeurIPS 2021, Algorithm 1.
     """
 
-    topology: Topology | Schedule
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        single_step=True,
+        default_steps=1,
+        nonlinear="sends sums of rows",
+        no_privacy="sums rows of different rounds, whose masks do not cancel",
+        no_compression="takes back from what it hears what it had told, to the last digit",
+        needs_plain_averages="sends sums of rows",
+        needs_one_graph="remembers what each neighbour sent",
+        state_per_edge="passes sums along the edges of a tree",
+    )
+    topology: Topology | Schedule = UNBOUND
 
     def __post_init__(self) -> None:
         tree = constant(self.topology, name="relay_sgd")

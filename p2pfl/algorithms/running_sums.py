@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -12,7 +13,8 @@ from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.rows import Layout
-from p2pfl.topology import Schedule, Topology
+from p2pfl.topology import UNBOUND, Schedule, Topology
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,20 @@ class RobustSGP:
     Olshevsky and Paschalidis, Robust asynchronous stochastic gradient-push, JMLR 2020.
     """
 
-    topology: Topology | Schedule
-    layout: Layout
+    traits: ClassVar[Traits] = Traits(
+        full_participation=True,
+        weighs_neighbours=True,
+        single_step=True,
+        default_steps=1,
+        nonlinear="sends running totals",
+        no_privacy="sends running totals, in which masks do not cancel",
+        no_compression="sends running totals, of which only the difference from the last is of use",
+        needs_plain_averages="sends running totals that are divided by masses",
+        needs_one_graph="remembers what each neighbour sent",
+        state_per_edge="keeps running totals of each neighbour",
+    )
+    topology: Topology | Schedule = UNBOUND
+    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
 
     def __post_init__(self) -> None:
         constant(self.topology, name="robust_sgp")

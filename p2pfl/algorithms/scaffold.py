@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from msgspec import Meta
@@ -11,13 +11,17 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.corrections import constant
+from p2pfl.algorithms.local import Local
 from p2pfl.learning import Fitted
 from p2pfl.neighbourhood import Neighbourhood, derived
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
+
+VARIATE = "releases a second row a round, its control variate"
 
 
 @dataclass(frozen=True)
-class SCAFFOLD:
+class SCAFFOLD(Local):
     r"""FedAvg whose gradients are corrected by what is known of everybody's.
 
     K steps :math:`y_k \leftarrow y_k - \eta (\nabla F_k(y_k) - c_k + c)` from :math:`y_k = x`, then
@@ -34,6 +38,8 @@ class SCAFFOLD:
     ----------
     average
         Over whom, by what weights (alike in the paper) and how exactly.
+    epochs, steps
+        How much a peer trains in a round; what the learner does by itself where both are ``None``.
     option
         I costs a gradient on all data a round, II nothing.
     global_rate
@@ -45,7 +51,15 @@ class SCAFFOLD:
     federated learning, ICML 2020, Algorithm 1.
     """
 
-    average: Averaging
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient",
+        plain_sgd_only=True,
+        no_privacy=VARIATE,
+        no_compression=VARIATE,
+        needs_plain_averages="needs control variates that add up to zero",
+        nonlinear=VARIATE,
+    )
+    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
     option: Literal["I", "II"] = "II"
     global_rate: Annotated[float, Meta(gt=0)] = 1.0
 

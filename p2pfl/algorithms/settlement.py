@@ -21,8 +21,8 @@ from dataclasses import replace
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
-from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.parts import average_of
 from p2pfl.neighbourhood import Neighbourhood, Public, derived
 
 
@@ -107,7 +107,7 @@ async def _masses(
     algorithm: Algorithm, learner: AsyncLearner, net: Neighbourhood, *, round: int
 ) -> torch.Tensor | None:
     """Return the masses of a round's releases, ``[R, 1]``; ``None`` where all peers count alike."""
-    average = getattr(algorithm, "average", None)
-    if not isinstance(average, Averaging):
+    average = average_of(algorithm)
+    if average is None:
         return None
     return await average.masses(learner, net, average.participants(net.peers, round=round))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
-from p2pfl.algorithms.gossip import Gossip
+from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.learning import Report
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.rows import Rows
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,17 @@ class GradientTracking:
     Algorithm 1 (K-GT), with a communication step size of one.
     """
 
-    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient",
+        nonlinear="sends what it tracks beside rows",
+        full_participation=True,
+        default_steps=1,
+        plain_sgd_only=True,
+        needs_equal_steps="divides masks by the steps that a peer made",
+        no_compression="sends trackers and rows in turn, which have no past in common",
+        needs_plain_averages="needs trackers whose sum stays that of the gradients",
+    )
+    gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of corrected steps."""

@@ -15,6 +15,7 @@ from p2pfl.audit.game import Game
 from p2pfl.audit.inversion import Inversion
 from p2pfl.audit.membership import MIXED, Inference
 from p2pfl.audit.pipeline import OPEN
+from p2pfl.experiment.catalogue import mode_traits
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def verdict(audit: Audit) -> str:
         return f"{broken} claim{'s' if broken > 1 else ''} of this build {'are' if broken > 1 else 'is'} broken."
     if audit.promised:
         return "No attack saw more than the accountant allows."
-    if audit.mode == "secagg":
+    if mode_traits(audit.mode).sums:
         return "No differential privacy is claimed: peers receive exact sums, and no single model without masks."
     if audit.mask > 0:
         return (

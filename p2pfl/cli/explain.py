@@ -15,6 +15,7 @@ from p2pfl.cli.tables import MOST, facts, grid, size
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import Agreement
+from p2pfl.experiment.compositions import goes_with
 from p2pfl.identity import SeededSource
 from p2pfl.report.summary import describe as describe_privacy
 
@@ -37,6 +38,7 @@ def explained(resolved: Plan) -> dict[str, Any]:
         "topology": _topology(resolved),
         "cost": _cost(resolved),
         "data": _data(resolved),
+        "does_not_go_with": {key: why for key, why in goes_with(resolved.experiment.learning.algorithm).items() if why},
         "privacy": describe_privacy(resolved, spent=None)["statement"],
         "mask": _mask(resolved),
     }
@@ -58,6 +60,11 @@ def show(found: Mapping[str, Any]) -> None:
         console.print()
         console.print(Text(title, style="bold"))
         facts(pairs)
+    refused = found["does_not_go_with"]
+    if refused:
+        console.print()
+        console.print(Text(f"What {found['algorithm']} does not go with", style="bold"))
+        facts(refused)
     console.print()
     console.print(Text(f"privacy: {found['privacy']}"), soft_wrap=not console.is_terminal)
     if found["mask"] is not None:

@@ -17,6 +17,7 @@ from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
@@ -157,7 +158,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
         said["masks"] = f"{found['mask']:.3g} in each number on each of {found['mask_graph']['edges']} edges"
         said["mask graph"] = f"{kind}, {degree} mask neighbours a peer"
         said["blur of a number"] = f"{found['blur']:.3g} or more if {who}"
-    if found["mode"] == "secagg":
+    if mode_traits(found["mode"]).sums:
         said["sums"] = "one for each peer and exchange, masked in a ring: nobody but who is given it can read it"
     if found["participation"] < 1:
         said["participation"] = f"{found['participation']:g}, in secret: counted in epsilon, not in mu and the attacks"
@@ -314,7 +315,7 @@ def _missing(protection: Protection) -> str | None:
     """What a claim lacks, in a sentence."""
     if protection.claimed:
         return None
-    if protection.wanted.mode == "none":
+    if not protection.mode.traits.hides:
         return 'nothing is hidden: set privacy.mode to "pairwise", and privacy.epsilon for differential privacy'
     settings = protection.settings
     clipped, noisy = not math.isinf(settings.clip), settings.noise > 0

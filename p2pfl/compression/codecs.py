@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 
 from p2pfl.compression.bits import bytes_for, packed, unpacked
 from p2pfl.errors import DecodeError, InputError
 from p2pfl.rows import Rows
+from p2pfl.traits import CodecTraits
 
 Codes = tuple[torch.Tensor, ...]
 """Encoded rows; each tensor is ``[R, ...]``."""
@@ -34,16 +35,13 @@ class At:
 
 
 class Codec(Protocol):
-    """Interface of lossy compression."""
+    """Interface of lossy compression; a class without ``traits`` counts as one that encodes whole rows."""
+
+    traits: ClassVar[CodecTraits]
 
     @property
     def number(self) -> int:
         """Number of the codec on the wire, which is never reused."""
-        ...
-
-    @property
-    def tracked(self) -> bool:
-        """True if the codec is designed for differences from earlier messages, rather than for models."""
         ...
 
     def gamma(self, length: int) -> float:
@@ -156,7 +154,7 @@ class Half:
     """
 
     kind: str = "float16"
-    tracked: bool = False
+    traits: ClassVar[CodecTraits] = CodecTraits()
 
     def __post_init__(self) -> None:
         if self.kind not in {"float16", "bfloat16"}:
@@ -218,7 +216,7 @@ class Quantise:
     """
 
     bits: int = 8
-    tracked: bool = True
+    traits: ClassVar[CodecTraits] = CodecTraits(differences=True)
     number: int = 3
 
     def __post_init__(self) -> None:

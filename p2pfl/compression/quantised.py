@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from p2pfl.compression.bits import bits_for, bytes_for, packed
 from p2pfl.compression.codecs import At, Codes, Part, levels_of
 from p2pfl.errors import InputError
 from p2pfl.rows import Rows, draw, norms
+from p2pfl.traits import CodecTraits
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class QSGD:
 
     levels: int = 127
     seed: int = 0
-    tracked: bool = True
+    traits: ClassVar[CodecTraits] = CodecTraits(differences=True)
     number: int = 4
 
     def __post_init__(self) -> None:

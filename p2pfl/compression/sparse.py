@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
 from p2pfl.compression.codecs import At, Codes, Part, kept
 from p2pfl.errors import DecodeError
 from p2pfl.rows import Rows, draw
+from p2pfl.traits import CodecTraits
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class TopK:
     """
 
     share: float = 0.01
-    tracked: bool = True
+    traits: ClassVar[CodecTraits] = CodecTraits(differences=True)
     number: int = 5
 
     def __post_init__(self) -> None:
@@ -99,7 +101,7 @@ class RandomK:
 
     share: float = 0.01
     seed: int = 0
-    tracked: bool = True
+    traits: ClassVar[CodecTraits] = CodecTraits(differences=True)
     number: int = 6
 
     def __post_init__(self) -> None:

@@ -2,8 +2,19 @@
 
 from p2pfl.data.batches import batches
 from p2pfl.data.dataset import Dataset, IntArray
-from p2pfl.data.federation import Federation, describe
-from p2pfl.data.sharing import SOURCES, federate
+from p2pfl.data.federation import Federation, describe, nothing
+from p2pfl.data.sharing import SOURCES, federate, gather
 from p2pfl.data.splits import SPLITS
 
-__all__ = ["SOURCES", "SPLITS", "Dataset", "Federation", "IntArray", "batches", "describe", "federate"]
+__all__ = [
+    "SOURCES",
+    "SPLITS",
+    "Dataset",
+    "Federation",
+    "IntArray",
+    "batches",
+    "describe",
+    "federate",
+    "gather",
+    "nothing",
+]

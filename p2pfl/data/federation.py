@@ -59,6 +59,18 @@ class Federation:
         return torch.tensor([len(self.train[peer]) for peer in peers], dtype=torch.int64)  # [R]
 
 
+def nothing(peers: Sequence[str]) -> Federation:
+    """Return a federation of peers of whose data nobody knows anything but their owners.
+
+    Examples
+    --------
+    >>> nothing(["ada"]).samples(["ada"])
+    tensor([0])
+    """
+    parts = {peer: np.empty(0, dtype=np.int64) for peer in sorted(peers)}
+    return Federation(Dataset(torch.zeros(1, 0), torch.zeros(1), None), parts, parts, parts)
+
+
 def describe(federation: Federation) -> dict[str, Any]:
     r"""Describe how the training parts of the peers differ.
 

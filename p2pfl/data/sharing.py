@@ -132,6 +132,54 @@ def federate(
     return _central(source, cut, whole, held)
 
 
+def gather(
+    given: Mapping[str, tuple[Any, Any]],
+    *,
+    seed: int,
+    classes: int | None = None,
+    test: float = 0.2,
+    validation: float = 0.0,
+) -> Federation:
+    """Give every peer the data it owns.
+
+    Parameters
+    ----------
+    given
+        By peer, ``(features, targets)``: arrays or tensors ``[n, *shape]`` and ``[n]``. Whole numbers are classes,
+        others are to be predicted as numbers.
+    seed
+        Decides what is held out.
+    classes
+        How many there are, for a peer whose own data do not show all of them.
+    test, validation
+        Shares of each peer's own data that are held out.
+
+    Returns
+    -------
+    Federation
+        Of these peers.
+
+    Raises
+    ------
+    DataError
+        If shapes differ or a value is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> gather({"ada": (torch.zeros(10, 3), torch.arange(10) % 2)}, seed=0).samples(["ada"])
+    tensor([8])
+    """
+    names = _checked_peers(list(given))
+
+    def load(*, peer: str, peers: tuple[str, ...], seed: int) -> Any:
+        del peers, seed
+        return given[peer]
+
+    source = Private(load, classes=classes)
+    return _gathered(source, names, names, seed=seed, test=test, validation=validation)
+
+
 def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
     names = tuple(sorted(peers))
     if not names or len(set(names)) < len(names):

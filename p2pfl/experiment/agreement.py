@@ -12,13 +12,12 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
 from p2pfl.algorithms.statistics import Mean
 from p2pfl.data import scaling
-from p2pfl.errors import ExperimentError, PrivacyError
-from p2pfl.experiment.algorithms import known
+from p2pfl.errors import PrivacyError
 from p2pfl.experiment.blinding import BITS, LIMBS, Blinded
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.resolved import Plan
-from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import Source
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import learner_traits
 from p2pfl.neighbourhood import Neighbourhood, Released, settled
 from p2pfl.privacy import Masks
 
@@ -72,9 +71,9 @@ class Agreement:
     @property
     def scored(self) -> bool:
         """Whether exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
-        experiment = self.plan.experiment
-        hidden = claims(experiment) or experiment.privacy.mode == "independent"
-        return isinstance(self.plan.learner.bare, TorchLearner) and not hidden
+        it = Composition.of(self.plan.experiment)
+        hidden = it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums)
+        return learner_traits(self.plan.learner).any_data and not hidden
 
     def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Blinded:
         """Return the neighbourhood with sums hidden behind masks of their own; as it is where there are none."""
@@ -170,46 +169,3 @@ def told(found: Statistics) -> dict[str, object]:
 def alike(said: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
     """What all peers say that their one model scores; nothing if they do not say the same."""
     return said[0] if all(each == said[0] for each in said) else None
-
-
-def check_agreeing(experiment: Experiment) -> None:
-    """Refuse to agree on what must not be seen or what is nobody's.
-
-    Exact statistics are covered by no guarantee, and by private noise alone they are not hidden; under secagg
-    nobody is shown the rows and sums; and personal models have no mean that is of use.
-
-    Raises
-    ------
-    ExperimentError
-        With what to do.
-    """
-    learning, privacy = experiment.learning, experiment.privacy
-    if learning.consensus and known(learning.algorithm).personal:
-        raise ExperimentError(
-            f'learning.consensus: expected an algorithm that ends in one model, got "{learning.algorithm}", in which '
-            "each peer has its own: leave one of them out"
-        )
-    if learning.stop is not None and known(learning.algorithm).quiet:
-        raise ExperimentError(
-            f'learning.stop: expected none with "{learning.algorithm}", which has rounds that show nobody anything new '
-            f"and would end in the first of them, got {learning.stop:g}: leave it out"
-        )
-    for key, asked in {"data.scale": experiment.data.scale, "learning.consensus": learning.consensus}.items():
-        if asked and privacy.mode == "secagg":
-            raise ExperimentError(
-                f'{key}: expected privacy.mode = "none" or "pairwise", got "secagg", under which nobody is shown what '
-                "this is agreed on by: leave one of them out"
-            )
-    if experiment.data.scale and (claims(experiment) or privacy.mode == "independent"):
-        key = "learning.example_noise" if learning.example_noise else f'privacy.mode = "{privacy.mode}"'
-        raise ExperimentError(
-            "data.scale: expected no private noise, whose guarantee does not cover the exact statistics of the "
-            f"features, got {key} with it: scale the features by known bounds instead, or leave the noise out"
-        )
-
-
-def claims(experiment: Experiment) -> bool:
-    """Whether differential privacy is asked for, of peers or of samples."""
-    privacy = experiment.privacy
-    noisy = privacy.mode != "none" and (privacy.noise > 0 or privacy.epsilon is not None)
-    return noisy or experiment.learning.example_noise > 0

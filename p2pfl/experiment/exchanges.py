@@ -8,7 +8,7 @@ import numpy as np
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 
@@ -23,16 +23,6 @@ def exchanges(
     gossip = experiment.gossip
     fewest = {"chebyshev": graphs.chebyshev_steps, "heavy_ball": graphs.heavy_ball_steps}.get(gossip.acceleration)
     accelerated = fewest is not None
-    if accelerated and (topology.period > 1 or topology.at(0).directed):
-        raise ExperimentError(
-            f"gossip.acceleration: expected a constant, undirected topology for {gossip.acceleration}, got a schedule "
-            'or a directed one: use acceleration = "none"'
-        )
-    if accelerated and not weights[0].symmetric:
-        raise ExperimentError(
-            f"gossip.acceleration: expected symmetric weights for {gossip.acceleration}, got others: "
-            'use acceleration = "none", or gossip.weights = "metropolis"'
-        )
     rho = graphs.contraction(weights[:1]) if accelerated else None
     share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
     if gossip.steps is not None:
@@ -40,7 +30,7 @@ def exchanges(
             tolerance = _near_one(share=part, peers=len(topology.peers))
             _check_masses(experiment, fewest=fewest(rho, tolerance=tolerance), share=part)
         return gossip.steps, rho
-    if known(experiment.learning.algorithm).everybody:
+    if traits_of(experiment.learning.algorithm).full_participation:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
     tolerance = gossip.tolerance / max(1.0, 0.0 if hidden is None else hidden.scale / share)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -12,11 +11,11 @@ from typing import Any, get_type_hints
 import msgspec
 import torch
 
-from p2pfl.algorithms import Algorithm
+from p2pfl.algorithms import Algorithm, Local
 from p2pfl.data import Federation
 from p2pfl.data.imported import located
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.catalogue import ALGORITHMS, imported, traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
@@ -33,24 +32,16 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     pooled data takes as many as all peers together. ``source`` hides samples: the system's by default.
     """
     learning, model = experiment.learning, experiment.model
+    if learning.learner is not None:
+        return own_learner(experiment, federation)
     kind: Callable[..., TorchLearner] = TorchLearner
     if learning.example_noise:
-        if learning.algorithm != "fedavg":
-            raise ExperimentError(
-                "learning.example_noise: expected fedavg as learning.algorithm, whose steps each take a secret batch, "
-                f'got "{learning.algorithm}": change it, or leave the noise out'
-            )
         kind = partial(
             ExamplePrivateLearner,
             noise=learning.example_noise,
             clip=learning.example_clip,
             source=source or SecretSource(),
             normals=normals,
-        )
-    if known(learning.algorithm).plain and (learning.optimizer != "sgd" or learning.options.get("momentum")):
-        raise ExperimentError(
-            f'learning.optimizer: expected "sgd" without momentum for {learning.algorithm}, which divides a change by '
-            f'the steps that made it, got "{learning.optimizer}" with {learning.options or "no options"}: change it'
         )
     full = _full(experiment)
     steps = _steps(experiment)
@@ -77,6 +68,58 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     )
     found.recipe.check(experiment.rounds)
     return found
+
+
+GIVEN = ("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule", "schedule_options", "device", "dtype")
+"""Keys of ``[learning]`` that a factory of learners is given where it has a parameter of that name."""
+
+
+def own_learner(experiment: Experiment, federation: Federation) -> Learner:
+    """Return the learner that ``learning.learner`` makes.
+
+    The factory is given what it has parameters for: ``federation`` (who has which samples), ``peers`` (those at hand),
+    ``model`` (the torch module of ``[model]``), ``seed``, ``rounds``, keys of ``[learning]`` by their names, and
+    ``learning.learner_options``.
+
+    Raises
+    ------
+    ExperimentError
+        It cannot be imported, has other parameters, or makes no learner.
+    """
+    reference, options = experiment.learning.learner or "", experiment.learning.learner_options
+    factory = imported(reference)
+    names = inspect.signature(factory).parameters
+    for option in options:
+        if option not in names:
+            raise ExperimentError(
+                f"learning.learner_options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
+            )
+    given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
+    given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
+    if "model" in names:
+        given["model"] = _model(experiment, federation)
+    try:
+        made = factory(**{key: value for key, value in (given | options).items() if key in names})
+    except P2PFLError:
+        raise
+    except Exception as error:
+        said = located(error, module=reference.partition(":")[0])
+        raise ExperimentError(f"learning.learner: {reference} raised {said}; fix it") from error
+    if not all(hasattr(made, name) for name in ("fit", "start", "samples", "evaluate", "layout", "state_dict")):
+        raise ExperimentError(
+            f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
+            "p2pfl.ExternalLearner, or an object with the methods of p2pfl.learning.Learner"
+        )
+    learner: Learner = made
+    return learner
+
+
+def takes_data(experiment: Experiment) -> bool:
+    """Return whether a learner needs the data of ``[data]``: one of the user's own may have its own."""
+    reference = experiment.learning.learner
+    if reference is None:
+        return True
+    return bool({"federation", "model"} & {*inspect.signature(imported(reference)).parameters})
 
 
 def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
@@ -112,7 +155,7 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
 
 def _full(experiment: Experiment) -> bool:
     """Return whether a round is one step on all samples."""
-    return experiment.learning.algorithm == "fedsgd"
+    return traits_of(experiment.learning.algorithm).full_batch
 
 
 def _steps(experiment: Experiment) -> int | None:
@@ -120,7 +163,7 @@ def _steps(experiment: Experiment) -> int | None:
     learning = experiment.learning
     if _full(experiment):
         return None
-    return known(learning.algorithm).steps if learning.steps is None else learning.steps
+    return traits_of(learning.algorithm).default_steps if learning.steps is None else learning.steps
 
 
 def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
@@ -169,14 +212,10 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     ExperimentError
         There is no such algorithm, or no such option, or its value has another type.
     """
-    place = known(name).place
-    if place.startswith("."):
-        module, _, attribute = place.partition(":")
-        kind = getattr(importlib.import_module(f"p2pfl.algorithms{module}"), attribute)
-    else:
-        kind = imported(place)
+    kind = ALGORITHMS.kind(name)
     parameters = inspect.signature(kind).parameters
-    own = [parameter for parameter in parameters if parameter not in given]
+    trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
+    own = [parameter for parameter in parameters if parameter not in {*given, *trained}]
     if unknown := [option for option in options if option not in own]:
         expected = ", ".join(own) or "none"
         raise ExperimentError(
@@ -196,18 +235,3 @@ def _checked(value: Any, kind: Any, *, option: str) -> Any:
         raise ExperimentError(
             f"learning.algorithm_options.{option}: {said[0].lower()}{said[1:]}, for {value!r}: correct it"
         ) from None
-
-
-def imported(reference: str) -> Callable[..., Any]:
-    """What ``package.module:name`` names."""
-    module, _, name = reference.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        said = located(error, module=module)
-        raise ExperimentError(
-            f'expected "package.module:name" that can be imported, got "{reference}": {said}'
-        ) from error
-    if not callable(found):
-        raise ExperimentError(f'expected "package.module:name" of something that can be called, got "{reference}"')
-    return found

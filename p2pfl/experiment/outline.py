@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.algorithms import known
+from p2pfl.experiment.catalogue import mode_traits, traits_of
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.exchanges import exchanges
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection, sizes_masks
+from p2pfl.experiment.rules import check
 from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Simulation
+from p2pfl.traits import Traits
 
 if TYPE_CHECKING:
     from p2pfl.experiment.resolved import Plan
@@ -29,9 +32,6 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "fashion_mnist": ((1, 28, 28), 10),
 }
 """One sample's features, and how many outputs a model for them has, of the data sets that never differ."""
-
-PLAIN = {"fedavg", "fedsgd", "dpsgd"}
-"""Algorithms of which a plan refuses nothing that an outline does not."""
 
 FREE = ("rate", "batch", "epochs", "steps", "stragglers", "drop_stragglers", "fraction", "weighted", "device", "dtype")
 """Keys of ``[learning]`` that are as good as they read, whatever the graph and the model are."""
@@ -87,10 +87,12 @@ def outline(experiment: Experiment) -> Outline | None:
     sizes = _sizes(experiment)
     if sizes is None or not _plain(experiment) or sizes_masks(experiment.privacy):
         return None
+    asked = Composition.of(experiment)
+    check(asked)
     topology = loaded(experiment) or built(experiment)
     graphs.check_connected(topology)
     weights = mixing(experiment, topology)
-    check_hiding(experiment)
+    check(asked.on(topology, weights))
     found = hidden(experiment, topology, weights, sizes=sizes)
     return Outline(experiment, topology, found, exchanges(experiment, topology, weights, found)[0])
 
@@ -131,21 +133,6 @@ def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str
         raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {some}')
 
 
-def check_hiding(experiment: Experiment) -> None:
-    """Refuse to hide what an algorithm must show."""
-    name = experiment.learning.algorithm
-    why, mode, late = known(name).bare, experiment.privacy.mode, experiment.learning.stragglers
-    if why and mode != "none":
-        raise ExperimentError(
-            f'privacy.mode: expected "none" with {name}, which {why}, got "{mode}": change the mode or the algorithm'
-        )
-    if mode == "pairwise" and late and (why := known(name).steady):
-        raise ExperimentError(
-            f"learning.stragglers: expected 0 with {name} under masks, which {why}, so that they would not cancel, got "
-            f'{late:g}: set it to 0, or privacy.mode to "none"'
-        )
-
-
 def hidden(
     experiment: Experiment,
     topology: graphs.Topology | graphs.Schedule,
@@ -168,7 +155,7 @@ def hidden(
     sums
         What others see in the mode ``secagg``.
     """
-    stepwise = known(experiment.learning.algorithm).everybody
+    stepwise = traits_of(experiment.learning.algorithm).full_participation
     return protection(
         experiment.privacy,
         topology,
@@ -188,9 +175,9 @@ def _plain(experiment: Experiment) -> bool:
     learning = experiment.learning
     usual = Learning(algorithm=learning.algorithm, **{key: getattr(learning, key) for key in FREE})
     return (
-        learning.algorithm in PLAIN
+        _unlimited(traits_of(learning.algorithm))
         and learning == usual
-        and experiment.privacy.mode != "secagg"
+        and not mode_traits(experiment.privacy.mode).sums
         and not experiment.data.scale
         and experiment.robustness.rule == experiment.attack.name == "none"
         and experiment.compression == Compression()
@@ -198,6 +185,13 @@ def _plain(experiment: Experiment) -> bool:
         and experiment.transport.hurry == 1
         and not experiment.topology.heal
     )
+
+
+def _unlimited(traits: Traits) -> bool:
+    """Whether an algorithm is a plain average of what peers train, so that its class refuses nothing."""
+    plain = Traits(linear=True, convex=True)
+    free = ("full_participation", "default_steps", "full_batch", "private_examples")
+    return replace(traits, **{key: getattr(plain, key) for key in free}) == plain
 
 
 def _sizes(experiment: Experiment) -> tuple[int, ...] | None:

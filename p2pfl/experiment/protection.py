@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
+from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, account, sensitivity, table
 from p2pfl.privacy.accounting.calibration import calibrate
@@ -68,6 +70,11 @@ class Protection:
     before: Mapping[Cost, int] | None = None
     found: Guarantee | None = None
     sums: Sums | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """What wraps the neighbourhoods, and says what it promises."""
+        return mode_of(self.wanted)
 
     @property
     def scale(self) -> float:
@@ -237,21 +244,22 @@ def protection(
             f"privacy.clip: expected a bound of an update's norm, without which noise {wanted.noise:g} promises "
             "nothing, got none: set privacy.clip"
         )
-    if wanted.mode != "none" and wanted.clipping == "layer" and sum(layers) != size:
+    traits = mode_traits(wanted.mode)
+    if traits.hides and wanted.clipping == "layer" and sum(layers) != size:
         raise ExperimentError(
             f"privacy.clipping: expected the layers of a row of {size} numbers to clip each by itself, got layers of "
             f'{sum(layers)} in all: set privacy.clipping to "flat"'
         )
     graph = mask_graph(wanted, topology.union, seed=seed)
     claimed = wanted.epsilon is not None or _claims(wanted)
-    if wanted.mode == "pairwise" and claimed and (few := parted(graph, colluders=wanted.colluders)):
+    if traits.masks and claimed and (few := parted(graph, colluders=wanted.colluders)):
         raise ExperimentError(
             "privacy.colluders: expected masks that hide each peer among at least three honest ones, got "
             f"{wanted.colluders}, who could part {' and '.join(few)} from all others: set privacy.mask_graph to "
             '"circulant", take more peers, lower privacy.colluders, or set privacy.mode to "independent"'
         )
     mask = 0.0
-    if wanted.mode == "pairwise":
+    if traits.masks:
         _check_partners(wanted, graph, claimed=claimed)
         mask = _mask(wanted, graph, weights, size=size, steps=steps, update=update)
     settings = Settings(
@@ -263,7 +271,7 @@ def protection(
         layers=layers if wanted.clipping == "layer" else (),
     )
     whole = None
-    if wanted.mode == "none":
+    if not traits.hides:
         settings = Settings()
     elif sums is not None and wanted.epsilon is not None and not wanted.noise:
         settings = _summed(wanted, settings, sums, size=size, rounds=rounds)
@@ -281,7 +289,7 @@ def protection(
 
 def sizes_masks(wanted: schema.Privacy) -> bool:
     """Return whether the deviation of the masks follows from the size of an update."""
-    return wanted.mode == "pairwise" and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
+    return mode_traits(wanted.mode).masks and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
 
 
 def fewest_partners(wanted: schema.Privacy, *, claimed: bool) -> int:
@@ -397,7 +405,7 @@ def _calibrated(
     assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
     clip = CLIP if math.isinf(wanted.clip) else wanted.clip
     mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds, probability=settings.participation)
-    if wanted.mode == "independent":
+    if not mode_traits(wanted.mode).masks:
         change = sensitivity(clip=clip, adjacency=wanted.adjacency, bits=wanted.bits, size=size)
         return replace(settings, clip=clip, noise=change / mu), None
     found = calibrate(

@@ -14,6 +14,7 @@ import msgspec
 import tomli_w
 
 from p2pfl.errors import ExperimentError
+from p2pfl.experiment.catalogue import CODECS, MODES, RULES
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.sentences import idle, mismatch, shown
 
@@ -124,7 +125,18 @@ def find(source: str | Path) -> Path:
 def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experiment:
     """Validate a table, key by key."""
     _keep_secret(table, origin=origin)
-    return checked(table, Experiment, origin=origin)
+    experiment = checked(table, Experiment, origin=origin)
+    names = {
+        MODES: experiment.privacy.mode,
+        CODECS: experiment.compression.name,
+        RULES: experiment.robustness.rule,
+    }
+    for catalogue, name in names.items():
+        try:
+            catalogue.check(name)
+        except ExperimentError as error:
+            raise ExperimentError(f"{origin}: {error}") from None
+    return experiment
 
 
 def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:

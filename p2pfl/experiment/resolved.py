@@ -13,11 +13,11 @@ import msgspec
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Compressed, FedAvg, Gossip, Stop
+from p2pfl.algorithms import Algorithm, Compressed, Gossip, Stop, average_of, shared_of
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.asynchrony import asynchronous
+from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
@@ -161,12 +161,12 @@ class Plan:
     @property
     def asynchronous(self) -> bool:
         """Whether peers are in cycles of their own and wait for nobody."""
-        return asynchronous(self.algorithm)
+        return declared(self.algorithm).asynchronous
 
     @property
     def shared(self) -> int:
         """How many numbers of a row leave a peer."""
-        return int(getattr(self.algorithm, "shared", self.learner.layout.size))
+        return shared_of(self.algorithm, self.learner.layout.size)
 
     @property
     def masked(self) -> bool:
@@ -197,9 +197,10 @@ class Plan:
     def pinned(self) -> Experiment:
         """The experiment with its noises given, as they were calibrated: nobody need look for them again."""
         settings, wanted = self.protection.settings, self.experiment.privacy
-        if wanted.mode == "none":
+        traits = self.protection.mode.traits
+        if not traits.hides:
             return self.experiment
-        mask = settings.mask if wanted.mode == "pairwise" else wanted.mask
+        mask = settings.mask if traits.masks else wanted.mask
         given = msgspec.structs.replace(wanted, clip=settings.clip, noise=settings.noise, mask=mask)
         return msgspec.structs.replace(self.experiment, privacy=given)
 
@@ -227,7 +228,7 @@ class Plan:
             and earlier runs included.
         """
         learner = self.learner.bare
-        if not isinstance(learner, ExamplePrivateLearner) or not isinstance(self.algorithm, FedAvg):
+        if not isinstance(learner, ExamplePrivateLearner) or not declared(self.algorithm).private_examples:
             return None
         delta = self.experiment.privacy.delta
         found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
@@ -235,9 +236,10 @@ class Plan:
 
     def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[Sampling, int]]:
         """By peer, the steps of the first rounds; that a peer may be absent is not counted."""
-        assert isinstance(self.algorithm, FedAvg)  # noqa: S101 (asked by the caller)
+        average = average_of(self.algorithm)
+        assert average is not None  # noqa: S101 (whoever declares private examples averages)
         peers = self.federation.peers
-        active = [self.algorithm.average.participants(peers, round=round).tolist() for round in range(rounds)]
+        active = [average.participants(peers, round=round).tolist() for round in range(rounds)]
         times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
         return {peer: {Sampling(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
@@ -268,7 +270,7 @@ class Plan:
             "mask_graph": _digest(repr(self.protection.graph.edges).encode()),
             "noises": str(self.protection.settings),
             "data.options": str({key: value for key, value in options.items() if key != "path"}),
-            "samples": str(getattr(getattr(self.algorithm, "average", None), "mean_samples", None)),
+            "samples": str(getattr(average_of(self.algorithm), "mean_samples", None)),
             "steps": str(self.gossip.steps),
             "classes": str(self.federation.dataset.classes),
         }

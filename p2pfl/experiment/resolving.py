@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
-from p2pfl.data import Federation, federate
-from p2pfl.experiment.agreement import check_agreeing
-from p2pfl.experiment.asynchrony import asynchronous, check_waiting
+from p2pfl.compression import Codec
+from p2pfl.data import Federation, federate, nothing
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.exchanges import exchanges, flood
 from p2pfl.experiment.healing import healer
-from p2pfl.experiment.learners import algorithm, expected_update, learner
+from p2pfl.experiment.learners import algorithm, expected_update, learner, takes_data
 from p2pfl.experiment.mixing import mixing
-from p2pfl.experiment.outline import built, check_hiding, check_peers, hidden, loaded
+from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan, size_and_norm
+from p2pfl.experiment.rules import check
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import check_live, masses, sized, summed
-from p2pfl.learning import Learner
+from p2pfl.learning import Learner, learner_traits
+from p2pfl.robust import Attack, Rule
 
 
 def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
@@ -41,63 +45,119 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     InputError
         If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
     """
-    gossip = experiment.gossip
+    asked = Composition.of(experiment)
+    check(asked)
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
     check_peers(experiment, names, only or ())
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
-    federation = _federation(experiment, names, only)  # before the graph: too many peers are noticed sooner
+    reads = takes_data(experiment)
+    federation = _federation(experiment, names, only) if reads else nothing(only or names)
     lies = attack(experiment, names, live=only is not None)
     federation = misled(federation, lies)
-    mean_samples, everybody = None, federation
-    if not private:  # everybody can tell all sizes
+    mean_samples, samples = None, dict[str, int]()
+    if reads and not private:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
-        mean_samples = float(everybody.samples(names).double().mean())
+        counts = everybody.samples(names)
+        mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
     heals = healer(experiment)
     topology = heals.whole if heals is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
     weights = mixing(experiment, topology, heals)
+    check(asked.on(topology, weights))
     bears = rule(experiment, topology)
     trained = learner(experiment, federation)
-    check_hiding(experiment)
-    check_agreeing(experiment)
-    diameter = flood(topology)
-    averaging = partial(
-        _algorithm, experiment, topology, weights, trained, mean_samples=mean_samples, diameter=diameter
-    )
-    heavy = gossip.acceleration == "heavy_ball"
+    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if only is not None else None)
+    make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
+    made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
+    return assembled(parts, lambda given: make(given=given), codec=made, rule=bears, attack=lies, healing=heals)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a plan is made of, before the gossip steps of a round are known.
+
+    Parameters
+    ----------
+    asked
+        The settings, and the traits of what they name.
+    topology, weights, federation, learner
+        As in :class:`p2pfl.experiment.resolved.Plan`.
+    mean_samples
+        The mean size of the peers' data, where all know it.
+    sizes
+        What each peer knows of the sizes of all, where it runs live; ``None`` in a simulation, which has them all.
+    """
+
+    asked: Composition
+    topology: graphs.Topology | graphs.Schedule
+    weights: tuple[graphs.Weights, ...]
+    federation: Federation
+    learner: Learner
+    mean_samples: float | None = None
+    sizes: Mapping[str, int] | None = None
+
+
+def assembled(
+    parts: Parts,
+    make: Callable[[Mapping[str, Any]], Algorithm],
+    *,
+    codec: Codec | None = None,
+    rule: Rule | None = None,
+    attack: Attack | None = None,
+    healing: graphs.Healing | None = None,
+) -> Plan:
+    """Put the parts of a plan together.
+
+    Parameters
+    ----------
+    parts
+        Of the plan.
+    make
+        Returns the algorithm, given by name what it may have parameters for.
+    codec, rule, attack, healing
+        As in :class:`p2pfl.experiment.resolved.Plan`.
+
+    Raises
+    ------
+    InputError
+        Something does not go together.
+    """
+    asked, topology, weights, trained = parts.asked, parts.topology, parts.weights, parts.learner
+    experiment = asked.experiment
+    check(replace(asked.on(topology, weights), learner=learner_traits(trained)))
+    diameter, heavy = flood(topology), experiment.gossip.acceleration == "heavy_ball"
+    averaging = partial(_given, parts, diameter=diameter)
     sums, weighed = None, (1.0, 1.0)
-    if experiment.privacy.mode == "secagg":
+    if asked.mode.sums:
         steps, rho = exchanges(experiment, topology, weights)  # no masks stay in the rows
-        added, counted = averaging(gossip=Gossip(steps, rho, heavy_ball=heavy)), trained
-        if only is not None:
+        added, counted = make(averaging(Gossip(steps, rho, heavy_ball=heavy))), trained
+        if parts.sizes is not None:
             check_live(experiment, added)
-            counted = sized({} if private else dict(zip(names, everybody.samples(names).tolist(), strict=True)))
+            counted = sized(parts.sizes)
         sums = summed(experiment, weights, added, counted, exchanges=steps)
-        weighed = masses(added, counted, names)
+        weighed = masses(added, counted, topology.peers)
     update = None
     if sizes_masks(experiment.privacy):
-        update = expected_update(experiment, trained, mean_samples=mean_samples)
+        update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
     protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
     rounds = Gossip(*exchanges(experiment, topology, weights, protection), heavy_ball=heavy)
-    chosen = averaging(gossip=rounds)
-    check_waiting(experiment, asynchronous=asynchronous(chosen))
     return Plan(
         experiment,
         topology,
         weights,
-        federation,
+        parts.federation,
         trained,
-        chosen,
+        make(averaging(rounds)),
         protection,
         rounds,
         diameter,
         None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
-        codec(experiment, length=trained.layout.size, dtype=trained.dtype, period=topology.period),
+        codec,
         masses=weighed,
-        rule=bears,
-        attack=lies,
-        healing=heals,
+        rule=rule,
+        attack=attack,
+        healing=healing,
         sized=None if update is None else size_and_norm(trained),
     )
 
@@ -127,35 +187,25 @@ def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[s
     )
 
 
-def _algorithm(
-    experiment: Experiment,
-    topology: graphs.Topology | graphs.Schedule,
-    weights: tuple[graphs.Weights, ...],
-    learner: Learner,
-    *,
-    mean_samples: float | None,
-    diameter: int,
-    gossip: Gossip,
-) -> Algorithm:
-    """What an algorithm may ask for by the names of its parameters."""
-    learning, peers = experiment.learning, topology.peers
+def _given(parts: Parts, gossip: Gossip, *, diameter: int) -> dict[str, Any]:
+    """Return what an algorithm may ask for by the names of its parameters."""
+    experiment, learning = parts.asked.experiment, parts.asked.experiment.learning
     average = Averaging(
-        peers,
+        parts.topology.peers,
         experiment.seed,
         gossip,
         weighted=learning.weighted,
-        mean_samples=mean_samples,
+        mean_samples=parts.mean_samples,
         diameter=diameter,
         fraction=learning.fraction,
         dropped=learning.stragglers if learning.drop_stragglers else 0.0,
     )
-    given = {
+    return {
         "average": average,
         "gossip": gossip,
-        "topology": topology,
-        "weights": weights,
-        "layout": learner.layout,
+        "topology": parts.topology,
+        "weights": parts.weights,
+        "layout": parts.learner.layout,
         "seed": experiment.seed,
         "rounds": experiment.rounds,
     }
-    return algorithm(learning.algorithm, options=learning.algorithm_options, given=given)

@@ -197,6 +197,10 @@ class Learning(Section, frozen=True):
         A ``package.module:function`` of (outputs, targets) that returns one number per sample.
     metrics
         Names, each with a function like that of ``loss``.
+    learner
+        A ``package.module:factory`` of a learner, such as a training loop of another framework.
+    learner_options
+        What the factory receives besides the keys above for which it has parameters.
     device
         Where to train: ``auto``, or a device of torch.
     precision
@@ -226,6 +230,8 @@ class Learning(Section, frozen=True):
     weighted: bool = True
     stop: Positive | None = None
     consensus: bool = False
+    learner: Reference | None = None
+    learner_options: dict[str, Any] = {}
     loss: Reference | None = None
     metrics: dict[str, Reference] = {}
     device: str = "auto"
@@ -260,19 +266,15 @@ class Gossip(Section, frozen=True):
     acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
 
 
-TRACKED = {"top_k", "random_k", "qsgd", "quantise"}
-"""Codecs that send differences from what was sent before."""
-
-
 class Compression(Section, frozen=True):
     """How models are made smaller; later messages make up for what compression lost.
 
     Attributes
     ----------
     name
-        ``none``; ``float16`` or ``bfloat16``; or a codec of differences from what was sent before: the numbers of
+        ``none``; ``float16`` or ``bfloat16``; a codec of differences from what was sent before: the numbers of
         largest magnitude (``top_k``), random numbers (``random_k``), or all numbers in few bits (``qsgd``,
-        ``quantise``).
+        ``quantise``); or a ``package.module:Class``, which receives those of the keys below that it has parameters for.
     share
         Share of the numbers that ``top_k`` and ``random_k`` send.
     levels
@@ -288,7 +290,7 @@ class Compression(Section, frozen=True):
         Compress messages without loss as well; works with every other setting.
     """
 
-    name: Literal["none", "float16", "bfloat16", "top_k", "random_k", "qsgd", "quantise"] = "none"
+    name: Reference = "none"
     share: Annotated[float, Meta(gt=0, le=1)] = 0.01
     levels: Annotated[int, Meta(ge=1, lt=2**15)] = 127
     bits: Annotated[int, Meta(ge=2, le=8)] = 8
@@ -304,7 +306,8 @@ class Privacy(Section, frozen=True):
     ----------
     mode
         ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each peer
-        receives the exact sum of its neighbours' models and none of them.
+        receives the exact sum of its neighbours' models and none of them; or a ``package.module:Class``, which receives
+        those of the keys below that it has parameters for.
     clip
         Bound of the norm of an update; 1 if ``epsilon`` is set and this is not.
     clipping
@@ -343,7 +346,7 @@ class Privacy(Section, frozen=True):
         ``epsilon`` then bounds them together. For data in a file it lies beside that file by default.
     """
 
-    mode: Literal["none", "independent", "pairwise", "secagg"] = "none"
+    mode: Reference = "none"
     clip: Endless = math.inf
     clipping: Literal["flat", "layer"] = "flat"
     noise: NotNegative = 0.0
@@ -366,8 +369,9 @@ class Robustness(Section, frozen=True):
     Attributes
     ----------
     rule
-        ``none``; ``clipped_gossip``; ``self_centred_clipping``; or ``trimmed_mean``, ``median``, ``krum`` and
-        ``multi_krum``, which weight all models alike.
+        ``none``; ``clipped_gossip``; ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum`` and
+        ``multi_krum``, which weight all models alike; or a ``package.module:Class``, which receives ``attackers`` and
+        ``radius`` if it has such parameters.
     attackers
         How many of the models that a peer receives may be Byzantine.
     radius
@@ -376,9 +380,7 @@ class Robustness(Section, frozen=True):
         Average each model with those nearest to it first (trimmed_mean, median, krum, multi_krum).
     """
 
-    rule: Literal["none", "clipped_gossip", "self_centred_clipping", "trimmed_mean", "median", "krum", "multi_krum"] = (
-        "none"
-    )
+    rule: Reference = "none"
     attackers: Annotated[int, Meta(ge=0)] = 1
     radius: Positive | None = None
     nearest: bool = False

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import inspect
 
-from p2pfl.experiment.algorithms import known
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
-    TRACKED,
     Attack,
     Compression,
     Data,
@@ -28,6 +28,7 @@ from p2pfl.experiment.schema import (
     Simulation,
     Topology,
 )
+from p2pfl.traits import UNDECLARED, Traits
 
 
 def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Experiment) -> str:
@@ -37,8 +38,8 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     --------
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
     'rounds: expected a whole number >= 1, got 0'
-    >>> mismatch("Invalid enum value 'pair' - at `$.privacy.mode`", {"privacy": {"mode": "pairwize"}})
-    'privacy.mode: expected "independent", "none", "pairwise" or "secagg", got "pairwize": did you mean "pairwise"?'
+    >>> mismatch("Invalid enum value 'laier' - at `$.privacy.clipping`", {"privacy": {"clipping": "laier"}})
+    'privacy.clipping: expected "flat" or "layer", got "laier": did you mean "layer"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -89,11 +90,13 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
     """The keys of ``[learning]`` that change nothing."""
     learning = experiment.learning
     why = _undone(experiment)
-    if known(learning.algorithm).everybody:
+    if _traits(learning.algorithm).full_participation:
         everybody = f"all peers take part in each round of {learning.algorithm} and count alike"
         why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
     if not learning.stragglers:
         why["drop_stragglers"] = "there are no learning.stragglers"
+    if learning.learner is None:
+        why["learner_options"] = "there is no learning.learner"
     if learning.schedule is None:
         why["schedule_options"] = "there is no learning.schedule"
     if not learning.example_noise:
@@ -103,16 +106,16 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
 
 def _undone(experiment: Experiment) -> dict[str, str]:
     """The keys that say how peers train and that change nothing."""
-    learning, found = experiment.learning, known(experiment.learning.algorithm)
+    learning, found = experiment.learning, _traits(experiment.learning.algorithm)
     name, kept = learning.algorithm, not learning.drop_stragglers
     why: dict[str, str] = {}
-    if found.own:
+    if found.own_optimizer:
         alone = f"{name} takes gradient steps of its own, as learning.algorithm_options says"
         return dict.fromkeys(["optimizer", "options", "epochs", "steps", *["stragglers"] * kept], alone)
-    if found.steps is not None:
-        why["epochs"] = f"{name} makes learning.steps steps a round, {found.steps} by default"
-    elif name == "fedsgd":
-        why |= dict.fromkeys(["batch", "epochs", "steps"], "fedsgd makes one step on all data a round")
+    if found.default_steps is not None:
+        why["epochs"] = f"{name} makes learning.steps steps a round, {found.default_steps} by default"
+    elif found.full_batch:
+        why |= dict.fromkeys(["batch", "epochs", "steps"], f"{name} makes one step on all data a round")
     elif learning.steps is not None:
         why["epochs"] = "learning.steps takes its place"
     if learning.example_noise:
@@ -125,19 +128,19 @@ def _undone(experiment: Experiment) -> dict[str, str]:
 def _most(experiment: Experiment) -> int:
     """Epochs, or steps, that a peer is asked to make a round."""
     learning = experiment.learning
-    steps = learning.steps or known(learning.algorithm).steps
-    return 1 if learning.algorithm == "fedsgd" else steps or learning.epochs
+    traits = _traits(learning.algorithm)
+    return 1 if traits.full_batch else learning.steps or traits.default_steps or learning.epochs
 
 
 def _unmixed(experiment: Experiment) -> dict[str, str]:
     """The keys of ``[gossip]`` that change nothing."""
     name, gossip = experiment.learning.algorithm, experiment.gossip
     why: dict[str, str] = {}
-    if known(name).once:
+    if _traits(name).single_step:
         why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one exchange a round, of rows as they are")
     if experiment.learning.consensus:
         return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
-    if known(name).everybody:
+    if _traits(name).full_participation:
         why["tolerance"] = f"{name} makes gossip.steps exchanges a round, 1 by default"
     elif gossip.steps is not None:
         why["tolerance"] = "gossip.steps takes its place"
@@ -147,39 +150,48 @@ def _unmixed(experiment: Experiment) -> dict[str, str]:
 def _unhidden(experiment: Experiment) -> dict[str, str]:
     """The keys of ``[privacy]`` that change nothing."""
     privacy = experiment.privacy
-    masks = ["mask", "mask_graph", "mask_degree"]
-    why: dict[str, str] = {}
-    if privacy.mode == "none":
-        why = {key: 'privacy.mode is "none"' for key in Privacy.__struct_fields__ if key != "mode"}
-        if experiment.learning.example_noise:
-            del why["delta"], why["budget"]  # of the guarantee for samples
-    elif privacy.mode == "independent":
-        why = dict.fromkeys(masks, 'privacy.mode is "independent", without masks')
-    elif privacy.mode == "secagg":
-        why = dict.fromkeys(masks, 'privacy.mode is "secagg", whose masks are uniform, one for each two neighbours')
-    elif privacy.mask_graph in {"same", "complete"}:
+    traits, why = mode_traits(privacy.mode), dict(_unused(privacy.mode))
+    if not traits.hides and experiment.learning.example_noise:
+        why.pop("delta", None)  # of the guarantee for samples
+        why.pop("budget", None)
+    if traits.masks and privacy.mask_graph in {"same", "complete"}:
         why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
-    if privacy.mode != "none" and math.isinf(privacy.clip) and privacy.epsilon is None:
+    if traits.hides and math.isinf(privacy.clip) and privacy.epsilon is None:
         why["clipping"] = "there is no privacy.clip"
-    if privacy.mode == "pairwise" and privacy.epsilon is not None and not privacy.noise:
+    if traits.masks and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
     bounded = privacy.epsilon is not None or (privacy.noise and not math.isinf(privacy.clip))
-    if privacy.mode != "none" and not bounded and not experiment.learning.example_noise:
+    if traits.hides and not bounded and not experiment.learning.example_noise:
         why["budget"] = "what updates cost adds up only where privacy.epsilon, or a clip and noise, bound it"
-    if known(experiment.learning.algorithm).everybody:
+    if _traits(experiment.learning.algorithm).full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
 
 
 def _uncompressed(wanted: Compression) -> dict[str, str]:
     """The keys of ``[compression]`` that change nothing."""
-    used = {"share": {"top_k", "random_k"}, "levels": {"qsgd"}, "bits": {"quantise"}}
-    used |= dict.fromkeys(["gamma", "refresh"], TRACKED)
-    return {
-        f"compression.{key}": f'compression.name is "{wanted.name}"'
-        for key, names in used.items()
-        if wanted.name not in names and _set(wanted, Compression(), key)
-    }
+    name, traits = wanted.name, codec_traits(wanted.name)
+    taken = {key for key in ("share", "levels", "bits") if traits and CODECS.takes(name, key)}
+    if traits and traits.differences:
+        taken |= {"gamma", "refresh"}
+    unused = {"share", "levels", "bits", "gamma", "refresh"} - taken
+    return {f"compression.{key}": f'compression.name is "{name}"' for key in unused if _set(wanted, Compression(), key)}
+
+
+def _unused(mode: str) -> Mapping[str, str]:
+    """Return the keys of ``[privacy]`` that a mode does not use; none where a class of the user's own says nothing."""
+    found: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
+    return found
+
+
+def _traits(name: str) -> Traits:
+    """Return what an algorithm declares; nothing where a class of the user's own is not at hand to be asked."""
+    try:
+        return traits_of(name)
+    except ExperimentError:
+        if ":" in name:
+            return UNDECLARED
+        raise
 
 
 def _uncontested(experiment: Experiment) -> dict[str, str]:

@@ -9,40 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.algorithms import Algorithm, FedPer, Idle, State
+from p2pfl.algorithms import Algorithm, Idle, State, average_of, on_factors
 from p2pfl.errors import ExperimentError
+from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.sums import Sums, Watched, watch
 from p2pfl.privacy.stream import REACH, Ints
-from p2pfl.rows import Layout
 from p2pfl.secagg.in_process import senders
 from p2pfl.secagg.protocol import enough, fewest
 from p2pfl.secagg.ring import width
 from p2pfl.topology import Weights
-
-ROOT = "takes steps that are no linear function of sums"
-UNLIKE = {
-    "fednova": "mixes numbers of steps beside rows",
-    "fedadam": ROOT,
-    "fedyogi": ROOT,
-    "fedadagrad": ROOT,
-    "partial": "releases other numbers each round, so that what sums show differs from one to the next",
-    "gradient_tracking": "sends what it tracks beside rows",
-    "gossip_learning": "hears rows one by one",
-}
-"""Why what sums show of an algorithm's rows is not known; all others release one row a round, and only mix it."""
-
-CONVEX = {"fedavg", "fedsgd", "dpsgd", "fedprox", "choco", "d2", "qg_dsgdm", "fine_tuning", "ditto", "per_fedavg"}
-CONVEX |= {"fedper", "fedrep", "exact_diffusion"}
-"""Algorithms of which what all have seen is a mean of released rows, and so never larger than they."""
 
 LARGEST = 2**24
 """Numbers of a view; a larger one is not looked at, and the local floor takes its place."""
@@ -65,7 +48,6 @@ def summed(
     ExperimentError
         Sums cannot hide single rows there.
     """
-    _check(experiment)
     _check_neighbours(weights, colluders=experiment.privacy.colluders)
     wanted, peers = experiment.privacy, len(weights[0].peers)
     periods = min(experiment.rounds, len(weights))
@@ -101,7 +83,7 @@ def check_live(experiment: Experiment, algorithm: Algorithm) -> None:
     ExperimentError
         Learning could begin without somebody whose key others need, or nobody knows how sums weigh.
     """
-    average, quorum = getattr(algorithm, "average", None), experiment.transport.quorum
+    average, quorum = average_of(algorithm), experiment.transport.quorum
     if quorum < 1:
         raise ExperimentError(
             'transport.quorum: expected 1 with privacy.mode = "secagg", whose masks need the keys of all peers that a '
@@ -122,7 +104,7 @@ def sized(samples: Mapping[str, int]) -> Learner:
 
 def masses(algorithm: Algorithm, learner: Learner, peers: Sequence[str]) -> tuple[float, float]:
     """Return the smallest and the largest mass that peers of an experiment count by."""
-    average = getattr(algorithm, "average", None)
+    average = average_of(algorithm)
     if average is None or not average.weighted:
         return 1.0, 1.0
     samples = learner.samples(peers).double()
@@ -161,7 +143,7 @@ def ring_width(
     masses
         The smallest and the largest.
     """
-    convex = experiment.gossip.acceleration == "none" and experiment.learning.algorithm in CONVEX
+    convex = experiment.gossip.acceleration == "none" and traits_of(experiment.learning.algorithm).convex
     convex &= all(each.matrix.data.min() >= 0 and each.matrix.sum(axis=1).max() < 1 + 1e-9 for each in weights)
     heaviest = max((each.matrix - scipy.sparse.diags_array(each.matrix.diagonal())).max() for each in weights)
     terms = max(int(senders(each).max()) for each in weights)
@@ -169,33 +151,6 @@ def ring_width(
     move = clip + REACH * noise
     largest = heaviest * (high * (start + rounds * move / low) + move) if convex and low > 0 else math.inf
     return width(terms, largest=largest, bits=experiment.privacy.bits)
-
-
-def _check(experiment: Experiment) -> None:
-    learning, privacy = experiment.learning, experiment.privacy
-    why = ""
-    own = "is your own" if ":" in learning.algorithm else ""
-    if unlike := UNLIKE.get(learning.algorithm, own):
-        why = (
-            "learning.algorithm: expected one whose exchanges are one sum of rows each, got "
-            f'"{learning.algorithm}", which {unlike}'
-        )
-    elif learning.stop is not None:
-        why = f"learning.stop: expected none, for it tells others how far each row moved, got {learning.stop:g}"
-    elif learning.fraction < 1:
-        why = (
-            "learning.fraction: expected 1, for a sum over few who take part shows their rows, got "
-            f"{learning.fraction:g}"
-        )
-    elif privacy.participation < 1:
-        why = (
-            "privacy.participation: expected 1, for what sitting out in secret saves is not known of sums, got "
-            f"{privacy.participation:g}"
-        )
-    elif privacy.colluders < 1:
-        why = f"privacy.colluders: expected 1 or more, for who is given a sum is a peer, got {privacy.colluders}"
-    if why:
-        raise ExperimentError(f'{why}: change it, or set privacy.mode to "pairwise"')
 
 
 def _check_neighbours(weights: Sequence[Weights], *, colluders: int) -> None:
@@ -226,8 +181,7 @@ def _watched(weights: Sequence[Weights], algorithm: Algorithm, learner: Learner,
     """What everybody sees of an algorithm."""
     rows = torch.zeros(len(weights[0].peers), rounds * len(weights[0].peers), dtype=torch.float64)  # [N, T * N]
     state = State(rows, Public(rows))  # factors, not parameters
-    if isinstance(algorithm, FedPer):  # every number that is shared is shown alike
-        algorithm = replace(algorithm, layout=Layout(("factors",), (rows.shape[1:],)), personal=())
+    algorithm = on_factors(algorithm, rows.shape[-1])
 
     async def act(net: Watched, round: int) -> None:
         nonlocal state

@@ -2,22 +2,38 @@
 
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.external import ExternalLearner
-from p2pfl.learning.learner import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
+from p2pfl.learning.learner import (
+    Adjustable,
+    Correction,
+    Federated,
+    Fitted,
+    Fitting,
+    Learner,
+    Memory,
+    Pools,
+    Report,
+    Sloping,
+    learner_traits,
+)
 from p2pfl.learning.models import build
 from p2pfl.learning.stragglers import straggles
 from p2pfl.learning.torch_learner import TorchLearner
 
 __all__ = [
+    "Adjustable",
     "Correction",
     "ExternalLearner",
+    "Federated",
     "Fitted",
     "Fitting",
     "KeyedDropout",
     "Learner",
     "Memory",
+    "Pools",
     "Report",
     "Sloping",
     "TorchLearner",
     "build",
+    "learner_traits",
     "straggles",
 ]

@@ -1,7 +1,7 @@
 """Adapter for a training loop of the user, in any framework."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import torch
 
@@ -10,6 +10,7 @@ from p2pfl.errors import LearningError, ModelError
 from p2pfl.identity import Source
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.rows import Layout, Rows
+from p2pfl.traits import LearnerTraits
 
 
 class Training(Protocol):
@@ -49,6 +50,8 @@ class ExternalLearner:
     >>> learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows
     tensor([[0.5000, 0.5000]])
     """
+
+    traits: ClassVar[LearnerTraits] = LearnerTraits()
 
     def __init__(
         self,

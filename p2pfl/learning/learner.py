@@ -1,14 +1,17 @@
 """:class:`Learner`, the interface through which algorithms train and evaluate models."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Required, Self, TypedDict
+from typing import Any, Protocol, Required, Self, TypedDict, runtime_checkable
 
 import torch
 
 from p2pfl.data import Federation
 from p2pfl.identity import Source
 from p2pfl.rows import Layout, Rows
+from p2pfl.traits import LearnerTraits
 
 Memory = Mapping[str, torch.Tensor]
 """Optimiser state by name: ``[R, P]`` for state per parameter, ``[R]`` for state per row."""
@@ -86,7 +89,7 @@ class Learner(Protocol):
         ...
 
     @property
-    def bare(self) -> "Learner":
+    def bare(self) -> Learner:
         """The innermost learner, without wrappers; its class offers more than this interface."""
         ...
 
@@ -146,3 +149,41 @@ class Learner(Protocol):
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
         ...
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """A learner that a run tells how much to train, and with which seed."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What it does, as keys of ``[learning]``."""
+        ...
+
+    def adjusted(
+        self, *, seed: int, epochs: int | None = None, steps: int | None = None, full_batch: bool = False
+    ) -> Self:
+        """Return the same learner with a seed where it has none, and with epochs or steps where they are given."""
+        ...
+
+
+@runtime_checkable
+class Pools(Protocol):
+    """A learner that can train one model on the data of all peers, to compare with."""
+
+    def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Learner:
+        """Return the learner of one peer that does in a round what ``peers`` do together."""
+        ...
+
+
+@runtime_checkable
+class Federated(Protocol):
+    """A learner that knows the data of its peers."""
+
+    federation: Federation
+
+
+def learner_traits(learner: Learner) -> LearnerTraits:
+    """Return what a learner declares, beneath what wraps it; the neutral traits where it declares none."""
+    found: LearnerTraits = getattr(learner.bare, "traits", LearnerTraits())
+    return found

@@ -149,3 +149,23 @@ def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, to
     except (OSError, safetensors.SafetensorError) as error:
         raise ModelError(f"model.pretrained {pretrained} is not a safetensors file ({error}); convert it") from error
     return loaded
+
+
+def fill(model: nn.Module, pretrained: Mapping[str, torch.Tensor] | str | Path) -> None:
+    """Load values into a model; names that they lack keep theirs.
+
+    Raises
+    ------
+    ModelError
+        They do not fit the model.
+    """
+    try:
+        unknown = model.load_state_dict(weights(pretrained), strict=False).unexpected_keys
+    except RuntimeError as error:
+        raise ModelError(
+            f"model.pretrained does not fit the model ({' '.join(str(error).split())}); fix its shapes"
+        ) from error
+    if unknown:
+        raise ModelError(
+            f"model.pretrained contains {', '.join(unknown)}, which the model does not have; drop or rename these"
+        )

@@ -6,29 +6,31 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import nn
 
-from p2pfl.data import Dataset, Federation, IntArray, batches
+from p2pfl.data import Dataset, Federation, IntArray, batches, gather
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.identity import Source
 from p2pfl.learning import checks, training
+from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import keyed
 from p2pfl.learning.evaluation import evaluate
 from p2pfl.learning.kernels import Kernels, compiled
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
-from p2pfl.learning.models import weights
+from p2pfl.learning.models import fill
 from p2pfl.learning.optimisers import Recipe
 from p2pfl.learning.plain import Autocast, Plain
 from p2pfl.learning.stacked import Stacked
 from p2pfl.learning.stragglers import work as share_of_work
 from p2pfl.process import one_at_a_time
 from p2pfl.rows import Layout, Rows
+from p2pfl.traits import LearnerTraits
 
 BLOCK = {"cpu": 12 * 2**20}
 """Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, as launching work dominates there.
@@ -62,9 +64,10 @@ class TorchLearner:
     model
         Any module; its values are the initial parameters. It is copied.
     federation
-        Samples of each peer.
+        Samples of each peer: the result of :func:`p2pfl.data.federate` or :func:`p2pfl.data.gather`; or the arrays
+        ``(features, targets)`` by peer, a fifth of which is held out as the test part.
     seed
-        Seed of batches and dropout.
+        Seed of batches, dropout and the test part; that of the run if ``None``.
     optimizer, rate, options, schedule, schedule_options
         See :class:`p2pfl.learning.optimisers.Recipe`.
     batch
@@ -98,21 +101,21 @@ class TorchLearner:
 
     Examples
     --------
-    >>> from p2pfl.data import federate
-    >>> from p2pfl.learning import build
-    >>> federation = federate("synthetic", peers=["ada", "bob"], seed=7)
-    >>> learner = TorchLearner(build("linear", shape=(60,), classes=10, seed=7), federation, seed=7, device="cpu")
-    >>> fitted = learner.fit(learner.start(["ada", "bob"]), peers=["ada", "bob"], round=0)
-    >>> tuple(fitted.rows.shape), fitted.report.steps.min().item() > 0
-    ((2, 610), True)
+    >>> x, y = torch.eye(4), torch.tensor([0, 1, 0, 1])
+    >>> learner = TorchLearner(nn.Linear(4, 2), {"ada": (x, y), "bob": (x, 1 - y)}, rate=0.5)
+    >>> rows = learner.start(["ada", "bob"])
+    >>> learner.fit(rows, peers=["ada", "bob"], round=0).rows.shape
+    torch.Size([2, 10])
     """
+
+    traits: ClassVar[LearnerTraits] = LearnerTraits(gradients=True, known_steps=True, any_data=True, torch_model=True)
 
     def __init__(
         self,
         model: nn.Module,
-        federation: Federation,
+        federation: Federation | Mapping[str, tuple[Any, Any]],
         *,
-        seed: int,
+        seed: int | None = None,
         optimizer: str | type[torch.optim.Optimizer] = "sgd",
         rate: float = 0.1,
         options: Mapping[str, object] | None = None,
@@ -130,14 +133,16 @@ class TorchLearner:
         dtype: torch.dtype = torch.float32,
         precision: Literal["full", "mixed"] = "full",
     ) -> None:
-        self.federation, self.seed, self.dtype = federation, seed, dtype
+        self.given, self.seeded = None if isinstance(federation, Federation) else federation, seed is not None
+        self.federation = federation if isinstance(federation, Federation) else gather(federation, seed=seed or 0)
+        self.seed, self.dtype = seed or 0, dtype
         self.batch, self.epochs, self.steps, self.stragglers = batch, epochs, steps, stragglers
         self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}))
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
-        self.features, self.targets = self._placed(federation.dataset)
-        classes = federation.dataset.classes
+        self.features, self.targets = self._placed(self.federation.dataset)
+        classes = self.federation.dataset.classes
         self.loss = named(loss) if loss else (squared_error if classes is None else cross_entropy)
         default: Mapping[str, PerSample] = {} if classes is None else {"accuracy": accuracy}
         self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
@@ -158,17 +163,7 @@ class TorchLearner:
     def _prepare(self, pretrained: Mapping[str, torch.Tensor] | str | Path | None, frozen: Sequence[str]) -> None:
         """Load and check the model, key its dropout, and divide it into a row and constants."""
         if pretrained is not None:
-            try:
-                unknown = self.model.load_state_dict(weights(pretrained), strict=False).unexpected_keys
-            except RuntimeError as error:
-                raise ModelError(
-                    f"model.pretrained does not fit the model ({' '.join(str(error).split())}); fix its shapes"
-                ) from error
-            if unknown:
-                raise ModelError(
-                    f"model.pretrained contains {', '.join(unknown)}, which the model does not have; drop or "
-                    "rename these"
-                )
+            fill(self.model, pretrained)
         self.dropouts = keyed(self.model)
         checks.check_modules(self.model)
         self.model.to(self.device, self.dtype)
@@ -259,6 +254,21 @@ class TorchLearner:
         other.federation = federation
         other.features, other.targets = self._placed(federation.dataset)
         return other
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What it does, as keys of ``[learning]``."""
+        return settings(self)
+
+    def adjusted(
+        self, *, seed: int, epochs: int | None = None, steps: int | None = None, full_batch: bool = False
+    ) -> Self:
+        """Return the same learner with a seed where it has none, and with epochs or steps where they are given."""
+        return adjusted(self, seed=seed, epochs=epochs, steps=steps, full_batch=full_batch)
+
+    def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Self:
+        """Return the learner of one peer that does in a round what ``peers`` do together."""
+        return pooled(self, federation, peers=peers, rounds=rounds)
 
     def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets."""

@@ -15,7 +15,7 @@ from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.storage.checkpoint import Journal as Kept
 from p2pfl.peer.threads import Unhurried
-from p2pfl.privacy import Masks, neighbour_secrets, private
+from p2pfl.privacy import Masks, neighbour_secrets
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.masks import Edge
@@ -64,7 +64,7 @@ class Hiding:
         source: Source,
         say: Callable[[str], None],
     ) -> None:
-        self.graph, self.settings = plan.protection.graph, plan.protection.settings
+        self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.link, self.key, self.agreed, self.meter, self.source = link, ExchangeKey(kept.key), agreed, meter, source
@@ -141,7 +141,7 @@ class Hiding:
                 self._share()
                 charge()  # here, where rolls are heard that change what it costs
 
-        hidden = private(
+        hidden = self.mode.wrap(
             net,
             settings=self.settings,
             masks=cover,

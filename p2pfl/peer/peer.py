@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -13,17 +13,20 @@ from typing import Any, Self
 import torch
 
 import p2pfl
-from p2pfl.algorithms import Accounting, State, Statistics, learn, start
+from p2pfl import topology as graphs
+from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, beside_of, learn, start
 from p2pfl.errors import BudgetError, CoverError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
+from p2pfl.learning import Learner
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.adding import adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.alarming import Alarms
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
+from p2pfl.peer.composed import composed
 from p2pfl.peer.hiding import Hiding
 from p2pfl.peer.introductions import Introductions
 from p2pfl.peer.line import Line, spoken
@@ -54,7 +57,7 @@ from p2pfl.report.meter import Meter
 from p2pfl.report.summary import assess
 from p2pfl.secagg.in_process import partners
 from p2pfl.secagg.signing import Seal
-from p2pfl.transport import Transport, Will
+from p2pfl.transport import Transport, Will, opened
 
 
 class Peer:
@@ -64,10 +67,15 @@ class Peer:
     ----------
     name
         Which of the experiment's peers.
-    plan
-        The experiment, resolved for this peer (``plan(experiment, only=[name])``).
+    algorithm
+        How peers learn from each other; or the plan of an experiment, resolved for this peer
+        (``plan(experiment, only=[name])``), without the three that follow.
+    learner, topology
+        What this peer trains, and who sends to whom; all peers give the same algorithm and topology.
+    parts
+        Further arguments of :func:`p2pfl.compose`, such as ``{"rounds": 40, "seed": 7, "privacy": Pairwise()}``.
     transport
-        How to reach the broker.
+        How to reach the broker, or its URL.
     source
         Of keys and private noise; the operating system's secrets by default.
     identity, trust
@@ -96,16 +104,19 @@ class Peer:
     --------
     Inside a coroutine::
 
-        async with Peer("peer0", plan, transport=MqttTransport("mqtt://localhost")) as peer:
+        async with Peer("peer0", FedAvg(), learner, topology.ring(8), transport="mqtt://localhost") as peer:
             state = await peer.run()
     """
 
     def __init__(
         self,
         name: str,
-        plan: Plan,
+        algorithm: Plan | Algorithm,
+        learner: Learner | None = None,
+        topology: graphs.Topology | graphs.Schedule | None = None,
         *,
-        transport: Transport,
+        transport: Transport | str,
+        parts: Mapping[str, Any] | None = None,
         source: Source | None = None,
         identity: Identity | None = None,
         trust: Trust | None = None,
@@ -116,8 +127,9 @@ class Peer:
         former: Former | None = None,
         remember: Callable[[], None] | None = None,
     ) -> None:
+        plan = composed(name, algorithm, learner, topology, parts=parts or {})
         self.name = name
-        self.transport = transport
+        self.transport = opened(transport) if isinstance(transport, str) else transport
         self.source = source or SecretSource()
         self.plan = plan = plan.drawing(self.source)
         self.observe = observe
@@ -203,7 +215,7 @@ class Peer:
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         will = Will(f"p2pfl/v1/{self.swarm}/peer/{self.name}/state", encode(dead))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
-        largest = row_bytes(self.plan.learner.layout.size + getattr(self.plan.algorithm, "beside", 0), dtype)
+        largest = row_bytes(self.plan.learner.layout.size + beside_of(self.plan.algorithm), dtype)
         if self._agreeing.opening or self.plan.experiment.learning.consensus:
             largest = max(largest, row_bytes(self._agreeing.longest, torch.float64))
         try:

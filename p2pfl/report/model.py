@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import learner_traits
 
 VERSION = 1
 """Version of the format; readers refuse any other."""
@@ -40,7 +40,7 @@ def described(plan: Plan) -> dict[str, Any]:
     dict
         JSON values; empty for a user-defined learner, whose model and inputs only its owner knows.
     """
-    if not isinstance(plan.learner.bare, TorchLearner):
+    if not learner_traits(plan.learner).torch_model:
         return {}
     dataset, experiment = plan.federation.dataset, plan.experiment
     told = dataset.description

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.colluders import parted
-from p2pfl.privacy.settings import Settings
 
 
 def promise(
@@ -25,14 +25,14 @@ def promise(
         Guarantee for single samples, or ``None``.
     """
     wanted, settings = protection.wanted, protection.settings
-    mode = _hides(wanted.mode, settings)
+    mode = protection.mode.effective(settings)
     said: dict[str, Any] = {
-        "mode": mode,
+        "mode": mode.name,
         "clip": settings.clip if settings.clip != float("inf") else None,
         "noise": settings.noise,
         "mask": settings.mask,
         "participation": settings.participation,
-        "statement": _statement(mode),
+        "statement": mode.statement(claimed=False),
         "epsilon": None,
         "examples": None,
     }
@@ -42,7 +42,10 @@ def promise(
             f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a "
             "peer against all other parties;"
         )
-        said |= {"examples": examples, "statement": f"{each}{_statement(mode, whose=' for a peer as a whole')}"}
+        said |= {
+            "examples": examples,
+            "statement": f"{each}{mode.statement(claimed=False, whose=' for a peer as a whole')}",
+        }
     if not protection.claimed:
         return said | {"statement": said["statement"] + _bare(protection, mode)}
     if spent is None:
@@ -56,17 +59,17 @@ def promise(
         | {
             "colluders": wanted.colluders,
             "statement": f"{each}({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against "
-            f"{who}; {_statement(mode, claimed=True)}",
+            f"{who}; {mode.statement(claimed=True)}",
         }
     )
 
 
-def _bare(protection: Protection, mode: str) -> str:
+def _bare(protection: Protection, mode: Mode) -> str:
     """Describe what colluders could do where masks are not guaranteed to hide; with a claim this is refused."""
     colluders = protection.wanted.colluders
-    few = parted(protection.graph, colluders=colluders) if mode == "pairwise" else ()
+    few = parted(protection.graph, colluders=colluders) if mode.traits.masks else ()
     if not few:
-        return _thin(protection) if mode == "pairwise" else ""
+        return _thin(protection) if mode.traits.masks else ""
     what = "remove all masks from a model" if len(few) == 1 else "leave only two peers to hide each other"
     if not colluders:
         return "; two peers can remove all masks from each other's models, so use more peers"
@@ -82,30 +85,3 @@ def _thin(protection: Protection) -> str:
     count = "one mask partner" if partners == 1 else f"{partners} mask partners"
     who = "that partner" if partners == 1 else "these partners"
     return f"; models are sent with {count} (privacy.partners), so {who} and the broker together can read them"
-
-
-def _hides(mode: str, settings: Settings) -> str:
-    """Return the effective mode if noises are zero."""
-    if mode == "pairwise" and not settings.mask:
-        mode = "independent"
-    return "none" if mode == "independent" and not settings.noise else mode
-
-
-def _statement(mode: str, *, claimed: bool = False, whose: str = "") -> str:
-    left = "if a peer disappears for good, its masks may stay in the mean, and the run reports this"
-    hides = "masks hide each update among its honest neighbours and cancel in the mean"
-    if mode == "secagg":
-        left = "values that hardly change from round to round show in many sums"
-        hides = (
-            "each peer receives the exact sum of its neighbours' models and no single one; masks hide them "
-            "from the broker, and are as secret as their keys, so this protection rests on cryptography, not "
-            "on noise"
-        )
-    if mode == "none":
-        return "models are encrypted against the broker, and every neighbour can read them"
-    if claimed and mode == "secagg":
-        return f"{hides}; private noise stays in the models"
-    if claimed:
-        return "private noise stays in the models" if mode == "independent" else f"{hides}; {left}"
-    no = f"no differential privacy is claimed{whose}, which needs a clip and noise"
-    return f"private noise stays in the models; {no}" if mode == "independent" else f"{hides}; {no}; {left}"

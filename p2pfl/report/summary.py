@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import torch
 
 from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
-from p2pfl.experiment.learners import learner
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import Pools
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
 from p2pfl.report.advice import advice
@@ -165,10 +162,6 @@ def summarise(
     }
 
 
-MOST = 20_000
-"""Largest number of steps of the model on pooled data, enough for the comparison."""
-
-
 def _baselines(
     plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str
 ) -> tuple[dict[str, float], float | None]:
@@ -177,19 +170,11 @@ def _baselines(
     A user-defined learner has no model on all data, because only its owner knows how to train it.
     """
     single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
-    if not isinstance(plan.learner.bare, TorchLearner):
+    bare = plan.learner.bare
+    if not isinstance(bare, Pools):
         return single, None
     union = plan.federation.of(*plan.honest).pooled()
-    experiment, count = plan.experiment, len(peers)
-    learning = msgspec.structs.replace(experiment.learning, stragglers=0.0)  # a single model waits for no one
-    experiment = msgspec.structs.replace(experiment, learning=learning)
-    size = int(union.samples(union.peers)[0])
-    batch = size if learning.batch == "all" else learning.batch
-    steps = learning.epochs * math.ceil(size / batch) if learning.steps is None else learning.steps * count
-    if steps * rounds > MOST and learning.algorithm != "fedsgd":
-        bounded = msgspec.structs.replace(learning, steps=max(1, MOST // rounds))
-        experiment, count = msgspec.structs.replace(experiment, learning=bounded), 1
-    everything = learner(experiment, union, peers=count, source=plan.source)
+    everything = bare.pooled(union, peers=len(peers), rounds=rounds)
     pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
     return single, pooled
 

@@ -8,15 +8,18 @@ arbitrary. Distances are computed in double precision, so that rows of the large
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 
 from p2pfl.rows import Rows
+from p2pfl.traits import RuleTraits
 
 
 class Rule(Protocol):
     """Interface of rules that aggregate the models of a peer and its neighbours."""
+
+    traits: ClassVar[RuleTraits]
 
     @property
     def fewest(self) -> int:
@@ -60,6 +63,7 @@ class ClippedGossip:
     tensor([2.])
     """
 
+    traits: ClassVar[RuleTraits] = RuleTraits(centred=True)
     attackers: int
 
     @property
@@ -102,6 +106,7 @@ class SelfCentredClipping:
     tensor([3.])
     """
 
+    traits: ClassVar[RuleTraits] = RuleTraits(centred=True, needs_radius=True)
     radius: float
 
     @property
@@ -140,6 +145,7 @@ class TrimmedMean:
     tensor([2., 2.])
     """
 
+    traits: ClassVar[RuleTraits] = RuleTraits()
     attackers: int
 
     @property
@@ -175,6 +181,7 @@ class Median:
     tensor([3., 3.])
     """
 
+    traits: ClassVar[RuleTraits] = RuleTraits()
     attackers: int
 
     @property
@@ -219,6 +226,7 @@ class Krum:
     (tensor([1.]), tensor([2.1250]))
     """
 
+    traits: ClassVar[RuleTraits] = RuleTraits()
     attackers: int
     several: bool = False
 
@@ -235,6 +243,17 @@ class Krum:
         nearest = squares.sort(dim=1).values[:, 1 : count - self.attackers - 1]  # [n, n - f - 2], without itself
         order = nearest.sum(1).sort(stable=True).indices  # [n]
         return mean(rows[order[: count - self.attackers]]) if self.several else rows[order[0]]  # [P]
+
+
+def multi_krum(attackers: int) -> Krum:
+    """Return the rule that takes the mean of the rows with the least scores of :class:`Krum`.
+
+    Examples
+    --------
+    >>> multi_krum(1)
+    Krum(attackers=1, several=True)
+    """
+    return Krum(attackers, several=True)
 
 
 @dataclass(frozen=True)
@@ -266,6 +285,7 @@ class NearestMixed:
     tensor([1.])
     """
 
+    traits: ClassVar[RuleTraits] = RuleTraits()
     rule: Rule
     attackers: int
 

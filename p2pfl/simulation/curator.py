@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import DPSGD, Algorithm, Averaging, Gossip
+from p2pfl.algorithms import DPSGD, Algorithm, Gossip, average_of
 from p2pfl.algorithms.baselines import alone
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Plan
@@ -201,8 +201,8 @@ def _rounds(plan: Plan) -> int:
 def _averaging(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm with one gossip step per round."""
     settings: Any = algorithm  # built-in algorithms are dataclasses
-    average = getattr(algorithm, "average", None)
-    if is_dataclass(algorithm) and isinstance(average, Averaging):
+    average = average_of(algorithm)
+    if is_dataclass(algorithm) and average is not None:
         averaging: Algorithm = replace(settings, average=replace(average, gossip=Gossip(1), diameter=1))
         return averaging
     if isinstance(algorithm, DPSGD):

@@ -13,13 +13,18 @@ from typing import Any
 import scipy.sparse
 import torch
 
+from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, Statistics, learn, start
-from p2pfl.errors import BudgetError
+from p2pfl.compression import Codec
+from p2pfl.errors import BudgetError, InputError
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
+from p2pfl.experiment.composing import compose
+from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SeededSource, Source
+from p2pfl.learning import Learner
 from p2pfl.neighbourhood import Neighbourhood, settled
-from p2pfl.privacy import Masks, private, swarm_secrets
+from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import check_accounted
@@ -27,6 +32,7 @@ from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
 from p2pfl.report.model import described
 from p2pfl.report.summary import Durations, assess, scores, summarise
+from p2pfl.robust import Attack, Rule
 from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
@@ -36,8 +42,17 @@ from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 @one_thread()
 def simulate(
-    experiment: str | Path | Experiment | Mapping[str, Any] | Plan,
+    experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
+    learner: Learner | None = None,
+    topology: graphs.Topology | graphs.Schedule | None = None,
     *,
+    rounds: int = 10,
+    seed: int = 0,
+    privacy: Mode | None = None,
+    codec: Codec | None = None,
+    rule: Rule | None = None,
+    attack: Attack | None = None,
+    settings: Mapping[str, Any] | None = None,
     peers: int | None = None,
     folder: Path | None = None,
     source: Source | None = None,
@@ -54,7 +69,9 @@ def simulate(
     Parameters
     ----------
     experiment
-        File, name of a shipped experiment, table, an experiment already read, or its plan.
+        Algorithm; or a file, name of a shipped experiment, table, an experiment already read, or its plan.
+    learner, topology, rounds, seed, privacy, codec, rule, attack, settings
+        The other parts of a run, if the first argument is an algorithm, see :func:`p2pfl.compose`.
     peers
         Number of peers in place of ``topology.peers``.
     folder
@@ -81,28 +98,44 @@ def simulate(
     >>> run = simulate({"rounds": 2, "topology": {"kind": "complete", "peers": 4}})
     >>> run.summary["together"] > 0.1
     True
+
+    The same without an experiment file:
+
+    >>> from p2pfl.algorithms import FedAvg
+    >>> from p2pfl.learning import TorchLearner
+    >>> data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in graphs.ring(4).peers}
+    >>> learner = TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
+    >>> sorted(simulate(FedAvg(epochs=5), learner, graphs.ring(4), rounds=3, seed=7).models)
+    ['peer0', 'peer1', 'peer2', 'peer3']
     """
     keep_freed_memory()
     changes = [] if peers is None else [f"topology.peers={peers}"]
     begun, began = time.perf_counter(), began or datetime.now(UTC)
-    resolved = experiment if isinstance(experiment, Plan) else plan(read(experiment, changes=changes))
-    settings = resolved.experiment
-    source = source or SeededSource(settings.seed)
+    if isinstance(experiment, Plan):
+        resolved = experiment
+    elif isinstance(experiment, str | Path | Experiment | Mapping):
+        resolved = plan(read(experiment, changes=changes))
+    else:
+        more: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
+        needed = _both(learner, topology)
+        resolved = compose(experiment, *needed, rounds=rounds, seed=seed, settings=settings, **more)
+    wanted = resolved.experiment
+    source = source or SeededSource(wanted.seed)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     resolved = resolved.drawing(source)
-    run = Run(settings, folder=folder, began=began)
+    run = Run(wanted, folder=folder, began=began)
     first = time.perf_counter()
     names = resolved.topology.peers
     sent = torch.zeros(len(names), dtype=torch.int64)
     agreed: dict[str, Any] = {"statistics": None, "common": None}
     scale: dict[str, torch.Tensor] = {}
     with run:
-        if settings.data.scale:
+        if wanted.data.scale:
             resolved, found = _open(resolved, source, sent=sent)
             agreed["statistics"], scale = told(found), found.tensors()
         run.describe(described(resolved))
         state, training, meter = _recorded(resolved, run, source, observe, sent=sent)
-        if settings.learning.consensus:
+        if wanted.learning.consensus:
             state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)
     last = time.perf_counter()
     for index, name in enumerate(names):
@@ -125,6 +158,15 @@ def simulate(
     )
     run.finish(summary)
     return run
+
+
+def _both(
+    learner: Learner | None, topology: graphs.Topology | graphs.Schedule | None
+) -> tuple[Learner, graphs.Topology | graphs.Schedule]:
+    """Return the learner and the topology, both of which a run without an experiment file needs."""
+    if learner is None or topology is None:
+        raise InputError("an algorithm alone cannot be simulated; pass a learner and a topology beside it")
+    return learner, topology
 
 
 class Attending:
@@ -208,7 +250,9 @@ def play(
         lossy = protection.sums is not None and faults != Faults()
         # late releases of slow peers were charged when the others made as many cycles
         paid = None if charge is None or round not in rounds else partial(charge, round, whole=whole and not lossy)
-        hides = private(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
+        hides = protection.mode.wrap(
+            net, settings=protection.settings, masks=among, source=source, round=round, charge=paid
+        )
         return resolved.contested(hides, round=round, told=net)
 
     last: State | None = None

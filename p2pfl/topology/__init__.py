@@ -35,7 +35,7 @@ from p2pfl.topology.builders import (
 )
 from p2pfl.topology.files import load, save
 from p2pfl.topology.finite_time import base
-from p2pfl.topology.graph import Schedule, Topology, check_connected, diameter, turns
+from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, diameter, turns
 from p2pfl.topology.healing import Healing, healing
 from p2pfl.topology.kinds import BUILDERS, build
 from p2pfl.topology.noise import best_rate, effective_neighbours, rate, remainder
@@ -51,6 +51,7 @@ from p2pfl.topology.weights import Weights, edge_weights, given, max_degree, met
 
 __all__ = [
     "BUILDERS",
+    "UNBOUND",
     "Healing",
     "Schedule",
     "Topology",

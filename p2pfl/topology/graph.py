@@ -400,3 +400,7 @@ def _sorted(matrix: scipy.sparse.sparray) -> scipy.sparse.csr_array:
     csr = scipy.sparse.csr_array(matrix)
     csr.sort_indices()
     return csr
+
+
+UNBOUND = Topology(("unbound",), ())
+"""Stands for the topology of a run in an algorithm that has not been given it yet."""

@@ -2,5 +2,6 @@
 
 from p2pfl.transport.channel import Channel, Message, Transport, Will
 from p2pfl.transport.memory import MemoryTransport
+from p2pfl.transport.schemes import Access, opened, register
 
-__all__ = ["Channel", "MemoryTransport", "Message", "Transport", "Will"]
+__all__ = ["Access", "Channel", "MemoryTransport", "Message", "Transport", "Will", "opened", "register"]

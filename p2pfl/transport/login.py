@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from p2pfl.errors import BrokerError
-from p2pfl.transport.address import Address
+from p2pfl.transport.address import PORTS, Address
 
 USER, PASSWORD = "P2PFL_BROKER_USER", "P2PFL_BROKER_PASSWORD"
 """Environment variables."""
@@ -80,13 +80,19 @@ def overheard(shown: Login, urls: Iterable[str]) -> str | None:
     >>> overheard(Login("ada", "secret"), ["mqtt://broker.example"])[:52]
     'WARNING: a password goes to mqtt://broker.example:18'
     """
-    clear = [str(where) for where in map(Address.parse, urls) if not where.secure and not where.here]
+    clear = [str(where) for where in map(Address.parse, filter(_mqtt, urls)) if not where.secure and not where.here]
     if shown.password is None or not clear:
         return None
     return (
         f"WARNING: a password goes to {', '.join(clear)} unencrypted, so others on the network can read it; use "
         "mqtts:// or wss:// (p2pfl broker --config), and change the password"
     )
+
+
+def _mqtt(url: str) -> bool:
+    """Return whether a URL is one of MQTT, or is meant to be one; other transports show no password by themselves."""
+    scheme, found, _ = url.partition("://")
+    return not found or scheme in PORTS
 
 
 def _other(path: Path) -> BrokerError:

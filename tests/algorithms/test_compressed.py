@@ -141,10 +141,10 @@ def test_whole_rows_in_every_round_are_the_plain_algorithm_to_the_last_bit(algor
     assert torch.equal(play(Compressed(algorithm, TopK(0.1), refresh=1), learner, GRAPH, rounds=3)[-1].rows, plain)
 
 
-def test_choco_without_compression_is_fedavg_of_one_step_and_one_exchange_to_the_last_bit():
+def test_dpsgd_that_adapts_first_is_fedavg_of_one_step_and_one_exchange_to_the_last_bit():
     learner, _ = classifier(wine(GRAPH.peers), batch=8, steps=1)
     plain = play(averaging(), learner, GRAPH, rounds=4)[-1].rows
-    assert torch.equal(play(Choco(), learner, GRAPH, rounds=4)[-1].rows, plain)
+    assert torch.equal(play(DPSGD(order="adapt_then_combine"), learner, GRAPH, rounds=4)[-1].rows, plain)
 
 
 def test_a_codec_that_loses_nothing_is_the_plain_algorithm():

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from stacks import SEED, classifier, play, stack, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import Choco, Gossip, PowerGossip, State
-from p2pfl.errors import ExperimentError, TopologyError
+from p2pfl.algorithms import DPSGD, Gossip, PowerGossip, State
+from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.neighbourhood import Public, Released, settled
 from p2pfl.rows import Layout, draw
@@ -103,12 +103,12 @@ def test_at_full_rank_it_is_plain_gossip(graph, seed):
     assert (after - settled(Gossip(4)(net, Released(rows))).values).abs().max() < 1e-12
 
 
-def test_a_run_at_full_rank_is_choco_without_a_codec():
+def test_a_run_at_full_rank_is_dpsgd_that_adapts_first():
     graph = topology.ring(6)
     learner, _ = classifier(wine(graph.peers), batch=8)
     square = Layout(("w", "b"), ((6, 6), (6,)))  # of as many numbers as softmax regression on wine
     assert square.size == learner.layout.size
-    whole = play(Choco(), learner, graph, rounds=4)[-1].rows
+    whole = play(DPSGD(order="adapt_then_combine"), learner, graph, rounds=4)[-1].rows
     assert (play(power(graph, square, rank=6), learner, graph, rounds=4)[-1].rows - whole).abs().max() < 1e-12
 
 
@@ -184,8 +184,11 @@ def test_it_learns_digits_from_few_bytes():
         "learning": {"steps": 4, "rate": 0.2},
     }
     few, whole = (
-        simulate(table | {"learning": table["learning"] | {"algorithm": name}}, baselines=False).summary
-        for name in ("power_gossip", "choco")
+        simulate(table | {"learning": table["learning"] | given}, baselines=False).summary
+        for given in (
+            {"algorithm": "power_gossip"},
+            {"algorithm": "dpsgd", "algorithm_options": {"order": "adapt_then_combine"}},
+        )
     )
     assert few["together"] > whole["together"] - 0.03
     assert few["bytes_sent"] < whole["bytes_sent"] / 8
@@ -194,8 +197,8 @@ def test_it_learns_digits_from_few_bytes():
 @pytest.mark.parametrize(
     ("changes", "error", "match"),
     [
-        (["topology.kind=one_peer_exponential"], TopologyError, "same graph in every exchange"),
-        (["topology.kind=exponential"], TopologyError, "weigh alike"),
+        (["topology.kind=one_peer_exponential"], ExperimentError, "same graph in every exchange"),
+        (["topology.kind=exponential"], ExperimentError, "weigh alike"),
         (["gossip.acceleration=chebyshev", "gossip.steps=3"], ExperimentError, "gossip.acceleration"),
         (["privacy.mode=pairwise"], ExperimentError, "privacy.mode"),
         (["compression.name=top_k"], ExperimentError, "compression.name"),

@@ -15,7 +15,7 @@ from stacks import SEED, stack
 from p2pfl.algorithms import State, settle, start
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.algorithms import ALGORITHMS, known
+from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.learning import Fitted, Report
 from p2pfl.neighbourhood import Released, derived, settled
 from p2pfl.rows import draw
@@ -47,6 +47,7 @@ GRAPHS = {
     "sgp": ["topology.kind=exponential"],
     "robust_sgp": ["topology.kind=exponential"],
     "d2": ["topology.kind=complete"],
+    "choco": ["compression.name=quantise"],
 }
 
 
@@ -133,7 +134,7 @@ def public(experiment, *, secret):
 
 def asked(name, changes):
     """Return an experiment, or ``None`` where the algorithm and the settings do not go together."""
-    if known(name).once or name == "gossip_learning":
+    if traits_of(name).single_step or name == "gossip_learning":
         changes = [change for change in changes if not change.startswith("gossip.steps")]
     try:
         experiment = read(SMALL, changes=[f"learning.algorithm={name}", *GRAPHS.get(name, []), *changes])

@@ -1,7 +1,7 @@
 """Algorithms by name, and a user's own."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import msgspec
 import pytest
@@ -18,9 +18,10 @@ from p2pfl.algorithms import (
     Gossip,
 )
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment import contest, healing, mixing, outline, plan, read, sums
-from p2pfl.experiment.algorithms import ALGORITHMS
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.experiment.learners import algorithm
+from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,57 @@ def test_masks_that_peers_would_divide_by_different_numbers_of_steps_are_refused
         plan(read(SMALL | {"learning": learning, "privacy": {"mode": "pairwise"}}))
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_built_in_class_declares_its_traits(name):
+    assert ALGORITHMS.kind(name).traits == traits_of(name)
+
+
+@dataclass(frozen=True)
+class PerEdge(FedAvg):
+    """A user's own, which declares what it keeps."""
+
+    traits: ClassVar[Traits] = replace(
+        FedAvg.traits, state_per_edge="keeps a vector for each edge", no_privacy="sends vectors as they are"
+    )
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    """A user's own, which declares nothing."""
+
+    gossip: Gossip = Gossip()  # noqa: RUF009 (it is frozen)
+
+    async def round(self, state, learner, net, round):
+        del learner, round
+        mixed = (await self.gossip(net, await net.release(state.rows, since=state.public))).public
+        return replace(state, rows=mixed.rows, public=mixed)
+
+
 @pytest.mark.parametrize(
-    "table", [contest.LINEAR, healing.KEPT, mixing.PUSHING, outline.PLAIN, sums.CONVEX, sums.UNLIKE]
+    ("changes", "why"),
+    [
+        (["topology.heal=true"], r"^topology\.heal: .*:PerEdge, which keeps a vector for each edge"),
+        (["privacy.mode=pairwise"], r"^privacy\.mode: .*:PerEdge, which sends vectors as they are"),
+    ],
 )
-def test_what_is_said_of_an_algorithm_is_said_of_one_that_there_is(table):
-    assert set(table) <= set(ALGORITHMS)
+def test_what_a_class_of_ones_own_declares_is_held_against_it(changes, why):
+    own = f"learning.algorithm={__name__}:PerEdge"
+    plan(read(SMALL, changes=[own]))
+    with pytest.raises(ExperimentError, match=why):
+        plan(read(SMALL, changes=[own, *changes]))
+
+
+def test_what_a_class_of_ones_own_declares_counts_for_it():
+    sums = [f"learning.algorithm={__name__}:Undeclared", "privacy.mode=secagg", "topology.kind=complete"]
+    with pytest.raises(ExperimentError, match=r"^learning\.algorithm: .*:Undeclared\", which declares no traits"):
+        plan(read(SMALL, changes=[*sums, "topology.peers=5"]))
+
+
+@pytest.mark.parametrize("codec", ["none", "float16"])
+def test_choco_is_never_silently_something_else(codec):
+    with pytest.raises(
+        ExperimentError, match=r'^compression\.name: expected "quantise", .* with choco, which is defined'
+    ):
+        plan(read(SMALL, changes=["learning.algorithm=choco", f"compression.name={codec}"]))
+    order = "learning.algorithm_options={order='adapt_then_combine'}"
+    assert plan(read(SMALL, changes=["learning.algorithm=dpsgd", order])).codec is None

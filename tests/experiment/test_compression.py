@@ -1,14 +1,13 @@
 """The section ``[compression]``."""
 
 import sys
-from typing import get_args, get_type_hints
 
 import pytest
 
 from p2pfl.compression import QSGD, Half, Quantise, RandomK, TopK
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.schema import TRACKED, Compression
+from p2pfl.experiment.catalogue import CODECS, codec_traits
 from p2pfl.simulation import simulate
 
 SMALL = {
@@ -42,10 +41,11 @@ def test_every_name_is_a_codec(changes, codec):
     assert planned(*changes).codec == codec
 
 
-@pytest.mark.parametrize("name", get_args(get_type_hints(Compression)["name"]))
+@pytest.mark.parametrize("name", CODECS)
 def test_codecs_that_send_differences_are_known_by_name(name):
     made = planned(f"compression.name={name}").codec
-    assert (name in TRACKED) == (made is not None and made.tracked)
+    assert codec_traits(name) == made.traits
+    assert made.traits.differences == (name not in {"float16", "bfloat16"})
 
 
 @pytest.mark.parametrize(

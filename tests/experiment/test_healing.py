@@ -8,7 +8,8 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.healing import healer
+from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.rules import check
 from p2pfl.experiment.schema import Experiment, Topology
 from p2pfl.simulation import simulate
 
@@ -76,4 +77,4 @@ def test_what_cannot_heal_is_refused_with_the_reason(changes, why):
 
 def test_a_graph_of_a_file_stays_as_it_is():
     with pytest.raises(ExperimentError, match=r"^topology.heal: expected false with topology.file, which says who"):
-        healer(Experiment(topology=Topology(file="ours.json", heal=True)))
+        check(Composition.of(Experiment(topology=Topology(file="ours.json", heal=True))))

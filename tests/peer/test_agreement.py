@@ -28,6 +28,7 @@ TOLERANCE = 1e-10
 GRID = 2.0**-20
 
 EXPONENTIAL = ["topology.kind=one_peer_exponential", "topology.peers=8"]
+ADAPT = 'learning.algorithm_options={order="adapt_then_combine"}'
 CASES = {
     "FedAvg": [],
     "FedAvg, all alike": ["learning.weighted=false"],
@@ -100,7 +101,8 @@ CASES = {
     "D-PSGD, momentum": ["learning.algorithm=dpsgd", "learning.options={momentum=0.9}"],
     "CHOCO-SGD, QSGD": ["learning.algorithm=choco", "compression.name=qsgd", "compression.levels=7"],
     "CHOCO-SGD, top 10 %": ["learning.algorithm=choco", "compression.name=top_k", "compression.share=0.1"],
-    "CHOCO-SGD, masks": ["learning.algorithm=choco", "privacy.mode=pairwise"],
+    "D-PSGD that adapts first": ["learning.algorithm=dpsgd", ADAPT],
+    "D-PSGD that adapts first, masks": ["learning.algorithm=dpsgd", ADAPT, "privacy.mode=pairwise"],
     "FedAvg, random 20 %": ["compression.name=random_k", "compression.share=0.2", "compression.refresh=2"],
     "FedAvg, 4 bits, squeezed": ["compression.name=quantise", "compression.bits=4", "compression.zstd=true"],
     "FedAvg, bfloat16, a schedule": ["compression.name=bfloat16", *EXPONENTIAL],

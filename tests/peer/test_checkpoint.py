@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.algorithms import ALGORITHMS
+from p2pfl.experiment.catalogue import ALGORITHMS
 from p2pfl.neighbourhood import Public, settled
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Journal, Store, opened, packed, sealed, unpacked
 from p2pfl.privacy.accounting.spending import Cost
@@ -53,6 +53,7 @@ def played(resolved, state, rounds):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_algorithm_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(name):
     changes = [f"learning.algorithm={name}", "topology.kind=path", "topology.peers=3", "rounds=4"]
+    changes += ["compression.name=quantise"] if name == "choco" else []
     table = {**SMALL, "gossip": {} if name == "gossip_learning" else {"steps": 1}}
     resolved = plan(read(table, changes=changes))
     begun = start(resolved.learner, resolved.topology.peers)

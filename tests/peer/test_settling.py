@@ -14,7 +14,7 @@ from p2pfl.algorithms import State
 from p2pfl.compression.sparse import chosen
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import read
-from p2pfl.experiment.algorithms import ALGORITHMS
+from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public, Released, derived
 from p2pfl.neighbourhood import settled as run
@@ -71,7 +71,9 @@ class DeclaredHalf(Half):
         return torch.arange(size // 2)
 
 
-CATALOGUE = sorted(name for name, known in ALGORITHMS.items() if not known.bare and name != "gossip_learning")
+CATALOGUE = sorted(
+    name for name in ALGORITHMS if not traits_of(name).no_privacy and name not in {"gossip_learning", "choco"}
+)
 OWN = {"own": f"{__name__}:Remembering", "own half": f"{__name__}:DeclaredHalf"}
 CASES = {name: [f"learning.algorithm={OWN.get(name, name)}"] for name in [*CATALOGUE, *OWN]}
 CASES |= {

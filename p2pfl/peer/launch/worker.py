@@ -32,11 +32,10 @@ from p2pfl.process import one_heap, private_memory
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record
 from p2pfl.report.model import described, metadata
-from p2pfl.transport import Transport
+from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting
 from p2pfl.transport.login import Login, login, overheard
-from p2pfl.transport.mqtt import MqttTransport
 
 LOOK = 0.25
 """Seconds between two looks at what a peer is doing."""
@@ -55,19 +54,16 @@ def connect(
     """
     settings = experiment.transport
     owned = _login(experiment, peer)
-    transports = [
-        MqttTransport(
-            url,
-            user=owned.user,
-            password=owned.password,
-            ca=_path(settings.ca),
-            certificate=_path(settings.certificate),
-            key=_path(settings.key),
-            version=settings.version,
-            limit=settings.chunk + HEAD,
-        )
-        for url in urls
-    ]
+    access = Access(
+        user=owned.user,
+        password=owned.password,
+        ca=_path(settings.ca),
+        certificate=_path(settings.certificate),
+        key=_path(settings.key),
+        version=settings.version,
+        limit=settings.chunk + HEAD,
+    )
+    transports = [opened(url, access) for url in urls]
     if settings.broker == "embedded":
         return transports[0]
 

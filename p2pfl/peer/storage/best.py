@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import torch
 
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import learner_traits
 
 if TYPE_CHECKING:
     from p2pfl.data import IntArray
@@ -117,7 +117,7 @@ class BestModel:
     def _trained(self, plan: Plan, rows: torch.Tensor) -> float | None:
         """Return the loss on training samples; ``None`` where only the user's own code could tell."""
         learner, federation = plan.learner, plan.federation
-        if not isinstance(learner.bare, TorchLearner):
+        if not learner_traits(learner).any_data:
             return None
         few = replace(federation, train={self.peer: thinned(federation.train[self.peer])})
         return float(learner.on(few).evaluate(rows, peers=(self.peer,), part="train")["loss"][0])

@@ -1,0 +1,69 @@
+"""What some algorithms have beside ``round``: an average, a part that they share, numbers that they send beside it."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self, runtime_checkable
+
+from p2pfl.algorithms.algorithm import Algorithm
+from p2pfl.algorithms.averaging import Averaging
+
+
+@runtime_checkable
+class Averages(Protocol):
+    """An algorithm that takes the mean over those who take part in a round."""
+
+    average: Averaging
+
+
+@runtime_checkable
+class SharesPart(Protocol):
+    """An algorithm that releases a part of a row."""
+
+    @property
+    def shared(self) -> int:
+        """How many numbers it releases."""
+        ...
+
+    def sharing(self, size: int) -> Self:
+        """Return the algorithm on rows of ``size`` numbers, all of which it releases."""
+        ...
+
+
+@runtime_checkable
+class SendsMore(Protocol):
+    """An algorithm whose messages are longer than a row."""
+
+    @property
+    def beside(self) -> int:
+        """How many numbers of the rows' type it sends beside a row, at most."""
+        ...
+
+
+def average_of(algorithm: Algorithm) -> Averaging | None:
+    """Return the average that an algorithm takes; ``None`` where all peers count alike.
+
+    Examples
+    --------
+    >>> from p2pfl.algorithms import DPSGD
+    >>> average_of(DPSGD())
+    """
+    found = algorithm.average if isinstance(algorithm, Averages) else None
+    return found if isinstance(found, Averaging) else None
+
+
+def shared_of(algorithm: Algorithm, size: int) -> int:
+    """Return how many numbers of a row of ``size`` leave a peer."""
+    return algorithm.shared if isinstance(algorithm, SharesPart) else size
+
+
+def beside_of(algorithm: Algorithm) -> int:
+    """Return how many numbers an algorithm sends beside a row, at most."""
+    return algorithm.beside if isinstance(algorithm, SendsMore) else 0
+
+
+def on_factors(algorithm: Algorithm, size: int) -> Algorithm:
+    """Return an algorithm that releases all ``size`` numbers of a row, which are no parameters."""
+    if not isinstance(algorithm, SharesPart):
+        return algorithm
+    whole: Algorithm = algorithm.sharing(size)
+    return whole

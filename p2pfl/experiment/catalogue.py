@@ -1,0 +1,257 @@
+"""Names of an experiment file and the classes they stand for; whatever else is known of a class, it declares."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from p2pfl.errors import ExperimentError
+from p2pfl.traits import AVERAGING, UNDECLARED, CodecTraits, ModeTraits, RuleTraits, Traits
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """Classes by name.
+
+    Parameters
+    ----------
+    key
+        The key of the experiment file that takes one of the names.
+    package
+        The package below which the built-in classes are.
+    places
+        Each name and its ``module:Class`` below the package.
+    optional
+        Whether ``none`` is a name, too.
+
+    Examples
+    --------
+    >>> ALGORITHMS.kind("dpsgd").__name__
+    'DPSGD'
+    >>> "dpsgd" in list(ALGORITHMS)
+    True
+    """
+
+    key: str
+    package: str
+    places: Mapping[str, str]
+    optional: bool = True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def check(self, name: str) -> None:
+        """Refuse a name that is neither in the catalogue nor of the form ``package.module:Class``.
+
+        Raises
+        ------
+        ExperimentError
+            The nearest known name is part of the message.
+        """
+        names = [*["none"] * self.optional, *self.places]
+        if ":" in name or name in names:
+            return
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f': did you mean "{near[0]}"?' if near else ""
+        listed = ", ".join(f'"{each}"' for each in names)
+        raise ExperimentError(f'{self.key}: expected "package.module:Class" or one of {listed}, got "{name}"{hint}')
+
+    def kind(self, name: str) -> Callable[..., Any]:
+        """Return the class of a name, or the one that ``package.module:Class`` names.
+
+        Raises
+        ------
+        ExperimentError
+            There is none of that name, or it cannot be imported.
+        """
+        self.check(name)
+        return imported(name if ":" in name else f"{self.package}.{self.places[name]}")
+
+    def make(self, name: str, given: Mapping[str, Any]) -> Any:
+        """Make an object of a class from those of the ``given`` values for which it has parameters."""
+        kind = self.kind(name)
+        return kind(**{key: value for key, value in given.items() if key in inspect.signature(kind).parameters})
+
+    def takes(self, name: str, parameter: str) -> bool:
+        """Return whether a class has a parameter."""
+        return parameter in inspect.signature(self.kind(name)).parameters
+
+    def name_of(self, made: object) -> str:
+        """Return the name of an object's class: the one in the catalogue, or ``package.module:Class``.
+
+        Examples
+        --------
+        >>> from p2pfl.algorithms import DPSGD
+        >>> ALGORITHMS.name_of(DPSGD())
+        'dpsgd'
+        """
+        place = f"{type(made).__module__}:{type(made).__qualname__}"
+        _HELD[place] = type(made)  # classes of a function or notebook cannot be imported again
+        short = place.removeprefix(f"{self.package}.")
+        return next((name for name, each in self.places.items() if each == short), place)
+
+
+_HELD: dict[str, Callable[..., Any]] = {}
+"""Classes of objects that were asked for their name, by ``package.module:Class``."""
+
+ALGORITHMS = Catalogue(
+    "learning.algorithm",
+    "p2pfl.algorithms",
+    {
+        "fedavg": "fedavg:FedAvg",
+        "fedsgd": "fedavg:FedSGD",
+        "dpsgd": "dpsgd:DPSGD",
+        "fedprox": "fedprox:FedProx",
+        "scaffold": "scaffold:SCAFFOLD",
+        "fednova": "fednova:FedNova",
+        "fedavgm": "fedopt:FedAvgM",
+        "fedadam": "fedopt:FedAdam",
+        "fedyogi": "fedopt:FedYogi",
+        "fedadagrad": "fedopt:FedAdagrad",
+        "fine_tuning": "fine_tuning:FineTuning",
+        "ditto": "ditto:Ditto",
+        "pfedme": "pfedme:PFedMe",
+        "per_fedavg": "per_fedavg:PerFedAvg",
+        "fedper": "fedper:FedPer",
+        "fedrep": "fedrep:FedRep",
+        "multitask": "multitask:MultiTask",
+        "propagation": "propagation:Propagation",
+        "ifca": "ifca:IFCA",
+        "gradient_tracking": "tracking:GradientTracking",
+        "d2": "diffusion:D2",
+        "exact_diffusion": "diffusion:ExactDiffusion",
+        "qg_dsgdm": "quasi_global:QGDSGDm",
+        "sgp": "push:SGP",
+        "robust_sgp": "running_sums:RobustSGP",
+        "relay_sgd": "relay:RelaySGD",
+        "choco": "choco:Choco",
+        "gossip_learning": "gossip_learning:GossipLearning",
+        "power_gossip": "power_gossip:PowerGossip",
+        "partial": "partial:PartialSharing",
+    },
+    optional=False,
+)
+
+CODECS = Catalogue(
+    "compression.name",
+    "p2pfl.compression",
+    {
+        "float16": "codecs:Half",
+        "bfloat16": "codecs:Half",
+        "quantise": "codecs:Quantise",
+        "qsgd": "quantised:QSGD",
+        "top_k": "sparse:TopK",
+        "random_k": "sparse:RandomK",
+    },
+)
+
+RULES = Catalogue(
+    "robustness.rule",
+    "p2pfl.robust",
+    {
+        "clipped_gossip": "rules:ClippedGossip",
+        "self_centred_clipping": "rules:SelfCentredClipping",
+        "trimmed_mean": "rules:TrimmedMean",
+        "median": "rules:Median",
+        "krum": "rules:Krum",
+        "multi_krum": "rules:multi_krum",
+    },
+)
+
+MODES = Catalogue(
+    "privacy.mode",
+    "p2pfl.experiment",
+    {
+        "none": "modes:NoPrivacy",
+        "independent": "modes:Independent",
+        "pairwise": "modes:Pairwise",
+        "secagg": "modes:SecAgg",
+    },
+    optional=False,
+)
+
+
+def traits_of(name: str) -> Traits:
+    """Return what an algorithm declares about itself, by its name.
+
+    Returns
+    -------
+    Traits
+        Those of its class; :data:`p2pfl.traits.UNDECLARED` where a class of your own declares none.
+
+    Raises
+    ------
+    ExperimentError
+        There is no such algorithm, or it cannot be imported.
+
+    Examples
+    --------
+    >>> traits_of("dpsgd").default_steps
+    1
+    """
+    if name == "fedavg":
+        return AVERAGING  # the default needs no torch to be read; a test holds that these are FedAvg's
+    return declared(ALGORITHMS.kind(name))
+
+
+def declared(algorithm: object) -> Traits:
+    """Return the traits of an algorithm or its class; :data:`p2pfl.traits.UNDECLARED` where it has none."""
+    found: Traits = getattr(algorithm, "traits", UNDECLARED)
+    return found
+
+
+def codec_traits(name: str) -> CodecTraits | None:
+    """Return what a codec declares, by its name; ``None`` for ``none``."""
+    if name == "none":
+        return None
+    found: CodecTraits = getattr(CODECS.kind(name), "traits", CodecTraits())
+    return found
+
+
+def rule_traits(name: str) -> RuleTraits | None:
+    """Return what a robust rule declares, by its name; ``None`` for ``none``."""
+    if name == "none":
+        return None
+    found: RuleTraits = getattr(RULES.kind(name), "traits", RuleTraits())
+    return found
+
+
+def mode_traits(name: str) -> ModeTraits:
+    """Return what a privacy mode declares, by its name."""
+    found: ModeTraits = getattr(MODES.kind(name), "traits", ModeTraits())
+    return found
+
+
+def imported(reference: str) -> Callable[..., Any]:
+    """Return what ``package.module:name`` names.
+
+    Raises
+    ------
+    ExperimentError
+        It cannot be imported or called.
+    """
+    if reference in _HELD:
+        return _HELD[reference]
+    module, _, name = reference.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        from p2pfl.data.imported import located  # noqa: PLC0415 (it imports torch)
+
+        said = located(error, module=module)
+        raise ExperimentError(
+            f'expected "package.module:name" that can be imported, got "{reference}": {said}'
+        ) from error
+    if not callable(found):
+        raise ExperimentError(f'expected "package.module:name" of something that can be called, got "{reference}"')
+    return found

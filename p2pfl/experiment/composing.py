@@ -1,0 +1,234 @@
+"""A run put together in Python, from the same parts that an experiment file names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import msgspec
+
+from p2pfl import topology as graphs
+from p2pfl.algorithms import UNSET, Algorithm, Averaging, Local, average_of
+from p2pfl.compression import Codec, Half
+from p2pfl.data import Federation, nothing
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment import schema
+from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
+from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.modes import Mode, section
+from p2pfl.experiment.reading import check as read_table
+from p2pfl.experiment.reading import plain
+from p2pfl.experiment.resolved import Plan
+from p2pfl.experiment.resolving import Parts, assembled
+from p2pfl.experiment.rules import check
+from p2pfl.experiment.schema import Experiment
+from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner
+from p2pfl.robust import Attack, Rule
+
+GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
+"""Parameters of algorithms that a run fills in."""
+
+
+def compose(
+    algorithm: Algorithm,
+    learner: Learner,
+    topology: graphs.Topology | graphs.Schedule,
+    *,
+    rounds: int = 10,
+    seed: int = 0,
+    name: str = "run",
+    privacy: Mode | None = None,
+    codec: Codec | None = None,
+    rule: Rule | None = None,
+    attack: Attack | None = None,
+    settings: Mapping[str, Any] | None = None,
+    live: bool = False,
+) -> Plan:
+    """Put a run together from its parts.
+
+    Parameters
+    ----------
+    algorithm
+        How peers learn from each other. What it leaves open (peers, topology, seed, gossip steps) is filled in.
+    learner
+        What each peer trains, and on which data.
+    topology
+        Who sends to whom. Its peers must be those of the learner, or among them.
+    rounds, seed
+        How many rounds, and of all that must be reproducible; a learner without a seed takes this one.
+    name
+        Of the run, and of the topics of live peers.
+    privacy, codec, rule, attack
+        What hides models, makes them small, replaces averages, and who attacks; nothing of the kind by default.
+    settings
+        Further keys of an experiment file, such as ``{"gossip": {"steps": 3}, "transport": {"patience": 5.0}}``.
+    live
+        Whether each peer has its own plan and knows only its own data.
+
+    Returns
+    -------
+    Plan
+        What :func:`p2pfl.simulate` and :class:`p2pfl.Peer` run.
+
+    Raises
+    ------
+    InputError
+        Parts do not go together; the message names the key of the experiment file that would say the same.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from p2pfl.algorithms import FedAvg
+    >>> data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in graphs.ring(4).peers}
+    >>> made = compose(FedAvg(epochs=5), TorchLearner(torch.nn.Linear(4, 2), data), graphs.ring(4), rounds=3)
+    >>> made.experiment.rounds, made.learner.epochs
+    (3, 5)
+    """
+    learner = _adjusted(algorithm, learner, seed=seed)
+    experiment = _settings(algorithm, learner, topology, name=name, rounds=rounds, seed=seed, settings=settings or {})
+    experiment = _with_parts(experiment, privacy=privacy, codec=codec, rule=rule, attack=attack)
+    asked = replace(Composition.of(experiment), algorithm=declared(algorithm))
+    check(asked)
+    graphs.check_connected(topology)
+    weights = mixing(experiment, topology)
+    check(asked.on(topology, weights))
+    federation = _federation(learner, topology)
+    sizes: dict[str, int] | None = {} if live else None
+    parts = Parts(asked, topology, weights, federation, learner, sizes=sizes)
+    return assembled(parts, lambda given: bound(algorithm, given), codec=codec, rule=rule, attack=attack)
+
+
+def bound(algorithm: Algorithm, given: Mapping[str, Any]) -> Algorithm:
+    """Return an algorithm with what it has left open filled in.
+
+    Parameters
+    ----------
+    algorithm
+        Of which an average without peers and gossip that nobody chose are open; topologies, weights, layouts, seeds and
+        numbers of rounds are those of the run.
+    given
+        By the names of parameters.
+
+    Examples
+    --------
+    >>> from p2pfl.algorithms import DPSGD, Gossip
+    >>> [bound(algorithm, {"gossip": Gossip(3)}).gossip.steps for algorithm in (DPSGD(), DPSGD(Gossip(2)))]
+    [3, 2]
+    """
+    if not is_dataclass(algorithm) or isinstance(algorithm, type):
+        return algorithm
+    made: Any = algorithm
+    own = {field.name for field in fields(made)}
+    values = {key: value for key, value in given.items() if key in own}
+    if "gossip" in values and made.gossip is not UNSET:
+        del values["gossip"]
+    if "average" in values:
+        values["average"] = _averaging(made.average, values["average"])
+    filled: Algorithm = replace(made, **values)
+    return filled
+
+
+def _averaging(wanted: Averaging, given: Averaging) -> Averaging:
+    if wanted.peers:
+        return wanted
+    kept = {key: getattr(wanted, key) for key in ("weighted", "fraction", "dropped")}
+    gossip = given.gossip if wanted.gossip is UNSET else wanted.gossip
+    mean = given.mean_samples if wanted.mean_samples is None else wanted.mean_samples
+    return replace(given, gossip=gossip, mean_samples=mean, **kept)
+
+
+def _adjusted(algorithm: Algorithm, learner: Learner, *, seed: int) -> Learner:
+    """Return the learner with the seed of a run, and with the work that the algorithm asks for."""
+    traits = declared(algorithm)
+    epochs, steps = (algorithm.epochs, algorithm.steps) if isinstance(algorithm, Local) else (None, None)
+    if not isinstance(learner, Adjustable):
+        if epochs is not None or steps is not None:
+            raise ExperimentError(
+                f"{type(learner).__name__} trains as much as its own loop says; leave out epochs and steps of "
+                f"{type(algorithm).__name__}"
+            )
+        return learner
+    if epochs is None and steps is None and learner.settings.get("steps") is None:
+        steps = traits.default_steps
+    made: Learner = learner.adjusted(seed=seed, epochs=epochs, steps=steps, full_batch=traits.full_batch)
+    return made
+
+
+def _settings(
+    algorithm: Algorithm,
+    learner: Learner,
+    topology: graphs.Topology | graphs.Schedule,
+    *,
+    name: str,
+    rounds: int,
+    seed: int,
+    settings: Mapping[str, Any],
+) -> Experiment:
+    """Return the settings that say what the parts do, as neighbours compare them."""
+    average = average_of(algorithm) or Averaging()
+    learning: dict[str, Any] = dict(learner.settings) if isinstance(learner, Adjustable) else {}
+    learning |= {"algorithm": ALGORITHMS.name_of(algorithm), "algorithm_options": _options(algorithm)}
+    learning |= {"weighted": average.weighted, "fraction": average.fraction, "drop_stragglers": average.dropped > 0}
+    gossip: dict[str, Any] = {}
+    chosen = average.gossip if average_of(algorithm) else getattr(algorithm, "gossip", UNSET)
+    if chosen is not UNSET:
+        gossip["steps"] = chosen.steps
+    table: dict[str, Any] = {"name": name, "rounds": rounds, "seed": seed, "learning": learning, "gossip": gossip}
+    table["topology"] = {"kind": "own", "peers": len(topology.peers)}
+    if isinstance(learner, TorchLearner):
+        kind = type(learner.model)
+        table["model"] = {"name": f"{kind.__module__}:{kind.__qualname__}"}
+    for key, value in settings.items():
+        table[key] = {**table.get(key, {}), **value} if isinstance(value, Mapping) else value
+    table["learning"] = {key: value for key, value in table["learning"].items() if value is not None}
+    return read_table(table, origin="settings")
+
+
+def _options(algorithm: Algorithm) -> dict[str, Any]:
+    """Return an algorithm's own parameters that are plain values, for neighbours to compare."""
+    if not is_dataclass(algorithm):
+        return {}
+    made: Any = algorithm
+    work = {"epochs", "steps"} if isinstance(algorithm, Local) else set()
+    own = {field.name: getattr(made, field.name) for field in fields(made) if field.name not in {*GIVEN, *work}}
+    return {key: value for key, value in own.items() if isinstance(value, bool | int | float | str)}
+
+
+def _with_parts(
+    experiment: Experiment, *, privacy: Mode | None, codec: Codec | None, rule: Rule | None, attack: Attack | None
+) -> Experiment:
+    """Return the settings with the sections that say what other parts do."""
+    table = plain(experiment)
+    if privacy is not None:
+        experiment = msgspec.structs.replace(experiment, privacy=section(privacy))
+    if codec is not None:
+        name = codec.kind if isinstance(codec, Half) else CODECS.name_of(codec)
+        own = {key: getattr(codec, key) for key in ("share", "levels", "bits") if hasattr(codec, key)}
+        wanted = schema.Compression(**(table["compression"] | own | {"name": name}))
+        experiment = msgspec.structs.replace(experiment, compression=wanted)
+    if rule is not None:
+        own = {key: getattr(rule, key) for key in ("attackers", "radius") if hasattr(rule, key)}
+        robustness = schema.Robustness(rule=RULES.name_of(rule), **own)
+        experiment = msgspec.structs.replace(experiment, robustness=robustness)
+    if attack is not None:
+        given = schema.Attack(name=attack.name, peers=tuple(sorted(attack.liars)))  # type: ignore[arg-type]
+        experiment = msgspec.structs.replace(experiment, attack=given)
+    return experiment
+
+
+def _federation(learner: Learner, topology: graphs.Topology | graphs.Schedule) -> Federation:
+    """Return who has which samples, as far as the learner says; and refuse peers without any."""
+    bare = learner.bare
+    if not isinstance(bare, Federated):
+        return nothing(topology.peers)
+    federation = bare.federation
+    here = [peer for peer in topology.peers if peer in federation.train]
+    if not here:
+        peers, others = ", ".join(federation.peers[:3]), ", ".join(topology.peers[:3])
+        raise ExperimentError(
+            f"no peer of the topology ({others}, ...) has data in the learner, whose peers are {peers}, ...; name them "
+            "alike, for instance by topology.named"
+        )
+    return federation.of(*here)

@@ -1,0 +1,227 @@
+"""What a rule is, and what it looks at: settings, and the traits of what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from p2pfl import topology as graphs
+from p2pfl.experiment.catalogue import codec_traits, mode_traits, rule_traits, traits_of
+from p2pfl.experiment.schema import Experiment
+from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What rules need to know of a topology and its weights.
+
+    Parameters
+    ----------
+    period
+        How many graphs there are in turn.
+    directed, symmetric
+        Whether edges go one way; whether both ends weigh them alike.
+    keeps_mean, keeps_consensus
+        Whether mixing keeps the mean of all models, and leaves equal models as they are.
+    """
+
+    period: int
+    directed: bool
+    symmetric: bool
+    keeps_mean: bool
+    keeps_consensus: bool
+
+    @classmethod
+    def of(cls, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Graph:
+        """Return the facts of a topology and the weights of its gossip steps."""
+        return cls(
+            topology.period,
+            any(topology.at(phase).directed for phase in range(topology.period)),
+            all(each.symmetric for each in weights),
+            all(each.keeps_mean for each in weights),
+            all(each.keeps_consensus for each in weights),
+        )
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What rules look at: settings, and the traits of what they name.
+
+    Parameters
+    ----------
+    experiment
+        The settings.
+    algorithm, mode, codec, rule
+        Traits; ``None`` for a codec or robust rule that is not there.
+    graph, learner
+        Facts of the topology, and traits of the learner; rules about them pass while they are ``None``.
+    """
+
+    experiment: Experiment
+    algorithm: Traits
+    mode: ModeTraits
+    codec: CodecTraits | None = None
+    rule: RuleTraits | None = None
+    graph: Graph | None = None
+    learner: LearnerTraits | None = None
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Composition:
+        """Return what the names of an experiment stand for."""
+        return cls(
+            experiment,
+            traits_of(experiment.learning.algorithm),
+            mode_traits(experiment.privacy.mode),
+            codec_traits(experiment.compression.name),
+            rule_traits(experiment.robustness.rule),
+        )
+
+    def on(self, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Composition:
+        """Return the same on a topology."""
+        return replace(self, graph=Graph.of(topology, weights))
+
+    @property
+    def blind_masks(self) -> bool:
+        """Whether masks would be sized by steps of which nothing is known."""
+        privacy = self.experiment.privacy
+        unknown = self.learner is not None and not self.learner.known_steps
+        return unknown and self.mode.masks and privacy.mask is None and not self.claims
+
+    @property
+    def differences(self) -> bool:
+        """Whether a codec sends differences from what was sent before."""
+        return self.codec is not None and self.codec.differences
+
+    @property
+    def claims(self) -> bool:
+        """Whether differential privacy is asked for, of peers or of samples."""
+        privacy = self.experiment.privacy
+        noisy = self.mode.hides and (privacy.noise > 0 or privacy.epsilon is not None)
+        return noisy or self.experiment.learning.example_noise > 0
+
+    @property
+    def weighted(self) -> str:
+        """The setting that gives models unequal weights; empty if none does."""
+        privacy, learning = self.experiment.privacy, self.experiment.learning
+        found = {
+            "learning.weighted = true": learning.weighted,
+            "learning.fraction below 1": learning.fraction < 1,
+            "learning.drop_stragglers": learning.drop_stragglers and learning.stragglers > 0,
+        }
+        if self.algorithm.full_participation:
+            found = {}
+        found["privacy.participation below 1"] = self.mode.hides and privacy.participation < 1
+        found['gossip.weights = "push"'] = self.experiment.gossip.weights == "push"
+        return next((name for name, given in found.items() if given), "")
+
+    @property
+    def unequal(self) -> bool:
+        """Whether ``[learning]`` gives models weights of their own."""
+        learning = self.experiment.learning
+        return learning.weighted or learning.fraction < 1 or (learning.drop_stragglers and learning.stragglers > 0)
+
+    @property
+    def tilted(self) -> bool:
+        """Whether weights do not leave equal models alike, as those of push-sum, and nothing divides them out."""
+        return self.graph is not None and not self.graph.keeps_consensus and not self.algorithm.weighs_neighbours
+
+    @property
+    def hurried(self) -> bool:
+        """Whether slow neighbours are left behind."""
+        return self.experiment.transport.hurry < 1
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether local steps are plain gradient descent."""
+        learning = self.experiment.learning
+        return learning.optimizer == "sgd" and not learning.options.get("momentum")
+
+    def value(self, key: str) -> Any:
+        """Return the value of a key of the experiment file."""
+        section, _, name = key.partition(".")
+        return getattr(getattr(self.experiment, section), name)
+
+
+When = Callable[[Composition], object]
+"""What a rule asks: something false, or a reason that may be part of its sentence."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One combination that is refused.
+
+    Parameters
+    ----------
+    refuses
+        The key of the experiment file whose value is refused.
+    when
+        Whether it is; what this returns is ``{why}`` in ``because``.
+    because
+        With what it does not go and why. ``{algorithm}``, ``{mode}``, ``{codec}``, ``{rule}`` and ``{kind}`` are names,
+        ``{it}`` is the composition.
+    expected
+        The value that would do; names in braces are replaced here and in ``got``, too.
+    remedy
+        What to do.
+    got
+        What is there instead, where that is not the value of the key.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment.schema import Experiment, Learning
+    >>> rule = Rule("learning.stop", lambda it: it.algorithm.personal, "with {algorithm}", "none", "leave it out")
+    >>> rule.refusal(Composition.of(Experiment(learning=Learning(algorithm="ditto", stop=0.1))))
+    'learning.stop: expected none with ditto, got 0.1: leave it out'
+    """
+
+    refuses: str
+    when: When
+    because: str
+    expected: str = '"none"'
+    remedy: str = "leave one of the two out"
+    got: str = ""
+
+    def refusal(self, it: Composition) -> str | None:
+        """Return the sentence that refuses a composition; ``None`` where the rule does not apply."""
+        why = self.when(it)
+        if not why:
+            return None
+        names = {
+            "why": why,
+            "it": it,
+            "algorithm": it.experiment.learning.algorithm,
+            "mode": it.experiment.privacy.mode,
+            "codec": it.experiment.compression.name,
+            "rule": it.experiment.robustness.rule,
+            "kind": it.experiment.topology.kind,
+        }
+        wanted = " ".join(filter(None, [self.expected.format(**names), self.because.format(**names)]))
+        got = self.got.format(**names) or _shown(it.value(self.refuses))
+        return f"{self.refuses}: expected {wanted}, got {got}: {self.remedy}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as messages show it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f'"{value}"' if isinstance(value, str) else "none" if value is None else str(value)
+
+
+def is_set(key: str) -> When:
+    """Return what asks whether a key has a value, that of an attack on labels aside."""
+    return lambda it: it.value(key) not in (None, False, 0, "none", "label_flip")
+
+
+def each(
+    *cases: tuple[When, str], keys: tuple[str, ...], base: When | None = None, expected: str = '"none"', remedy: str
+) -> tuple[Rule, ...]:
+    """Return a rule for each key and each case: the key is set, ``base`` holds and the case does."""
+
+    def applies(key: str, when: When) -> When:
+        asked = is_set(key)
+        return lambda it: asked(it) and (base is None or base(it)) and when(it)
+
+    return tuple(Rule(key, applies(key, when), why, expected, remedy) for key in keys for when, why in cases)

@@ -1,0 +1,84 @@
+"""What an algorithm goes with, asked of the rules: the table of docs/algorithms.md and of ``p2pfl explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from p2pfl import topology as graphs
+from p2pfl.errors import InputError
+from p2pfl.experiment.catalogue import traits_of
+from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.outline import built
+from p2pfl.experiment.reading import read
+from p2pfl.experiment.rules import check
+
+PEERS = 8
+SMALL: dict[str, Any] = {
+    "topology": {"kind": "complete", "peers": PEERS},
+    "data": {"name": "wine"},
+    "model": {"name": "mlp", "hidden": [8]},
+}
+COLUMNS: dict[str, dict[str, dict[str, Any]]] = {
+    "masks": {"privacy": {"mode": "pairwise"}},
+    "noise": {"privacy": {"mode": "independent", "noise": 0.01}},
+    "sums": {"privacy": {"mode": "secagg"}, "gossip": {"steps": 1}},
+    "float16": {"compression": {"name": "float16"}},
+    "differences": {"compression": {"name": "quantise"}},
+    "schedule": {"topology": {"kind": "one_peer_exponential"}},
+    "one-way": {"gossip": {"weights": "push"}},
+    "accelerated": {"gossip": {"acceleration": "chebyshev"}},
+    "robust": {"robustness": {"rule": "median"}, "learning": {"weighted": False}},
+}
+"""The settings of each column of the table."""
+
+
+def asked(name: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return an experiment with an algorithm and the settings of a column, and no key that it has no use for."""
+    table = {section: SMALL.get(section, {}) | dict(settings.get(section, {})) for section in {*SMALL, *settings}}
+    table["learning"] = {"algorithm": name, **table.get("learning", {})}
+    traits = traits_of(name)
+    if traits.full_participation:
+        table["learning"].pop("weighted", None)
+    if traits.single_step or traits.asynchronous:
+        table.get("gossip", {}).pop("steps", None)
+    if traits.needs_difference_codec:
+        table.setdefault("compression", {"name": "quantise"})
+    return table
+
+
+def refusal(name: str, column: str) -> str:
+    """Return why an algorithm does not go with the settings of a column; empty if it does.
+
+    Parameters
+    ----------
+    name
+        Of an algorithm, or ``package.module:Class``.
+    column
+        One of :data:`COLUMNS`.
+
+    Examples
+    --------
+    >>> refusal("dpsgd", "masks"), refusal("sgp", "masks")[:38]
+    ('', 'privacy.mode: expected "none" with sgp')
+    """
+    try:
+        experiment = read(asked(name, COLUMNS[column]))
+        topology = one_way() if column == "one-way" else built(experiment)
+        check(Composition.of(experiment).on(topology, mixing(experiment, topology)))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def goes_with(name: str) -> dict[str, str]:
+    """Return for each column why an algorithm does not go with its settings; empty where it does."""
+    return {column: refusal(name, column) for column in COLUMNS}
+
+
+def one_way() -> graphs.Topology:
+    """Return a ring of one-way edges and two more, so that not all peers are heard by as many."""
+    names = graphs.ring(PEERS).peers
+    pairs = [*zip(names, names[1:] + names[:1], strict=True), (names[0], names[3]), (names[0], names[5])]
+    return graphs.Topology(names, tuple(pairs), directed=True)

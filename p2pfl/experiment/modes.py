@@ -1,0 +1,248 @@
+"""Privacy modes: one class says what leaves a peer, what that rules out, and what it promises.
+
+A mode of your own has ``name``, ``traits``, ``unused``, ``wrap``, ``effective`` and ``statement`` as these have;
+``privacy.mode = "package.module:Class"`` makes it from those keys of ``[privacy]`` for which it has parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from p2pfl.experiment import schema
+from p2pfl.experiment.catalogue import MODES
+from p2pfl.privacy import Settings
+from p2pfl.traits import ModeTraits
+
+if TYPE_CHECKING:
+    from p2pfl.identity import Source
+    from p2pfl.neighbourhood import Neighbourhood
+    from p2pfl.privacy.release import Cover
+
+NOISE_STAYS = "private noise stays in the models"
+MASK_KEYS = ("mask", "mask_graph", "mask_degree")
+
+
+class Mode(Protocol):
+    """What hides the models that leave a peer."""
+
+    traits: ClassVar[ModeTraits]
+
+    @property
+    def name(self) -> str:
+        """How the experiment file calls it."""
+        ...
+
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """Keys of ``[privacy]`` that change nothing, and for each of them why."""
+        ...
+
+    def wrap(
+        self,
+        net: Neighbourhood,
+        *,
+        settings: Settings,
+        masks: Cover | None,
+        source: Source,
+        round: int,
+        charge: Callable[[], None] | None = None,
+    ) -> Neighbourhood:
+        """Return a round's neighbourhood through which models leave hidden."""
+        ...
+
+    def effective(self, settings: Settings) -> Mode:
+        """Return the mode that remains with these noises."""
+        ...
+
+    def statement(self, *, claimed: bool, whose: str = "") -> str:
+        """Return what is promised beside an epsilon, in words.
+
+        Parameters
+        ----------
+        claimed
+            Whether differential privacy is claimed.
+        whose
+            Of whom it is not claimed, where it is claimed of somebody else.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPrivacy:
+    """Models leave as they are, sealed against the broker and readable by every neighbour.
+
+    Examples
+    --------
+    >>> NoPrivacy().traits.hides
+    False
+    """
+
+    traits: ClassVar[ModeTraits] = ModeTraits()
+    name: ClassVar[str] = "none"
+    unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (key for key in schema.Privacy.__struct_fields__ if key != "mode"), 'privacy.mode is "none"'
+    )
+
+    def wrap(self, net: Neighbourhood, **_: Any) -> Neighbourhood:
+        """Return the neighbourhood as it is."""
+        return net
+
+    def effective(self, settings: Settings) -> Mode:
+        """Return the mode itself."""
+        del settings
+        return self
+
+    def statement(self, *, claimed: bool, whose: str = "") -> str:
+        """Return what is promised, in words."""
+        del claimed, whose
+        return "rows are sealed against the broker, and every neighbour can read them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Independent:
+    """Updates are clipped, and each peer adds private noise of its own, which stays in the models.
+
+    Parameters
+    ----------
+    clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
+        See :class:`p2pfl.experiment.schema.Privacy`.
+
+    Examples
+    --------
+    >>> Independent(epsilon=8.0).traits
+    ModeTraits(hides=True, masks=False, sums=False)
+    """
+
+    clip: float = math.inf
+    clipping: Literal["flat", "layer"] = "flat"
+    noise: float = 0.0
+    bits: int = 20
+    participation: float = 1.0
+    epsilon: float | None = None
+    delta: float = 1e-5
+    colluders: int = 1
+    adjacency: Literal["zero-out", "replace"] = "zero-out"
+    budget: str | None = None
+
+    traits: ClassVar[ModeTraits] = ModeTraits(hides=True)
+    name: ClassVar[str] = "independent"
+    unused: ClassVar[Mapping[str, str]] = dict.fromkeys(MASK_KEYS, 'privacy.mode is "independent", without masks')
+
+    def wrap(self, net: Neighbourhood, **how: Any) -> Neighbourhood:
+        """Return the neighbourhood through :func:`p2pfl.privacy.private`."""
+        from p2pfl.privacy import private  # noqa: PLC0415 (it imports torch)
+
+        return private(net, **how)
+
+    def effective(self, settings: Settings) -> Mode:
+        """Return the mode itself; no privacy at all without noise."""
+        return self if settings.noise else NoPrivacy()
+
+    def statement(self, *, claimed: bool, whose: str = "") -> str:
+        """Return what is promised, in words."""
+        return NOISE_STAYS if claimed else f"{NOISE_STAYS}; {unclaimed(whose)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairwise(Independent):
+    """Pairs of peers add noise to one model and subtract it from the other: masks hide models and cancel in the mean.
+
+    Parameters
+    ----------
+    mask, mask_graph, mask_degree, partners
+        See :class:`p2pfl.experiment.schema.Privacy`, as for all others.
+
+    Examples
+    --------
+    >>> Pairwise(mask=1.0).traits.masks
+    True
+    """
+
+    mask: float | None = None
+    mask_graph: Literal["same", "complete", "circulant", "random"] = "same"
+    mask_degree: int | None = None
+    partners: int | None = None
+
+    traits: ClassVar[ModeTraits] = ModeTraits(hides=True, masks=True)
+    name: ClassVar[str] = "pairwise"
+    unused: ClassVar[Mapping[str, str]] = {}
+
+    def effective(self, settings: Settings) -> Mode:
+        """Return the mode itself; private noise alone without masks."""
+        return self if settings.mask else Independent().effective(settings)
+
+    def statement(self, *, claimed: bool, whose: str = "") -> str:
+        """Return what is promised, in words."""
+        hides = "masks hide each update among its honest neighbours and cancel in the mean"
+        left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
+        return f"{hides}; {left}" if claimed else f"{hides}; {unclaimed(whose)}; {left}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecAgg(Independent):
+    """Each peer receives the exact sum of its neighbours' models and none of them.
+
+    Parameters
+    ----------
+    clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
+        See :class:`p2pfl.experiment.schema.Privacy`.
+
+    Examples
+    --------
+    >>> SecAgg().traits.sums
+    True
+    """
+
+    traits: ClassVar[ModeTraits] = ModeTraits(hides=True, sums=True)
+    name: ClassVar[str] = "secagg"
+    unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        MASK_KEYS, 'privacy.mode is "secagg", whose masks are uniform, one for each two neighbours'
+    )
+
+    def effective(self, settings: Settings) -> Mode:
+        """Return the mode itself, which does not rest on noise."""
+        del settings
+        return self
+
+    def statement(self, *, claimed: bool, whose: str = "") -> str:
+        """Return what is promised, in words."""
+        hides = (
+            "each peer is given the exact sum of its neighbours' rows and none of them; what the broker sees is under "
+            "masks as secret as their keys, so that its line rests on cryptography, not on noise"
+        )
+        left = "what hardly changes from round to round shows in many sums"
+        return f"{hides}; {NOISE_STAYS}" if claimed else f"{hides}; {unclaimed(whose)}; {left}"
+
+
+def unclaimed(whose: str = "") -> str:
+    """Return the sentence that no differential privacy is claimed."""
+    return f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"
+
+
+def mode_of(wanted: schema.Privacy) -> Mode:
+    """Return the mode of a section ``[privacy]``.
+
+    Examples
+    --------
+    >>> mode_of(schema.Privacy(mode="pairwise", colluders=2)).name
+    'pairwise'
+    """
+    made: Mode = MODES.make(wanted.mode, {key: getattr(wanted, key) for key in schema.Privacy.__struct_fields__})
+    return made
+
+
+def section(mode: Mode) -> schema.Privacy:
+    """Return the section ``[privacy]`` of a mode.
+
+    Examples
+    --------
+    >>> section(Independent(noise=0.1)).noise
+    0.1
+    """
+    made: Any = mode  # a dataclass
+    given = {each.name: getattr(made, each.name) for each in fields(made)}
+    known = {key: value for key, value in given.items() if key in schema.Privacy.__struct_fields__}
+    return schema.Privacy(mode=MODES.name_of(mode), **known)

@@ -1,0 +1,195 @@
+"""What algorithms, codecs, privacy modes, robust rules and learners declare about themselves.
+
+Each class has a class attribute ``traits``. :mod:`p2pfl.experiment.rules` reads nothing else, so a class of your own
+that declares its traits is validated like a built-in one. A trait that permits something is false by default; a trait
+that forbids something is a text, empty by default, that says why and completes a sentence such as "..., which ...".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What an algorithm needs and offers.
+
+    Parameters
+    ----------
+    linear
+        Whether peers release one model per round and only mix it, so that whatever others see is a linear function of
+        releases. Secure sums need it.
+    nonlinear
+        Why it is not linear.
+    convex
+        Whether what everybody has seen is a mean of released models, and so never larger than they are.
+    full_participation
+        Whether all peers take part in each round and count alike.
+    weighs_neighbours
+        Whether it divides by weights, or weighs the models it receives, although all peers take part.
+    asynchronous
+        Whether each peer runs cycles of its own and waits for nobody.
+    single_step
+        Whether it makes one gossip step per round, however gossip is configured.
+    silent_rounds
+        Whether there are rounds in which nobody shows anything new.
+    personal
+        Whether each peer ends with a model of its own.
+    default_steps
+        Local steps per round where none are configured; ``None`` for epochs.
+    full_batch
+        Whether a round is one step on all samples.
+    own_optimizer
+        Whether it takes gradient steps itself, however the optimiser is configured.
+    plain_sgd_only
+        Whether its formula assumes that local steps are plain gradient descent.
+    private_examples
+        Whether the accountant of DP-SGD describes its local steps.
+    needs_difference_codec
+        Whether it is defined only with a codec that sends differences.
+    needs_equal_steps
+        Why all peers must make equally many steps under masks.
+    needs_plain_averages
+        Why a gossip step must be a plain average of the true models, so that neither robust rules nor attacks fit.
+    needs_one_graph
+        Why all gossip steps must use the same graph.
+    needs_symmetric_weights
+        Why both ends of an edge must weigh it alike.
+    no_acceleration
+        Why gossip cannot be accelerated.
+    needs_gradients
+        Why a learner must show its gradients.
+    state_per_edge
+        What it keeps for each edge, which another peer cannot take over.
+    no_privacy
+        Why its models cannot be hidden.
+    no_compression
+        Why its models cannot be compressed.
+
+    Examples
+    --------
+    >>> Traits(linear=True, state_per_edge="keeps a vector for each edge").personal
+    False
+    """
+
+    linear: bool = False
+    nonlinear: str = "does not declare that it is linear"
+    convex: bool = False
+    full_participation: bool = False
+    weighs_neighbours: bool = False
+    asynchronous: bool = False
+    single_step: bool = False
+    silent_rounds: bool = False
+    personal: bool = False
+    default_steps: int | None = None
+    full_batch: bool = False
+    own_optimizer: bool = False
+    plain_sgd_only: bool = False
+    private_examples: bool = False
+    needs_difference_codec: bool = False
+    needs_equal_steps: str = ""
+    needs_plain_averages: str = ""
+    needs_one_graph: str = ""
+    needs_symmetric_weights: str = ""
+    no_acceleration: str = ""
+    needs_gradients: str = ""
+    state_per_edge: str = ""
+    no_privacy: str = ""
+    no_compression: str = ""
+
+
+AVERAGING = Traits(linear=True, convex=True, private_examples=True)
+"""The traits of FedAvg, the default algorithm; known here so that reading an experiment does not import torch."""
+
+UNDECLARED = Traits(nonlinear="declares no traits", weighs_neighbours=True)
+"""The traits assumed of a class that declares none: it may push, and it cannot be used with secure sums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodecTraits:
+    """What a codec needs and offers.
+
+    Parameters
+    ----------
+    differences
+        Whether it encodes differences from what was sent before, so that both ends keep the same past.
+
+    Examples
+    --------
+    >>> CodecTraits(differences=True)
+    CodecTraits(differences=True)
+    """
+
+    differences: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleTraits:
+    """What a robust rule needs and offers.
+
+    Parameters
+    ----------
+    centred
+        Whether its centre is the peer's own model as it is, so that mixing with the nearest models first has no place.
+    needs_radius
+        Whether it takes a radius.
+
+    Examples
+    --------
+    >>> RuleTraits(centred=True).needs_radius
+    False
+    """
+
+    centred: bool = False
+    needs_radius: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeTraits:
+    """What a privacy mode does to what leaves a peer.
+
+    Parameters
+    ----------
+    hides
+        Whether models are moved to a fixed-point grid and hidden at all.
+    masks
+        Whether pairwise masks are added, which cancel only in the mean over all peers.
+    sums
+        Whether a peer receives sums over its neighbours and no single model.
+
+    Examples
+    --------
+    >>> ModeTraits(hides=True, masks=True).sums
+    False
+    """
+
+    hides: bool = False
+    masks: bool = False
+    sums: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerTraits:
+    """What a learner offers; one that declares nothing is asked for no more than ``fit``.
+
+    Parameters
+    ----------
+    gradients
+        Whether it shows gradients, adds corrections to them and knows the size of its steps.
+    known_steps
+        Whether ``[learning]`` describes its steps (rate, optimiser, epochs), from which masks are sized.
+    any_data
+        Whether it trains on any data of the same shape: scaled features, or those of all peers together.
+    torch_model
+        Whether its row is a torch module, which it has as ``model``.
+
+    Examples
+    --------
+    >>> LearnerTraits(gradients=True).any_data
+    False
+    """
+
+    gradients: bool = False
+    known_steps: bool = False
+    any_data: bool = False
+    torch_model: bool = False
