@@ -11,8 +11,9 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))  # tests/swarms.py
 os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
 
-settings.register_profile("untimed", deadline=None)  # a busy machine is slow, and no test is timed
-settings.load_profile("untimed")
+for name, examples in {"dev": 8, "ci": 25, "thorough": 1000}.items():  # tests/effort.py scales them
+    settings.register_profile(name, deadline=None, max_examples=examples)  # no test is timed: a busy machine is slow
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 collect_ignore = ["fuzz.py"]  # scripts/fuzz runs it, with atheris
 

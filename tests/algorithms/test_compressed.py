@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from stacks import RATE, SEED, circulant, classifier, play, push, quadratics, stack, wine
 from test_dpsgd import gradients
 
+from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import (
     DPSGD,
@@ -115,7 +116,7 @@ class Gossiping(Inline):
 
 
 @pytest.mark.parametrize("codec", [*CODECS.values(), Half("bfloat16")], ids=[*CODECS, "bfloat16"])
-@settings(max_examples=10, deadline=None)
+@settings(FEW)
 @given(seed=st.integers(0, 10**6), gamma=st.floats(0.01, 1.0))
 def test_the_mean_of_the_rows_is_kept_whatever_is_lost(codec, seed, gamma):
     rows = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

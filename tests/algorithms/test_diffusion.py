@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import SEED, classifier, play, stack, wine
 
+from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import D2, Averaging, ExactDiffusion, FedAvg, Gossip, GradientTracking, Idle, State, diffusion
 from p2pfl.errors import TopologyError
@@ -46,7 +47,7 @@ def test_they_end_at_the_optimum_to_ten_digits(algorithm, faults):
     assert (ends - OPTIMUM).abs().max() < 1e-10
 
 
-@settings(max_examples=6, deadline=None)
+@settings(FEW)
 @given(st.sampled_from([D2(), ExactDiffusion(Gossip(2))]), st.integers(1, 4), st.sampled_from([0.0, 0.4]))
 def test_what_combining_did_sums_to_zero(algorithm, steps, absence):
     for state in play(algorithm, quadratics(steps=steps), PATH, rounds=6, faults=Faults(absence=absence))[1:]:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import RATE, SEED, classifier, play, wine
 
+from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, Ditto, FedAvg, Gossip
 from p2pfl.algorithms.baselines import alone
@@ -47,7 +48,7 @@ def test_without_a_pull_everybody_learns_alone():
     assert torch.equal(learner.evaluate(rows, peers=RING.peers)["loss"], single["loss"])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(FEW)
 @given(st.floats(0.0, 4.0), st.floats(0.0, 0.9))
 def test_the_harder_the_pull_the_nearer_the_own_row_stays(pull, less):
     learner, _ = classifier(wine(RING.peers), batch=None)

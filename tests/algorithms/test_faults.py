@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import SEED, classifier, mixed, play, wine
 
@@ -98,7 +98,6 @@ def test_faults_that_never_happen_change_nothing(algorithm, learner):
     assert torch.allclose(rare, plain, rtol=0, atol=1e-14)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.floats(0.0, 0.95), st.floats(0.0, 0.95), st.integers(0, 2**32), st.integers(0, 50))
 def test_what_is_missed_falls_to_the_own_row(loss, absence, seed, round):
     whole = topology.metropolis(GRAPH).matrix

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from servers import Clients, average, chosen, parabolas
 from stacks import classifier, play, wine
 
+from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 
@@ -87,7 +88,7 @@ def test_fedavgm_without_momentum_is_fedavg_bit_for_bit(graph):
     assert torch.equal(plain, play(FedAvg(over), learner, graph, rounds=4)[-1].rows)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(FEW)
 @given(st.integers(0, 2**32), st.floats(0.0, 0.95))
 def test_on_any_graph_the_mean_moves_as_under_a_server_with_momentum(seed, momentum):
     graph = topology.small_world(8, degree=4, rewire=0.5, seed=seed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import SEED, play, push, quadratics
 
@@ -81,7 +81,6 @@ GRAPHS = {
 }
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(GRAPHS)), st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.2]), st.data())
 def test_what_survivors_hold_is_what_they_put_in_less_what_is_on_its_way_and_what_they_gave_the_dead(
     kind, loss, absence, data

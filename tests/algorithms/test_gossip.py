@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import circulant, mixed, stack
 
@@ -99,7 +99,6 @@ directed = st.integers(3, 9).flatmap(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(connected | directed, st.integers(0, 2**32), st.sampled_from([None, 0.9]), st.booleans())
 def test_gossip_keeps_the_mean_and_a_common_row(graph, seed, rho, heavy_ball):
     rows = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(graph.peers), 3)))
@@ -110,7 +109,6 @@ def test_gossip_keeps_the_mean_and_a_common_row(graph, seed, rho, heavy_ball):
     assert torch.allclose(mixed(gossip, graph, common), common, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(connected | directed)
 def test_the_largest_value_reaches_everybody_in_as_many_exchanges_as_the_diameter(graph):
     n, steps = len(graph.peers), topology.diameter(graph)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from convex import OPTIMUM, quadratics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import SEED, classifier, wine
 
@@ -116,7 +116,6 @@ class Told:
         return sum(row * age for row, age in models) / sum(ages), max(ages)
 
 
-@settings(max_examples=60, deadline=None)
 @given(faulty, st.sampled_from([GRAPH, TURNS, topology.star(6)]))
 def test_whatever_is_late_or_lost_it_is_the_story_of_single_messages(faults, graph):
     states, story = play(drifting(graph), graph, rounds=15, faults=faults), Told(graph, faults)
@@ -154,7 +153,6 @@ def test_two_peers_merge_as_in_the_paper():
     assert after.extra["age"].flatten().tolist() == [max(t, other)] * 2
 
 
-@settings(max_examples=40, deadline=None)
 @given(faulty, st.sampled_from([GRAPH, TURNS]))
 def test_no_row_is_heard_twice_nor_after_a_newer_one(faults, graph):
     net, heard = flying(graph, faults), set()
@@ -178,7 +176,6 @@ def test_no_row_is_heard_twice_nor_after_a_newer_one(faults, graph):
     assert faults.loss or faults.absence or heard or faults.slow or faults.delay
 
 
-@settings(max_examples=30, deadline=None)
 @given(faulty)
 def test_ages_never_decrease_and_nobody_is_older_than_all_training(faults):
     states = play(drifting(GRAPH), GRAPH, rounds=12, faults=faults)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from clients import Clients
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import RATE, classifier, play, wine
 
@@ -50,7 +50,6 @@ def test_without_a_pull_everybody_learns_alone():
     assert torch.equal(learner.evaluate(rows, peers=GRAPH.peers)["loss"], expected["loss"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.floats(0, 1e6), min_size=1, max_size=6), min_size=1, max_size=4), st.floats(0.01, 100))
 def test_relations_are_the_projection_onto_the_simplex_listener_by_listener(squares, spread):
     listener = torch.tensor([index for index, own in enumerate(squares) for _ in own])

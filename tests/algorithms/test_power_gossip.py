@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import SEED, classifier, play, stack, wine
 
@@ -84,7 +84,6 @@ def test_a_difference_of_rank_one_is_gone_after_two_exchanges():
     assert (after - (common - u @ v).flatten()).abs().max() < 1e-13
 
 
-@settings(max_examples=40, deadline=None)
 @given(graphs, st.integers(1, 6), st.integers(0, 2**32), st.integers(0, 3))
 def test_the_mean_of_the_rows_is_kept(graph, rank, seed, first):
     rows = normal(len(graph.peers), MIXED.size, seed=seed)
@@ -93,7 +92,6 @@ def test_the_mean_of_the_rows_is_kept(graph, rank, seed, first):
     assert (after - after.mean(0)).norm() < (rows - rows.mean(0)).norm()
 
 
-@settings(max_examples=20, deadline=None)
 @given(graphs, st.integers(0, 2**32))
 def test_at_full_rank_it_is_plain_gossip(graph, seed):
     square = Layout(("w", "b"), ((5, 5), (3,)))
@@ -129,7 +127,6 @@ def test_warm_directions_find_more_than_fresh_ones():
     assert (warm - warm.mean(0)).norm() < 0.7 * (cold - cold.mean(0)).norm()
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.floats(0.0, 0.6), st.floats(0.0, 0.4), st.integers(0, 2**32))
 def test_whatever_is_missed_two_ends_never_use_two_directions(loss, absence, seed):
     ring, faults = topology.ring(6), Faults(loss, absence)

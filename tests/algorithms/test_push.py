@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import SEED, classifier, play, push, wine
 
+from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import SGP, Averaging, FedAvg, Gossip, RobustSGP, State
 from p2pfl.errors import ExperimentError, TopologyError
@@ -83,7 +84,7 @@ def test_under_loss_running_sums_are_those_of_the_paper_edge_by_edge():
     assert lost > 40
 
 
-@settings(max_examples=4, deadline=None)
+@settings(FEW)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.2]))
 def test_under_loss_and_absence_the_exact_weighted_average_comes_out(seed, loss, absence):
     random = np.random.default_rng(seed)

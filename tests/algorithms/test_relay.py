@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from convex import OPTIMUM, A, B, quadratics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import SEED, classifier, play, stack, wine
 
@@ -47,7 +47,6 @@ def relayed(tree, rows, *, rounds, faults=None):
     return found
 
 
-@settings(max_examples=20, deadline=None)
 @given(trees, st.integers(0, 2**32))
 def test_on_a_tree_every_peer_holds_the_exact_sum_after_as_many_rounds_as_the_diameter(tree, seed):
     rows = torch.from_numpy(np.random.default_rng(seed).integers(-1000, 1000, size=(len(tree.peers), 3))).float()
@@ -59,7 +58,6 @@ def test_on_a_tree_every_peer_holds_the_exact_sum_after_as_many_rounds_as_the_di
         assert (found[steps - 2][:, -1] < len(rows)).any()
 
 
-@settings(max_examples=20, deadline=None)
 @given(trees, st.floats(0.0, 0.7), st.floats(0.0, 0.5))
 def test_whatever_is_lost_no_row_counts_twice_and_none_that_is_not_counted(tree, loss, absence):
     count = len(tree.peers)

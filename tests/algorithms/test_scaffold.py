@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from servers import Clients, average, chosen, parabolas
 from stacks import RATE, classifier, play, wine
 
+from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import SCAFFOLD, FedAvg
 
@@ -68,7 +69,7 @@ def test_with_ten_local_steps_it_ends_at_the_optimum_that_fedavg_misses(option, 
     assert ends[1].flatten().tolist() == pytest.approx([0.5984317101] * 4, abs=1e-10)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(FEW)
 @given(st.integers(0, 2**32), st.sampled_from([0.3, 0.6, 1.0]), st.integers(1, 3))
 def test_on_any_graph_the_mean_of_what_is_common_is_the_mean_of_all_control_variates(seed, fraction, exchanges):
     graph = topology.small_world(8, degree=4, rewire=0.5, seed=seed)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stacks import stack
 
@@ -88,7 +88,6 @@ def test_masked_sums_are_exact_to_the_grid_and_the_same_bits_everywhere(graph):
     assert (rows[0] - on_grid).abs().max() < 1e-8  # what gossip leaves of masks of 4096
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2), min_size=5, max_size=5),
     st.sampled_from([topology.ring(5), topology.star(5), topology.path(5)]),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import SEED, classifier, play, wine
 
+from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, GradientTracking
 from p2pfl.experiment import read
@@ -67,7 +68,7 @@ def test_the_first_round_is_fedavg_in_which_all_count_alike():
     assert torch.equal(tracked, averaged)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(FEW)
 @given(st.integers(1, 4), st.integers(1, 3), st.sampled_from([0.0, 0.4]), st.sampled_from([0.0, 0.9]))
 def test_corrections_sum_to_zero(steps, exchanges, absence, momentum):
     learner = quadratics(steps=steps, options={"momentum": momentum})

@@ -2,7 +2,7 @@ import math
 
 import builds
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.audit.canaries import one_run, plant
@@ -28,7 +28,6 @@ def test_the_one_run_bound_has_its_published_values(count, guesses, correct, del
     assert one_run(count, guesses=guesses, correct=correct, delta=delta) == pytest.approx(epsilon, abs=6e-7)
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 200), st.data())
 def test_more_right_guesses_never_prove_less(guesses, data):
     correct = data.draw(st.integers(1, guesses))

@@ -2,7 +2,7 @@ import builds
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.audit.audit import _one_step
@@ -80,7 +80,6 @@ def test_the_first_linear_layer_is_found_by_its_names():
     assert first_linear(frozen.learner) is None
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(1, 8), st.integers(1, 12), st.integers(0, 10**6))
 def test_any_gradient_of_one_sample_gives_the_sample(units, features, seed):
     draw = torch.Generator().manual_seed(seed)

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.audit.separation import auc, auc_error, separation, tpr
@@ -17,7 +17,6 @@ def arrays(pairs):
     return np.array([float(score) for score, _ in pairs]), np.array([truth for _, truth in pairs])
 
 
-@settings(deadline=None, max_examples=50)
 @given(SCORES)
 def test_the_area_is_the_share_of_pairs_in_order(pairs):
     scores, truth = arrays(pairs)
@@ -27,7 +26,6 @@ def test_the_area_is_the_share_of_pairs_in_order(pairs):
     assert auc(np.exp(scores), truth) == auc(scores, truth)
 
 
-@settings(deadline=None, max_examples=50)
 @given(SCORES, st.sampled_from([0.0, 0.01, 0.3, 0.7]))
 def test_no_more_false_ones_than_allowed_are_above_the_threshold(pairs, fpr):
     scores, truth = arrays(pairs)

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
@@ -37,7 +37,6 @@ def at(*, peers=PEERS, round=2, step=1):
 
 @EACH
 @given(st.integers(1, 3000), st.sampled_from([torch.float32, torch.float64]), st.integers(0, 100))
-@settings(max_examples=20, deadline=None)
 def test_what_is_read_from_the_bytes_is_what_the_sender_takes_it_for(codec, length, dtype, seed):
     left, short = coded(codec, rows(length, seed=seed, dtype=dtype), at=at())
     assert left.dtype == dtype
@@ -63,7 +62,6 @@ def test_a_row_of_zeros_stays_one(codec):
 
 @EACH
 @given(st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
 def test_what_is_lost_is_no_more_than_the_row(codec, seed):
     stack = rows(2000, seed=seed)
     left = coded(codec, stack, at=at())[0]
@@ -72,7 +70,6 @@ def test_what_is_lost_is_no_more_than_the_row(codec, seed):
 
 @EACH
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_hostile_bytes_give_finite_numbers_or_a_decode_error(codec, data):
     short = coded(codec, rows(20, count=1), at=at(peers=("ada",)))[1]
     hostile = data.draw(st.binary(min_size=short.size, max_size=short.size) | st.binary(max_size=100))
@@ -164,7 +161,6 @@ def test_a_row_of_a_thousand_numbers_has_so_many_bytes(codec, size):
 
 
 @given(st.integers(1, 16), st.integers(1, 50), st.data())
-@settings(max_examples=100, deadline=None)
 def test_numbers_come_out_of_their_bits_as_they_went_in(bits, count, data):
     codes = torch.tensor([data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=count, max_size=count))])
     tight = packed(codes, bits=bits)

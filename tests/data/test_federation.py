@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import FEW
 from p2pfl.data import SOURCES, SPLITS, Dataset, Federation, describe, federate
 from p2pfl.errors import DataError
 
@@ -60,7 +61,7 @@ def test_all_parts_together_are_a_partition_of_the_data(split):
         assert len(swarm.validation[peer]) == pytest.approx(both * 0.25, abs=0.5)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(FEW)
 @given(order=st.permutations(PEERS), split=st.sampled_from(["iid", "dirichlet", "shards", "power_law"]))
 def test_the_order_of_peers_does_not_change_a_federation(order, split):
     same(*(federate("wine", peers=peers, seed=7, split=split, validation=0.1) for peers in (order, PEERS)))

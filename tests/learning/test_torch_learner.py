@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
@@ -170,7 +170,6 @@ def test_dropout_is_the_same_alone_and_in_a_stack(wrap):
 
 
 @given(mask=st.lists(st.booleans(), min_size=6, max_size=6))
-@settings(deadline=None, max_examples=20)
 def test_a_row_does_not_depend_on_which_others_are_trained(mask):
     learner = learner_of(mlp(), rate=0.1, optimizer="sgd", options={"momentum": 0.9})
     rows = noisy(learner)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import MANY
 from p2pfl.errors import DecodeError
 from p2pfl.peer.line import Line
 from p2pfl.peer.link import Link
@@ -106,7 +107,7 @@ async def besieged(barrage):
         return link
 
 
-@settings(max_examples=400, deadline=None)
+@settings(MANY)
 @given(st.lists(message, max_size=8))
 def test_whatever_an_insider_says_raises_nothing_else_and_holds_up_nobody(barrage):
     link = asyncio.run(besieged(barrage))

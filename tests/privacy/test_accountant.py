@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
@@ -128,7 +128,6 @@ def test_gopas_noise_is_half_as_much_again_as_the_guarantee_needs():
     assert 1 / (divergence.mu(0.1, delta=1e-7) * 100) == pytest.approx(0.4133, abs=6e-5)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     count=st.integers(0, 4),
     noise=st.floats(0.1, 10),

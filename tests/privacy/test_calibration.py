@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
@@ -102,7 +102,6 @@ def test_what_a_release_leaves_after_gossip_is_the_published_variance(graph, var
         assert masks + noise == pytest.approx(expected, rel=0.025)  # two or three digits are known
 
 
-@settings(deadline=None, max_examples=20)
 @given(n=st.integers(2, 6), steps=st.integers(1, 3), lazy=st.floats(0.2, 0.8), seed=st.integers(0, 5))
 def test_prices_are_the_sums_over_rounds_also_where_weights_are_not_symmetric(n, steps, lazy, seed):
     graph = Topology(
@@ -127,7 +126,6 @@ def test_prices_are_the_sums_over_rounds_also_where_weights_are_not_symmetric(n,
     assert found.left == pytest.approx(np.trace(laplacian @ turn.T @ turn) / n, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     epsilon=st.floats(0.05, 30),
     steps=st.sampled_from([1, 3, 100]),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import MANY
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError
 from p2pfl.privacy.accounting import colluders
@@ -33,7 +34,6 @@ def brute_force(graph, *, count, **settings):
     )
 
 
-@settings(deadline=None, max_examples=80)
 @given(cover=covered(), data=st.data())
 def test_the_worst_set_is_the_one_that_trying_all_finds(cover, data):
     graph, noise, mask = cover
@@ -45,7 +45,6 @@ def test_the_worst_set_is_the_one_that_trying_all_finds(cover, data):
     assert leak == max(leakage(graph, noise=noise, mask=mask, colluders=worst).values())
 
 
-@settings(deadline=None, max_examples=60)
 @given(cover=covered(), data=st.data())
 def test_removing_colluders_by_a_downdate_leaves_the_leaks_of_their_removal(cover, data):
     graph, noise, mask = cover
@@ -139,7 +138,6 @@ def test_a_peer_whose_colluders_take_all_private_noise_away_is_found():
     assert worst_colluders(graph, noise=0.0, mask=2.0, count=2)[1:] == (math.inf, "exact")
 
 
-@settings(deadline=None, max_examples=30)
 @given(cover=covered(most=7))
 def test_more_colluders_are_never_better(cover):
     graph, noise, mask = cover
@@ -170,7 +168,7 @@ def test_somebody_must_be_honest(count):
 
 
 @given(covered(most=7), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(MANY)
 def test_who_can_be_parted_from_all_others_is_left_among_fewer_than_three_by_some_colluders(cover, data):
     graph = cover[0]
     count = data.draw(st.integers(0, len(graph.peers) - 1))

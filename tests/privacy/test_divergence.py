@@ -2,7 +2,7 @@ import math
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError
@@ -73,7 +73,6 @@ def test_no_attack_does_better_than_its_ceiling(mu, auc, accuracy, tpr):
     assert (found.auc, found.accuracy, found.tpr) == pytest.approx((auc, accuracy, tpr), abs=6e-5)
 
 
-@settings(deadline=None, max_examples=50)
 @given(mu=st.floats(1e-3, 50), delta=st.sampled_from([1e-4, 1e-5, 1e-9]))
 def test_epsilon_mu_and_delta_undo_each_other(mu, delta):
     epsilon = divergence.epsilon(mu, delta=delta)

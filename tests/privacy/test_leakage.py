@@ -3,7 +3,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
@@ -116,7 +116,6 @@ def test_the_excess_over_the_floor_is_the_published_pseudo_inverse(graph, row, e
     assert excess == pytest.approx(expected, rel=1e-5)
 
 
-@settings(deadline=None, max_examples=150)
 @given(cover=covered(), data=st.data())
 def test_leaks_are_the_diagonal_of_the_inverse_for_any_graph_and_colluders(cover, data):
     graph, noise, mask = cover
@@ -125,7 +124,6 @@ def test_leaks_are_the_diagonal_of_the_inverse_for_any_graph_and_colluders(cover
     assert found == pytest.approx(by_definition(graph, noise=noise, mask=mask, colluders=colluders), rel=1e-7)
 
 
-@settings(deadline=None, max_examples=100)
 @given(cover=covered(), s=st.floats(0.1, 10), m=st.floats(0.0, 1e3))
 def test_leaks_lie_between_the_floor_of_the_component_and_local_noise(cover, s, m):
     graph, _, _ = cover
@@ -139,7 +137,6 @@ def test_leaks_lie_between_the_floor_of_the_component_and_local_noise(cover, s, 
         assert leak <= min(1 / s**2, above) * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=100)
 @given(cover=covered(), data=st.data())
 def test_more_colluders_never_leak_less_and_more_noise_never_more(cover, data):
     graph, noise, mask = cover
@@ -249,7 +246,6 @@ def view(graph, *, noise, mask):
     return np.eye(n), np.hstack([np.eye(n), incidence]), np.array(variances)
 
 
-@settings(deadline=None, max_examples=60)
 @given(cover=covered(most=7))
 def test_the_linear_view_of_a_public_round_is_the_leak(cover):
     graph, noise, mask = cover
@@ -314,7 +310,6 @@ def exactly(A, B, variances):
     return [[sum(A[m][k] * system[m][M + j] for m in range(M)) for j in range(K)] for k in range(K)]
 
 
-@settings(deadline=None, max_examples=30)
 @given(cover=covered(most=6), data=st.data())
 def test_leaks_agree_with_rational_arithmetic_where_noises_differ_by_orders_of_magnitude(cover, data):
     graph, noise, mask = cover
@@ -374,7 +369,6 @@ def test_what_is_seen_without_noise_is_infinitely_clear_unless_local_noise_bound
     assert linear_view(np.zeros((2, 1)), B, variances=9.0, sensitivity=1.0) == {0: 0.0}
 
 
-@settings(deadline=None, max_examples=40)
 @given(faint=st.floats(1e-18, 1e-2))
 def test_noise_that_is_too_faint_to_tell_from_none_is_never_reported_as_leaking_less(faint):
     found = linear_view([[1.0], [1.0]], [[1.0, 0.0], [1.0, faint]], variances=1.0, sensitivity=1.0)

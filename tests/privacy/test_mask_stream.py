@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
@@ -115,7 +115,6 @@ def test_quantiles_rise_across_the_seams_of_cells_and_binades(seam):
     assert (np.diff(quantiles(words.astype(np.uint64) << np.uint64(12))) > 0).all()
 
 
-@settings(deadline=None, max_examples=30)
 @given(size=st.integers(1, 4000), first=st.integers(1, 4000), key=st.binary(min_size=32, max_size=32))
 def test_a_shorter_draw_is_the_beginning_of_a_longer_one(size, first, key):
     whole = normals(key, max(size, first))

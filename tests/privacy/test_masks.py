@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError, PrivacyError
@@ -38,7 +38,6 @@ def brute_force(topology, peer, *, round, size, deviation=10.0):
     return total
 
 
-@settings(deadline=None, max_examples=60)
 @given(topology=connected(), round=st.integers(0, 2**31), attempt=st.integers(0, 3), size=st.integers(1, 50))
 def test_masks_cancel_bit_for_bit_on_any_connected_graph(topology, round, attempt, size):
     sums = masks(topology).sums(topology.peers, round=round, size=size, attempt=attempt)
@@ -47,7 +46,6 @@ def test_masks_cancel_bit_for_bit_on_any_connected_graph(topology, round, attemp
     assert sums.any(axis=1).all()
 
 
-@settings(deadline=None, max_examples=30)
 @given(topology=connected(), round=st.integers(0, 100), order=st.randoms(use_true_random=False))
 def test_a_peer_has_the_same_masks_alone_and_in_any_company(topology, round, order):
     together = dict(zip(topology.peers, masks(topology).sums(topology.peers, round=round, size=33), strict=True))

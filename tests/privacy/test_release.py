@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError, LearningError, PrivacyError
@@ -69,7 +69,6 @@ def situations(draw):
     return Topology(tuple(peers), edges), None if masses is None else torch.tensor(masses).double()[:, None]
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     situation=situations(),
     size=st.integers(1, 40),
@@ -319,7 +318,6 @@ def test_one_layer_is_flat_clipping_bit_for_bit(size, chosen):
     assert torch.equal(released(layered, rows, since).rows, released(flat, rows, since).rows)
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     layers=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
     clip=st.sampled_from([0.01, 1.0, 30.0, math.inf]),

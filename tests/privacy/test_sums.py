@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError
@@ -70,7 +70,6 @@ def test_a_change_of_one_update_for_another_is_twice_as_large_and_the_grid_adds_
 # Oracle
 
 
-@settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 50), exchanges=st.integers(1, 3), data=st.data())
 def test_one_round_is_the_accountants_linear_view(seed, exchanges, data):
     found = view(weights(seed=seed), exchanges=exchanges)
@@ -110,7 +109,6 @@ def test_the_worst_receivers_are_those_that_brute_force_finds():
 # Invariant
 
 
-@settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 50), exchanges=st.integers(1, 4), data=st.data())
 def test_more_exchanges_and_more_colluders_never_see_less(seed, exchanges, data):
     matrix = weights(seed=seed)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from effort import MANY
 from p2pfl.errors import PeerError
 from p2pfl.protocol.ledgers.flows import END, Checkpoint, FlowLedger, flow
 from p2pfl.protocol.ledgers.masks import MaskLedger
@@ -543,9 +544,7 @@ class Weather(RuleBasedStateMachine):
 
 
 TestWeather = Weather.TestCase
-TestWeather.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestWeather.settings = settings(MANY, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 def test_after_the_end_nothing_is_opened():

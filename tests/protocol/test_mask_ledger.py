@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from effort import MANY
 from p2pfl.errors import PrivacyError
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.accounting.leakage import linear_view
@@ -546,9 +547,7 @@ class Churn(RuleBasedStateMachine):
 
 
 TestChurn = Churn.TestCase
-TestChurn.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestChurn.settings = settings(MANY, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 def test_who_goes_back_with_others_that_had_not_released_yet_owes_nothing_of_that_release():

@@ -1,7 +1,7 @@
 """What peers of running sums state at their end, added up."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.algorithms import start
@@ -71,7 +71,6 @@ def test_who_never_played_gave_nothing_and_other_algorithms_keep_no_account():
 masses = st.floats(-2.0, 2.0)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sets(st.sampled_from(PATH.topology.peers), min_size=1), st.data())
 def test_held_on_its_way_and_lost_are_all_there_is(left, data):
     said = {peer: {to: data.draw(masses) for to in PATH.topology.neighbours(peer)} for peer in sorted(left)}

@@ -9,6 +9,7 @@ from golden import GOLDEN, outlying, scattered
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from effort import FEW
 from p2pfl.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
 from p2pfl.robust.rules import mixed
 
@@ -65,7 +66,6 @@ def test_rows_are_mixed_with_the_nearest_as_byzfl_mixes_them(row):
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
 def test_clipped_gossip_is_the_formula_of_its_paper(seed):
     rows, f = drawn(seed).numpy(), 2
     weights = np.random.default_rng(seed + 1).dirichlet(np.ones(9))
@@ -96,7 +96,6 @@ def decided(rule, rows):
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
 def test_krum_is_the_row_of_least_score_and_multi_krum_the_mean_of_the_best(seed):
     rows, f = drawn(seed).numpy(), 2
     order = np.argsort(scores(rows))
@@ -107,7 +106,7 @@ def test_krum_is_the_row_of_least_score_and_multi_krum_the_mean_of_the_best(seed
 
 @RULES
 @given(SEEDS)
-@settings(max_examples=10, deadline=None)
+@settings(FEW)
 def test_the_order_in_which_others_are_heard_does_not_matter(rule, seed):
     rows, weights = drawn(seed), torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9)))
     assume(decided(rule, rows))
@@ -118,7 +117,7 @@ def test_the_order_in_which_others_are_heard_does_not_matter(rule, seed):
 @RULES
 @given(SEEDS)
 @example(seed=10094)  # two different rows of equal score
-@settings(max_examples=10, deadline=None)
+@settings(FEW)
 def test_where_all_rows_are_moved_so_is_what_a_rule_makes_of_them(rule, seed):
     rows, shift = drawn(seed), drawn(seed + 1, count=1)
     assume(decided(rule, rows))
@@ -133,7 +132,7 @@ def test_equal_rows_are_agreed_upon(rule):
 
 @RULES
 @given(seed=SEEDS, far=st.floats(10, LARGEST), opposite=st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(FEW)
 def test_two_liars_however_far_move_a_row_no_further_than_honest_rows_lie(rule, seed, far, opposite):
     rows = drawn(seed)
     rows[4], rows[7] = far, -far if opposite else far
@@ -145,7 +144,6 @@ def test_two_liars_however_far_move_a_row_no_further_than_honest_rows_lie(rule, 
 
 @RULES
 @given(seed=SEEDS, size=st.sampled_from([1e150, 1e200, 1e307, 1e308, LARGEST]), liars=st.integers(1, 9))
-@settings(max_examples=30, deadline=None)
 def test_rows_as_large_as_a_number_can_be_give_a_row_of_numbers_however_many_they_are(rule, seed, size, liars):
     rows, random = drawn(seed), np.random.default_rng(seed)
     rows[9 - liars :] = size * torch.from_numpy(random.choice([-1.0, 1.0, 0.5], (liars, 5)))
@@ -154,7 +152,6 @@ def test_rows_as_large_as_a_number_can_be_give_a_row_of_numbers_however_many_the
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
 def test_clipped_gossip_of_rows_that_are_times_as_large_is_times_as_large_though_squares_are_too_large(seed):
     rows, times = drawn(seed), 2.0**900
     found = ClippedGossip(2)(rows * times, alike(9)) / times
@@ -176,7 +173,6 @@ def test_a_plain_average_is_not_robust_but_moved_by_any_one_liar():
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
 def test_in_each_number_the_trimmed_mean_and_the_median_lie_among_the_honest(seed):
     rows = drawn(seed)
     rows[4], rows[7] = 1e9 * drawn(seed + 1, count=1), -3.0
@@ -188,7 +184,6 @@ def test_in_each_number_the_trimmed_mean_and_the_median_lie_among_the_honest(see
 
 
 @given(seed=SEEDS, far=st.floats(10, 1e12))
-@settings(max_examples=20, deadline=None)
 def test_what_liars_add_to_clipped_gossip_is_bounded_by_what_honest_rows_differ(seed, far):
     rows, weights = drawn(seed), torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9)))
     rows[4], rows[7] = far, -far

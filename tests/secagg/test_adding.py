@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
@@ -86,7 +86,6 @@ def finished(receiver, givers):
 # Exact
 
 
-@settings(deadline=None, max_examples=40)
 @given(piece=st.integers(1, 64), seed=st.integers(0, 1000), lost=st.sampled_from([None, *NAMES[:4]]))
 def test_terms_in_pieces_of_any_size_are_added_to_the_last_bit(piece, seed, lost):
     receiver, givers = getting(), [giving(name) for name in NAMES[:4]]

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import MANY
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
@@ -59,7 +60,6 @@ def test_a_mask_is_the_keystream_of_aes_256_in_counter_mode():
     assert row.tobytes() == blocks.update(bytes(31) + b"\1")  # of the counters 0 and 1
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     count=st.integers(3, 5),
     bits=st.sampled_from([32, 64]),
@@ -170,7 +170,6 @@ def test_shares_are_uniform_whatever_the_term_and_differ_for_every_sum_and_peer(
     assert abs(related).max() < 0.03
 
 
-@settings(deadline=None, max_examples=40)
 @given(order=st.permutations(NAMES), again=st.lists(st.sampled_from(NAMES)))
 def test_the_order_of_shares_changes_nothing_and_doubled_ones_count_once(order, again):
     which = the_sum()
@@ -201,7 +200,7 @@ def deceits(draw):
     return count, helpers, rolls, told
 
 
-@settings(deadline=None, max_examples=400)
+@settings(MANY)
 @given(deceit=deceits())
 def test_whatever_a_receiver_says_it_gets_one_sum_and_never_both_masks_of_one_honest_peer(deceit):
     count, helpers, rolls, told = deceit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.algorithms.gossip import Gossip, maximum
@@ -47,7 +47,6 @@ def mixed(neighbourhood, released):
 # Exact and oracle
 
 
-@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 1000), loss=st.sampled_from([0.0, 0.2, 0.6]), bits=st.integers(1, 30))
 def test_mixing_is_the_sum_of_rounded_rows_of_those_heard(seed, loss, bits):
     values, faults = rows(seed=seed), Faults(loss=loss)
@@ -135,7 +134,6 @@ def test_what_is_released_is_clipped_and_noised_as_with_independent_noise(chosen
 # Invariant
 
 
-@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 1000), loss=st.floats(0, 0.9), colluders=st.integers(1, 3))
 def test_a_common_row_stays_but_for_half_a_step_of_the_grid_a_term(seed, loss, colluders):
     row = rows(1, seed=seed, dtype=torch.float64)

@@ -7,7 +7,7 @@ import msgpack
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -167,7 +167,6 @@ WRONG = {name: [*outside(inspect.type_info(kind))] for name, kind in ALL.items()
 
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_a_message_within_its_bounds_survives_the_wire(name, data):
     kind = KINDS[name]
     values = [data.draw(inside(each)) for each in fields(kind).values()]
@@ -178,7 +177,6 @@ def test_a_message_within_its_bounds_survives_the_wire(name, data):
 
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_a_message_with_a_field_out_of_its_bounds_is_refused(name, data):
     kind = KINDS[name]
     wrong = data.draw(st.sampled_from(WRONG[name]))
@@ -190,7 +188,6 @@ def test_a_message_with_a_field_out_of_its_bounds_is_refused(name, data):
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_the_head_of_a_row_is_held_to_its_bounds(data):
     values = [data.draw(inside(each)) for each in fields(Head).values()]
     assert msgspec.structs.astuple(_head(msgspec.msgpack.encode(values))) == tuple(values)
@@ -201,7 +198,6 @@ def test_the_head_of_a_row_is_held_to_its_bounds(data):
 
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_the_reference_package_of_msgpack_reads_what_we_send_and_we_read_what_it_packs(name, data):
     kind = KINDS[name]
     values = [data.draw(inside(each)) for each in fields(kind).values()]
@@ -216,7 +212,6 @@ def test_the_reference_package_of_msgpack_reads_what_we_send_and_we_read_what_it
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
     row = torch.arange(data.draw(st.integers(1, 30)), dtype=torch.float32)
     round, step = data.draw(st.integers(0, 10**6)), data.draw(st.integers(0, 1000))

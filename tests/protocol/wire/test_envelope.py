@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import MANY
 from p2pfl.errors import AuthenticityError, DecodeError
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.protocol.wire.codec import decode, encode
@@ -78,7 +79,7 @@ def test_keys_are_settled_once_each_knows_that_the_other_has_them():
 
 
 @given(st.integers(0, len(encode(CHUNK)) + OVERHEAD - 1), st.integers(0, 7), st.sampled_from([CHUNK, PULSE]))
-@settings(max_examples=500, deadline=None)
+@settings(MANY)
 def test_a_message_with_any_flipped_bit_is_refused(place, bit, message):
     ada, bob = acquainted("ada", "bob")
     sealed = bytearray(ada.seal(message))
@@ -91,7 +92,7 @@ def test_a_message_with_any_flipped_bit_is_refused(place, bit, message):
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=1000, deadline=None)
+@settings(MANY)
 def test_hostile_bytes_raise_decode_error_and_nothing_else(data):
     _, bob = PAIR
     with pytest.raises(DecodeError):
@@ -108,7 +109,7 @@ def test_a_message_in_another_senders_name_is_refused():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**63))
-@settings(max_examples=200, deadline=None)
+@settings(MANY)
 def test_a_message_at_another_place_is_refused(stream, sequence):
     ada, bob = PAIR
     sealed = bytearray(ada.seal(CHUNK))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import MANY
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Pulse
@@ -53,7 +54,7 @@ def test_fields_that_later_versions_append_are_ignored():
     assert decode(payload) == Claim(3, b"key")
 
 
-@settings(max_examples=10_000, deadline=None)
+@settings(MANY)
 @given(st.binary(max_size=200), st.booleans())
 def test_hostile_bytes_raise_decode_error_and_nothing_else(data, versioned):
     payload = bytes([VERSION, len(data), 0]) + data if versioned else data
@@ -61,7 +62,7 @@ def test_hostile_bytes_raise_decode_error_and_nothing_else(data, versioned):
         decode(payload)
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(MANY)
 @given(st.sampled_from(MESSAGES), st.data())
 def test_a_message_with_changed_bytes_decodes_to_a_message_or_raises_decode_error(message, data):
     payload = bytearray(encode(message))

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import MANY
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.wire.rows import DTYPES, decode_row, encode_row, pieces, read_row, row_bytes
@@ -47,7 +48,7 @@ def test_an_empty_row_survives_the_wire():
 
 
 @given(st.integers(1, 3000), st.integers(1, 4000))
-@settings(max_examples=200, deadline=None)
+@settings(MANY)
 def test_pieces_put_together_are_the_message_whatever_their_size(length, size):
     parts = encode_row(torch.arange(length), round=0, step=0)
     cut = list(pieces(parts, size=size))
@@ -81,7 +82,7 @@ def test_a_mass_that_is_not_finite_is_refused(mass):
 
 
 @given(st.data())
-@settings(max_examples=1000, deadline=None)
+@settings(MANY)
 def test_a_row_with_any_changed_byte_is_refused(data):
     buffer = bytearray(message(torch.arange(20)))
     place = data.draw(st.integers(0, len(buffer) - 1))
@@ -91,7 +92,7 @@ def test_a_row_with_any_changed_byte_is_refused(data):
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=10_000, deadline=None)
+@settings(MANY)
 def test_hostile_rows_raise_decode_error_and_nothing_else(data):
     with pytest.raises(DecodeError):
         decode_row(data, trailer=Unchecked())
@@ -129,7 +130,7 @@ def test_a_squeezed_row_of_more_than_the_largest_is_refused_before_it_is_expande
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(MANY)
 def test_a_squeezed_row_with_any_changed_byte_raises_decode_error_and_nothing_else(data):
     pytest.importorskip("zstandard")
     buffer = bytearray(message(torch.arange(200) % 5, zstd=Zstd()))

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import DecodeError
@@ -44,7 +44,6 @@ def test_all_rows_arrive_in_order_over_a_perfect_link():
 
 
 @given(st.integers(0, 2**32), st.integers(2, 9), st.lists(st.integers(1, 5000), min_size=1, max_size=6))
-@settings(max_examples=150, deadline=None)
 def test_every_row_arrives_once_and_in_order_whatever_is_lost_repeated_or_reordered(seed, window, lengths):
     chance = random.Random(seed)
     outbox, inbox = pair(window=window)

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import MANY
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, SeededSource
 from p2pfl.protocol.wire.rows import decode_row, encode_row, pieces, read_row, said_head
@@ -32,14 +33,13 @@ def test_a_row_with_its_trailer_is_read(trailer, length):
 
 
 @given(st.integers(1, 400))
-@settings(max_examples=50, deadline=None)
 def test_a_trailer_does_not_depend_on_how_a_message_is_cut(size):
     for trailer in TRAILERS.values():
         assert message(trailer, size=size) == message(trailer)
 
 
 @given(st.sampled_from(sorted(TRAILERS)), st.integers(0, 10_000), st.integers(0, 7))
-@settings(max_examples=500, deadline=None)
+@settings(MANY)
 def test_a_row_with_any_flipped_bit_is_refused(kind, place, bit):
     buffer = bytearray(message(TRAILERS[kind]))
     buffer[place % len(buffer)] ^= 1 << bit
