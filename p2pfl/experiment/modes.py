@@ -98,7 +98,7 @@ class NoPrivacy:
     def statement(self, *, claimed: bool, whose: str = "") -> str:
         """Return what is promised, in words."""
         del claimed, whose
-        return "rows are sealed against the broker, and every neighbour can read them"
+        return "models are encrypted against the broker, and every neighbour can read them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ class Pairwise(Independent):
     def statement(self, *, claimed: bool, whose: str = "") -> str:
         """Return what is promised, in words."""
         hides = "masks hide each update among its honest neighbours and cancel in the mean"
-        left = "those shared with a peer that vanishes for good may stay in the mean, which is then said"
+        left = "if a peer disappears for good, its masks may stay in the mean, and the run reports this"
         return f"{hides}; {left}" if claimed else f"{hides}; {unclaimed(whose)}; {left}"
 
 
@@ -210,16 +210,16 @@ class SecAgg(Independent):
     def statement(self, *, claimed: bool, whose: str = "") -> str:
         """Return what is promised, in words."""
         hides = (
-            "each peer is given the exact sum of its neighbours' rows and none of them; what the broker sees is under "
-            "masks as secret as their keys, so that its line rests on cryptography, not on noise"
+            "each peer receives the exact sum of its neighbours' models and no single one; masks hide them from the "
+            "broker, and are as secret as their keys, so this protection rests on cryptography, not on noise"
         )
-        left = "what hardly changes from round to round shows in many sums"
+        left = "values that hardly change from round to round show in many sums"
         return f"{hides}; {NOISE_STAYS}" if claimed else f"{hides}; {unclaimed(whose)}; {left}"
 
 
 def unclaimed(whose: str = "") -> str:
     """Return the sentence that no differential privacy is claimed."""
-    return f"no differential privacy is claimed{whose}, for that asks for a clip and for noise"
+    return f"no differential privacy is claimed{whose}, which needs a clip and noise"
 
 
 def mode_of(wanted: schema.Privacy) -> Mode:

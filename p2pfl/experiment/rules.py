@@ -36,9 +36,12 @@ CONTESTED = (
         ),
         (lambda it: it.algorithm.needs_plain_averages, "with {algorithm}, which {why}"),
         (lambda it: it.algorithm.asynchronous, "with {algorithm}, which merges rows of different cycles by age"),
-        (lambda it: it.weighted, "with {why}, as a mass is a claim that a liar would inflate: rows weigh alike"),
+        (
+            lambda it: it.weighted,
+            "with {why}, as a weight is a claim that a malicious peer would inflate: all weigh alike",
+        ),
         (_accelerated, 'with gossip.acceleration = "{why}", which expects linear mixing'),
-        (_averaged, "with {why}, which takes a plain average that one liar could spoil"),
+        (_averaged, "with {why}, which takes a plain average that one malicious peer could spoil"),
         (
             lambda it: it.differences,
             'with compression.name = "{codec}", under which differences travel and no rows',
@@ -372,7 +375,7 @@ MIXED = (
         lambda it: it.graph and it.graph.period > 1 and it.algorithm.needs_one_graph,
         "for {algorithm}, which {why}",
         "the same graph in every exchange",
-        "take another topology, such as exponential, or another algorithm",
+        "take another topology, such as a ring, or another algorithm",
         "{it.graph.period} graphs in turn",
     ),
     Rule(

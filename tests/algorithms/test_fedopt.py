@@ -102,7 +102,7 @@ def test_on_any_graph_the_mean_moves_as_under_a_server_with_momentum(seed, momen
 
 
 def test_what_the_how_to_shows_is_fedavgm_bit_for_bit():
-    [block] = re.findall(r"^```python\n(.*?)^```$", HOW_TO.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    block, *_ = re.findall(r"^```python\n(.*?)^```$", HOW_TO.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     names = {"__name__": __name__}
     exec(compile(block, HOW_TO.name, "exec"), names)  # noqa: S102 (that is what a reader would do)
     learner, _ = classifier(wine(PEERS), batch=8, epochs=2)

@@ -286,7 +286,7 @@ def test_private_noise_goes_with_it():
 
 
 def test_an_algorithm_that_mixes_is_told_that_nobody_waits():
-    with pytest.raises(RunError, match="hears rows one by one"):
+    with pytest.raises(RunError, match="an asynchronous algorithm cannot mix, because peers do not wait for"):
         settled(flying(GRAPH, Faults())(0).mix(Released(torch.zeros(6, 1))))
 
 

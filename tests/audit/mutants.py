@@ -190,7 +190,7 @@ def halves_not_charged(patch):
 
 def seeded_peers(patch):
     """Live peers draw all their secrets from the experiment's seed."""
-    for module in ("peer", "child"):
+    for module in ("peer", "launch.worker"):
         patch.setattr(f"p2pfl.peer.{module}.SecretSource", lambda: SeededSource(0))
 
 

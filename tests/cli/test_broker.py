@@ -42,7 +42,7 @@ def test_a_password_over_a_line_that_others_may_hear_is_warned_of_once(p2pfl, mo
         said = p2pfl("run", "small.toml", "--broker", broker.url)
     assert said.status == 0
     assert said.err.count("WARNING: a password goes to") == 1
-    assert f"{broker.url} in clear" in said.err
+    assert f"a password goes to {broker.url} unencrypted" in said.err
     assert "s3cret" not in said.err
 
 

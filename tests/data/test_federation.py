@@ -1,3 +1,4 @@
+import re
 import sys
 import types
 
@@ -276,7 +277,7 @@ def test_tables_name_what_the_experiment_file_may_name():
         (
             "users_own:broken",
             {},
-            ('users_own:broken returns a list of 4 for peer "ada"; return (features, targets) as arrays of numbers'),
+            (re.escape('users_own:broken returns a list of 4 for peer "ada"; return (features, targets) as arrays')),
         ),
         (
             "users_own:holes",
@@ -306,9 +307,11 @@ def test_tables_name_what_the_experiment_file_may_name():
             "users_own:uneven",
             {},
             (
-                "the peers have features of different shapes or targets of different types "
-                "((torch.Size([1]), torch.int64), (torch.Size([2]), torch.int64), (torch.Size([3]), "
-                "torch.int64), (torch.Size([4]), torch.int64)); make them equal"
+                re.escape(
+                    "the peers have features of different shapes or targets of different types "
+                    "((torch.Size([1]), torch.int64), (torch.Size([2]), torch.int64), (torch.Size([3]), "
+                    "torch.int64), (torch.Size([4]), torch.int64)); make them equal"
+                )
             ),
         ),
     ],

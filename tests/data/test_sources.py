@@ -179,10 +179,7 @@ def test_a_damaged_gzip_file_is_refused(tmp_path):
         (tmp_path / "file.gz").write_bytes(damaged)
         with pytest.raises(
             DataError,
-            match=(
-                r" is not a readable idx file \(Compressed file ended before the end-of-stream marker was "
-                r"reached\); copy it again"
-            ),
+            match=r" is not a readable idx file \(.+\); copy it again",
         ):
             read_idx(tmp_path / "file.gz")
 

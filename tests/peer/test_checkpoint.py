@@ -171,7 +171,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("p2pfl.files.os.fsync", full)
         with pytest.raises(
-            StorageError, match=r"expected to write .*ada\.state, got: No space left on device"
+            StorageError, match=r"ada\.state cannot be written \(No space left on device\), and its old contents are"
         ) as caught:
             store.save(Checkpoint("ada", 5, State(ROW, Public(ROW))), {"weight": ROW})
         assert caught.value.status == 1

@@ -1,6 +1,7 @@
 """Live peers that are killed and go on: all at once, one while the others wait, one while the others go on."""
 
 import asyncio
+import re
 
 import msgspec
 import pytest
@@ -179,7 +180,7 @@ def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
 
     ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
     assert "the others are ahead: it comes back in round" in said(lives, "peer1")
-    assert "masks shared with peer1 may not have cancelled" in said(lives, "peer0")
+    assert re.search(r"\d+ masks? shared with peer1 may not have cancelled", said(lives, "peer0"))
     assert ended["peer1"].records[-1].round == 9
     ledger = ended["peer1"].peer.link.books.masks  # it owes nothing of what was under its earlier key
     assert all(slot.round >= ended["peer1"].peer.link.first for each in ledger.carried().values() for slot, _ in each)

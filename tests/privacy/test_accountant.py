@@ -235,18 +235,18 @@ def test_a_thousand_peers_are_accounted_for_against_three_colluders():
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"clip": 0.0}, "clip above 0"),
-        ({"rounds": 0}, "at least one round"),
-        ({"adjacency": "example"}, 'got "example"'),
-        ({"colluders": 8}, "0 to 7 colluders"),
-        ({"colluders": -1}, "0 to 7 colluders"),
-        ({"colluders": ["eve"]}, 'got "eve"'),
-        ({"colluders": graphs.ring(8).peers}, "at least one honest"),
-        ({"absent": {0: ["eve"]}}, 'got "eve"'),
+        ({"clip": 0.0}, r"the clip is 0\.0, but must be above 0; infinity clips nothing"),
+        ({"rounds": 0}, "the number of rounds is 0, but must be at least 1; change it"),
+        ({"adjacency": "example"}, 'the adjacency "example" is unknown; choose "zero-out" or "replace"'),
+        ({"colluders": 8}, "8 peers cannot have 8 colluders; use 0 to 7, as one must be honest"),
+        ({"colluders": -1}, "8 peers cannot have -1 colluders; use 0 to 7, as one must be honest"),
+        ({"colluders": ["eve"]}, 'colluder "eve" is not one of the 8 peers; check its name'),
+        ({"colluders": graphs.ring(8).peers}, "no peer is honest; name fewer colluders"),
+        ({"absent": {0: ["eve"]}}, '"eve" cannot drop out, as it is not a peer; check its name'),
         ({"noise": -1.0}, "noise deviation"),
         (
             {"graph": Schedule((graphs.ring(3), graphs.path(3))), "mask": {("peer0", "peer1"): 1.0}},
-            "one mask deviation",
+            "a schedule of graphs needs a single mask deviation, not one for each edge; give a number",
         ),
     ],
 )

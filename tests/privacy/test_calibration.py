@@ -187,16 +187,19 @@ def test_the_worst_colluders_at_the_end_may_be_others_than_at_the_start():
     ("changed", "what"),
     [
         ({"clip": math.inf}, "finite clip"),
-        ({"clip": 0.0}, "clip above 0"),
-        ({"rounds": 0}, "at least one round"),
-        ({"steps": 0}, "at least one gossip step"),
-        ({"overhead": 0.0}, "overhead above 0"),
-        ({"horizon": -1.0}, "horizon of 0"),
-        ({"epsilon": -1.0}, "epsilon of 0 or more"),
-        ({"epsilon": math.inf}, "finite epsilon"),
-        ({"weights": graphs.metropolis(graphs.ring(6))}, "those of others"),
-        ({"delta": 1.0}, "delta between 0 and 1"),
-        ({"colluders": 5}, "0 to 4 colluders"),
+        ({"clip": 0.0}, r"the clip is 0\.0, but must be above 0; infinity clips nothing"),
+        ({"rounds": 0}, "the number of rounds is 0, but must be at least 1; change it"),
+        ({"steps": 0}, "the number of gossip steps is 0, but must be at least 1; change it"),
+        ({"overhead": 0.0}, r"the overhead is 0\.0, but must be above 0; 0\.1 is usual"),
+        ({"horizon": -1.0}, r"the horizon is -1\.0, but must be at least 0 rounds; leave it out for all rounds"),
+        ({"epsilon": -1.0}, r"epsilon is -1\.0, but must be at least 0; change it"),
+        ({"epsilon": math.inf}, "epsilon is infinite; leave the noise out instead"),
+        (
+            {"weights": graphs.metropolis(graphs.ring(6))},
+            "the weights belong to other peers than the graph; make them from the graph",
+        ),
+        ({"delta": 1.0}, r"delta is 1\.0, not between 0 and 1; well below one over the number of peers is usual"),
+        ({"colluders": 5}, "5 peers cannot have 5 colluders; use 0 to 4, as one must be honest"),
         ({"graph": Schedule((graphs.ring(5),))}, "schedule"),
     ],
 )
@@ -210,8 +213,12 @@ def test_a_graph_in_parts_and_weights_that_never_mix_are_refused():
     with pytest.raises(TopologyError, match="2 parts"):
         calibrate(Topology(("a", "b"), ()), epsilon=1.0, delta=1e-5, clip=1.0, rounds=1)
     swap = weights_of(graphs.path(2), [[0.0, 1.0], [1.0, 0.0]])
-    with pytest.raises(InputError, match="never do"):
+    with pytest.raises(
+        InputError, match="the weights never bring all peers together; let each keep some weight for its own model"
+    ):
         calibrate(graphs.path(2), swap, epsilon=1.0, delta=1e-5, clip=1.0, rounds=1)
     turn = Topology(("a", "b", "c"), (("a", "b"), ("b", "c"), ("c", "a")), directed=True)
-    with pytest.raises(InputError, match="never do"):
+    with pytest.raises(
+        InputError, match="the weights never bring all peers together; let each keep some weight for its own model"
+    ):
         calibrate(turn, weights_of(turn, turn.adjacency), epsilon=1.0, delta=1e-5, clip=1.0, rounds=1)

@@ -163,7 +163,7 @@ def test_rounds_count_as_often_as_they_come():
 
 @pytest.mark.parametrize("count", [-1, 4, 7])
 def test_somebody_must_be_honest(count):
-    with pytest.raises(InputError, match=f"0 to 3 colluders among 4 peers, got {count}"):
+    with pytest.raises(InputError, match=f"4 peers cannot have {count} colluders; use 0 to 3, as one must be honest"):
         worst_colluders(graphs.ring(4), noise=1.0, mask=1.0, count=count)
 
 

@@ -187,12 +187,15 @@ def test_an_edge_without_a_mask_covers_nothing():
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"noise": -1.0}, "noise deviation of 0 or more, got -1"),
-        ({"mask": math.inf}, "mask deviation of 0 or more, got inf"),
+        ({"noise": -1.0}, r"the noise deviation is -1\.0, but must be at least 0; 0 adds no noise"),
+        ({"mask": math.inf}, r"the mask deviation is inf, but must be at least 0; 0 adds no mask"),
         ({"noise": math.nan}, "noise deviation"),
-        ({"noise": {"peer0": 1.0}}, 'got "peer1" in only one'),
-        ({"mask": {("peer0", "peer2"): 1.0}}, 'got "peer0-peer'),
-        ({"colluders": {"eve"}}, 'got "eve"'),
+        ({"noise": {"peer0": 1.0}}, "is in only one of both; add or remove it"),
+        (
+            {"mask": {("peer0", "peer2"): 1.0}},
+            'no other, but "peer0-peer1" is in only one of both; add or remove it',
+        ),
+        ({"colluders": {"eve"}}, 'colluder "eve" is not one of the 4 peers; check its name'),
     ],
 )
 def test_what_does_not_fit_the_graph_is_refused(changed, what):
@@ -380,9 +383,9 @@ def test_noise_that_is_too_faint_to_tell_from_none_is_never_reported_as_leaking_
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"variances": [1.0]}, "expected A"),
+        ({"variances": [1.0]}, r"do not fit A \[M, K\]"),
         ({"users": ["a"]}, "K users"),
-        ({"variances": -1.0}, "variances of 0 or more"),
+        ({"variances": -1.0}, "not finite or variances below 0; fix the view"),
         ({"variances": math.nan}, "finite"),
     ],
 )

@@ -133,7 +133,7 @@ def test_a_missing_secret_names_its_edge():
 
 @pytest.mark.parametrize("deviation", [0.0, -1.0, float("nan"), float("inf"), 1e9])
 def test_a_deviation_that_the_grid_cannot_carry_is_refused(deviation):
-    with pytest.raises(InputError, match="mask deviation above 0 and below"):
+    with pytest.raises(InputError, match=r"is not above 0 and below .*; change the deviation or the bits"):
         masks(ring(3), deviation=deviation)
 
 

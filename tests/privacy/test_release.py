@@ -247,7 +247,10 @@ def test_a_large_row_needs_little_memory_beside_its_integers():
 def test_a_row_that_is_not_finite_never_leaves(bad, chosen, masses):
     rows = torch.zeros(3, 10)
     rows[1, 4] = bad
-    with pytest.raises(LearningError, match="the row of peer1 to be finite"):
+    with pytest.raises(
+        LearningError,
+        match="the model of peer1 contains NaN or infinity before its release",
+    ):
         released(wrap(ring(3), **chosen), rows, torch.zeros(3, 10), masses)
 
 
@@ -255,15 +258,26 @@ def test_a_row_that_is_not_finite_never_leaves(bad, chosen, masses):
 def test_a_value_beyond_the_grid_names_its_peer(part):
     values = {"rows": torch.zeros(3, 10), "since": torch.zeros(3, 10)}
     values[part][2, 4] = 3e9
-    with pytest.raises(PrivacyError, match=r"of peer2 below 2.14748e\+09 .*got 3e\+09"):
+    with pytest.raises(
+        PrivacyError,
+        match=r"a released value of peer2 is 3e\+09, above the limit of 2\.14748e\+09",
+    ):
         released(wrap(ring(3), noise=0.1), values["rows"], values["since"])
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"clip": 0.0}, {"clip": math.nan}, {"noise": -1.0}, {"mask": math.inf}, {"bits": 0}, {"layers": (3, -1)}]
+    ("wrong", "sentence"),
+    [
+        ({"clip": 0.0}, "the clip is 0.0, but must be above 0; leave it out to clip nothing"),
+        ({"clip": math.nan}, "the clip is nan, but must be above 0; leave it out to clip nothing"),
+        ({"noise": -1.0}, "the noise deviation is -1.0, but must be at least 0; 0 adds no noise"),
+        ({"mask": math.inf}, "the mask deviation is inf, but must be at least 0; 0 adds no mask"),
+        ({"bits": 0}, "the grid has 0 bits, but needs 1 to 40; 20 resolve a millionth"),
+        ({"layers": (3, -1)}, "a layer has the size -1, but needs at least 0; give the sizes"),
+    ],
 )
-def test_settings_out_of_range_are_refused(wrong):
-    with pytest.raises(InputError, match="expected a"):
+def test_settings_out_of_range_are_refused(wrong, sentence):
+    with pytest.raises(InputError, match=f"^{sentence}$"):
         Settings(**wrong)
 
 
@@ -343,7 +357,9 @@ def test_each_tensor_is_clipped_by_itself_and_the_whole_is_at_most_the_clip(laye
 
 
 def test_rows_that_are_not_as_long_as_the_layers_are_refused():
-    with pytest.raises(InputError, match="expected rows of 9 numbers, as many as the layers have, got 10"):
+    with pytest.raises(
+        InputError, match="the rows have 10 numbers, but the layers have 9 together; give the layers of this model"
+    ):
         released(wrap(ring(3), clip=1.0, layers=(4, 5)), torch.zeros(3, 10), torch.zeros(3, 10))
 
 

@@ -176,5 +176,5 @@ def test_without_noise_nothing_is_promised():
 
 
 def test_a_colluder_who_is_no_peer_is_refused():
-    with pytest.raises(InputError, match='got "mallory"'):
+    with pytest.raises(InputError, match='colluder "mallory" is not one of the 8 peers; check its name'):
         view(weights()).leaks({"mallory"})
