@@ -177,7 +177,7 @@ WRONG = {
     "a forward that gives no tensor": (f"{NET} return [self.layer(x)]", ["one tensor", "list"]),
     "a forward that averages": (f"{NET} return self.layer(x).mean(0)", ["(2,) for 3 samples"]),
     "a forward that squeezes": (f"{NET} return self.layer(x).squeeze(0)", ["(2,) for 1 sample"]),
-    "a forward that forgets gradients": (f"{NET} return self.layer(x).detach()", ["outputs of the model have no gradient"]),
+    "a forward that forgets gradients": (f"{NET} return self.layer(x).detach()", ["have no gradient"]),
     "a forward that raises in training": (
         f"{NET} assert not self.training, 'lost'\n        return self.layer(x)", ["AssertionError: lost", "Net.forward"]
     ),

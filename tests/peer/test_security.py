@@ -61,7 +61,7 @@ TRUSTS = {"roster": roster, "known keys": lambda: FirstUse(PUBLIC)}
     [
         (other_key, 'a hello signed by "peer1"'),
         (no_signature, 'a hello signed by "peer1"'),
-        (other_identity, f'"peer1" with the key {IDENTITIES["peer1"].fingerprint}'),
+        (other_identity, IDENTITIES["peer1"].fingerprint),
     ],
 )
 def test_a_broker_that_puts_its_own_key_into_a_hello_is_told_by_name_and_hears_nothing(trust, forge, why):

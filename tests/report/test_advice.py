@@ -77,7 +77,7 @@ def test_where_peers_attack_the_rule_is_what_is_advised():
     assert advice(flew) == ["the test loss went from 1 to 32 in 6 rounds; lower learning.rate, to a tenth at first"]
     [told] = advice(flew, attack="sign_flip")
     assert told.startswith("some peers attack by sign_flip")
-    assert "take a robustness.rule" in told
+    assert "set a robustness.rule" in told
     [told] = advice(flew, attack="sign_flip", rule="median")
     assert "other rules than median" in told
     assert advice(made(GOOD), attack="sign_flip") == []

@@ -4,13 +4,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from p2pfl import privacy
 from p2pfl.algorithms import DPSGD
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.report.budget import Budget
 from p2pfl.simulation import curator as module
-from p2pfl.simulation import engine, simulate
+from p2pfl.simulation import simulate
 from p2pfl.simulation.curator import compare, curator, needed
 
 TABLE = {
@@ -42,8 +43,8 @@ def test_without_noise_and_clipping_the_curator_averages_as_gossip_on_the_comple
 
 def test_the_noises_of_the_peers_sum_to_what_hides_any_one_of_them(monkeypatch):
     seen = []
-    private = engine.private
-    monkeypatch.setattr(engine, "private", lambda net, **given: seen.append(given["settings"]) or private(net, **given))
+    private = privacy.private
+    monkeypatch.setattr(privacy, "private", lambda net, **how: seen.append(how["settings"]) or private(net, **how))
     given = resolved()
     curator(given)
     settings, protection = seen[0], given.protection
@@ -144,7 +145,7 @@ def test_what_cannot_be_compared_is_refused():
     ):
         curator(plan(read(TABLE, changes=["privacy.mode=none"])))
     with pytest.raises(
-        InputError, match=r"the share of the noise must be at least 0, but it is -1\.0; 1 is the noise of the curator"
+        InputError, match=r"the share of the noise is -1\.0, but must be at least 0; 1 is the noise of the curator"
     ):
         curator(resolved(), noise_share=-1.0)
     with pytest.raises(InputError, match="an algorithm that averages, or DPSGD"):
