@@ -1,7 +1,6 @@
 """Live peers that are recorded, and play it again."""
 
 import asyncio
-import re
 from dataclasses import replace
 
 import msgspec
@@ -154,12 +153,7 @@ def test_the_command_says_that_the_last_line_was_cut_and_where_the_recording_sto
     [
         (
             "rounds = = 2",
-            (
-                re.escape(
-                    "the experiment of the recording is not valid TOML (Invalid value (at line 1, column 10)); record it "
-                    "again"
-                )
-            ),
+            r"the experiment of the recording is not valid TOML \(Invalid value .*\); record it again",
         ),
         ("ronds = 2", 'a known key, got "ronds"'),
     ],

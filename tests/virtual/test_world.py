@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def test_one_seed_is_one_history(seen):
 
 def test_another_process_with_another_hash_seed_has_the_same_history(seen):
     code = "from worlds.explore import explored; print([found.digest for found in explored(range(8))])"
-    environment = os.environ | {"PYTHONHASHSEED": "12345"}
+    environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(Path(__file__).parents[1])}
     said = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     ).stdout
