@@ -79,11 +79,13 @@ def test_every_kind_of_fault_has_happened(seen):
     assert faults["compared with simulate although peers came back"] > 3
 
 
+@together
 def test_one_seed_is_one_history(seen):
     again = list(explored(range(10)))
     assert [found.log for found in again] == [found.log for found in seen[:10]]
 
 
+@together
 def test_another_process_with_another_hash_seed_has_the_same_history(seen):
     code = "from worlds.explore import explored; print([found.digest for found in explored(range(8))])"
     environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(Path(__file__).parents[1])}
