@@ -140,7 +140,7 @@ class Link:
     def _gathered(self) -> bool:
         """Whether all have come whom there is reason to wait for."""
         membership, whereabouts = self.membership, self.whereabouts
-        if any(self.me.rounds) and membership.over:  # a new run is not over, whatever was recorded of an earlier one
+        if any(self.me.rounds) and membership.over:
             return True
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False

@@ -72,7 +72,7 @@ def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -
     """
     name = membership.me.peer
     model = f'the model of "{name}" after round {kept} of {rounds} is kept' if kept else f'no model of "{name}" is kept'
-    if ended := sorted(membership.done & membership.neighbours):
+    if ended := sorted(membership.finished):
         why = f'the run ended while "{name}" was away: {", ".join(ended)} played the last round'
         return f"{why}; {model}; begin a new run without --resume"
     absent = ", ".join(sorted(membership.neighbours - membership.present))

@@ -239,9 +239,18 @@ class Membership:
         return self.neighbours - self.greeted - polite
 
     @property
+    def finished(self) -> frozenset[str]:
+        """Neighbours that were met in their last incarnation, played the last round and left.
+
+        A broker can replay the announcements and goodbyes of an earlier run, so those of neighbours that never answered
+        prove nothing.
+        """
+        return self.neighbours & self.done & self.proven
+
+    @property
     def over(self) -> bool:
-        """Whether all neighbours have played the last round and left."""
-        return bool(self.neighbours) and self.neighbours <= self.done
+        """True if all neighbours have finished."""
+        return bool(self.neighbours) and self.finished == self.neighbours
 
     @property
     def known(self) -> frozenset[str]:

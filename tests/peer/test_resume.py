@@ -238,6 +238,7 @@ def stranded(folder, *, goodbye):
         if goodbye:
             await lives.until(lambda now: now["peer1"].phase == "gathering")
             membership = lives.now["peer1"].membership
+            membership.proven |= membership.neighbours  # it met them before they left
             membership.done |= membership.neighbours
             lives.now["peer1"].link.news.tell()
         await lives.tasks["peer1"]

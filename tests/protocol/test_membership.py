@@ -386,3 +386,23 @@ def test_names_of_no_peer_never_count(healing):
     healing.begun = True
     assert not healing.hear(hello("mallory"))
     assert healing.view == {"ada"}
+
+
+def test_goodbyes_of_neighbours_that_nobody_met_do_not_end_a_run():
+    """A broker can replay the announcements and goodbyes of an earlier run; it cannot answer for those peers."""
+    membership = trusting(FirstUse())
+    for name in membership.neighbours:
+        membership.hear(signed(name))
+        membership.hear(signed(name, status="left", done=True))
+    assert not membership.over
+    assert membership.finished == frozenset()
+
+
+def test_goodbyes_of_all_neighbours_that_were_met_end_a_run():
+    membership = trusting(FirstUse())
+    for name in membership.neighbours:
+        membership.hear(signed(name))
+        membership.prove(name)
+        membership.hear(signed(name, status="left", done=True))
+    assert membership.over
+    assert membership.finished == membership.neighbours
