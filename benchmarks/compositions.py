@@ -1,4 +1,4 @@
-"""What goes with which algorithm, asked of the table of rules.
+"""Print which settings each algorithm allows, by the table of rules.
 
     python -m benchmarks.compositions [--why]
 
@@ -8,7 +8,7 @@ prints the table of docs/algorithms.md (a test holds it there), or every refusal
 import sys
 
 from p2pfl.experiment.catalogue import ALGORITHMS
-from p2pfl.experiment.compositions import COLUMNS, refusal
+from p2pfl.experiment.rules.matrix import COLUMNS, refusal
 
 
 def table() -> str:

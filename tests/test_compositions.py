@@ -10,7 +10,7 @@ from p2pfl import topology
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS
-from p2pfl.experiment.compositions import COLUMNS, asked, one_way, refusal
+from p2pfl.experiment.rules.matrix import COLUMNS, asked, one_way, refusal
 from p2pfl.simulation import simulate
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"

@@ -40,7 +40,7 @@ class Ditto:
     traits: ClassVar[Traits] = Traits(
         needs_gradients="corrects every gradient", linear=True, convex=True, personal=True
     )
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     pull: Annotated[float, Meta(ge=0)] = 0.1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -33,7 +33,7 @@ class FedAvg(Local):
     """
 
     traits: ClassVar[Traits] = AVERAGING
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and averaging."""

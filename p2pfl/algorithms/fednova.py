@@ -46,7 +46,7 @@ class FedNova(Local):
     """
 
     traits: ClassVar[Traits] = Traits(nonlinear=MIXES_STEPS, plain_sgd_only=True, needs_plain_averages=MIXES_STEPS)
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """One round of local training and normalised averaging."""

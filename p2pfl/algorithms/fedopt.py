@@ -41,7 +41,7 @@ class FedOpt(Local):
     Algorithm 2.
     """
 
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
 
     @abstractmethod
     def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:

@@ -92,8 +92,8 @@ class FedPer:
     """
 
     traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True)
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
-    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
+    layout: Layout = Layout((), ())
     personal: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class FedPer:
 
     @property
     def shared(self) -> int:
-        """How many numbers of a row leave a peer."""
+        """Return how many numbers of a row leave a peer."""
         return int(self.common.sum())
 
     def places(self, size: int, *, round: int) -> torch.Tensor:

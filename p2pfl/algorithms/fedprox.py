@@ -41,7 +41,7 @@ class FedProx(Local):
     """
 
     traits: ClassVar[Traits] = Traits(needs_gradients="corrects every gradient", linear=True, convex=True)
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     mu: Annotated[float, Meta(ge=0)] = 1.0
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

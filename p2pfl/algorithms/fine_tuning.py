@@ -48,7 +48,7 @@ class FineTuning:
     """
 
     traits: ClassVar[Traits] = Traits(linear=True, convex=True, silent_rounds=True, personal=True)
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     rounds: int = 1
     last: Annotated[int, Meta(ge=0)] = 1
 

@@ -54,8 +54,8 @@ class IFCA:
         no_compression=SEVERAL,
         needs_plain_averages="mixes rows of several models with masses that say whose they are",
     )
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
-    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
+    layout: Layout = Layout((), ())
     seed: int = 0
     clusters: Annotated[int, Meta(ge=1)] = 2
 

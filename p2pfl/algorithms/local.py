@@ -1,4 +1,4 @@
-"""How much a peer trains in a round, where an algorithm says it rather than the learner."""
+"""Amount of local training per round, for algorithms that set it instead of the learner."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class PartialSharing:
         nonlinear="releases other numbers each round, so that what sums show differs from one to the next",
         no_compression="shares another part of the row each round",
     )
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     seed: int = 0
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
 

@@ -1,4 +1,4 @@
-"""What some algorithms have beside ``round``: an average, a part that they share, numbers that they send beside it."""
+"""Optional parts of algorithms besides ``round``: an average, a shared part, extra numbers to send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SharesPart(Protocol):
 
     @property
     def shared(self) -> int:
-        """How many numbers it releases."""
+        """Return how many numbers the algorithm releases."""
         ...
 
     def sharing(self, size: int) -> Self:
@@ -35,7 +35,7 @@ class SendsMore(Protocol):
 
     @property
     def beside(self) -> int:
-        """How many numbers of the rows' type it sends beside a row, at most."""
+        """Return the largest count of numbers sent beside a row, in the type of the rows."""
         ...
 
 

@@ -47,7 +47,7 @@ class PerFedAvg:
     traits: ClassVar[Traits] = Traits(
         needs_gradients="takes gradient steps itself", linear=True, convex=True, own_optimizer=True, personal=True
     )
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     inner: Annotated[float, Meta(ge=0)] = 0.01
     steps: Annotated[int, Meta(ge=1)] = 10
     variant: Literal["fo", "hf"] = "fo"

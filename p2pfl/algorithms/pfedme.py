@@ -53,7 +53,7 @@ class PFedMe:
     traits: ClassVar[Traits] = Traits(
         needs_gradients="takes gradient steps itself", linear=True, own_optimizer=True, personal=True
     )
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     pull: Annotated[float, Meta(ge=0)] = 15.0
     steps: Annotated[int, Meta(ge=1)] = 20
     inner: Annotated[int, Meta(ge=1)] = 5

@@ -80,7 +80,7 @@ class PowerGossip:
     )
     topology: Topology | Schedule = UNBOUND
     weights: tuple[Weights, ...] = ()
-    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    layout: Layout = Layout((), ())
     seed: int = 0
     gossip: Gossip = UNSET
     rank: Annotated[int, Meta(ge=1)] = 1
@@ -164,7 +164,7 @@ class PowerGossip:
         return [(m, n, min(self.rank, n, m)) if odd else (n, m, min(self.rank, n, m)) for n, m in both]
 
     def _sizes(self, *, odd: bool) -> list[int]:
-        """How many numbers each matrix's product with a direction has."""
+        """Return the size of each matrix's product with a direction."""
         return [n * r for n, _, r in self._matrices(odd=odd)]
 
     def _split(self, rows: Rows, *, odd: bool) -> tuple[list[torch.Tensor], Rows]:

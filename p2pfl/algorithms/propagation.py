@@ -52,7 +52,7 @@ class Propagation:
         no_compression="keeps models apart, so that differences stay as large as rows",
         needs_plain_averages="mixes models that differ on purpose",
     )
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     alone: Annotated[int, Meta(ge=0)] = 1
     smoothing: Annotated[float, Meta(ge=0, lt=1)] = 0.9
 

@@ -75,7 +75,7 @@ class RobustSGP:
         state_per_edge="keeps running totals of each neighbour",
     )
     topology: Topology | Schedule = UNBOUND
-    layout: Layout = Layout((), ())  # noqa: RUF009 (it is frozen)
+    layout: Layout = Layout((), ())
 
     def __post_init__(self) -> None:
         constant(self.topology, name="robust_sgp")

@@ -59,7 +59,7 @@ class SCAFFOLD(Local):
         needs_plain_averages="needs control variates that add up to zero",
         nonlinear=VARIATE,
     )
-    average: Averaging = Averaging()  # noqa: RUF009 (it is frozen)
+    average: Averaging = Averaging()
     option: Literal["I", "II"] = "II"
     global_rate: Annotated[float, Meta(gt=0)] = 1.0
 

@@ -15,7 +15,7 @@ from p2pfl.cli.tables import MOST, facts, grid, size
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import Agreement
-from p2pfl.experiment.compositions import goes_with
+from p2pfl.experiment.rules.matrix import goes_with
 from p2pfl.identity import SeededSource
 from p2pfl.report.summary import describe as describe_privacy
 

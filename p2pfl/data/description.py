@@ -33,7 +33,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Cells:
-    """How the text of a table's cells is read, before anything is encoded.
+    """Rules for reading the text of a table's cells, before encoding.
 
     Parameters
     ----------

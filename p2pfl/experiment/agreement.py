@@ -14,8 +14,8 @@ from p2pfl.algorithms.statistics import Mean
 from p2pfl.data import scaling
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment.blinding import BITS, LIMBS, Blinded
-from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.resolved import Plan
+from p2pfl.experiment.rules.rule import Composition
 from p2pfl.identity import Source
 from p2pfl.learning import learner_traits
 from p2pfl.neighbourhood import Neighbourhood, Released, settled

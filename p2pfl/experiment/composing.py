@@ -15,14 +15,14 @@ from p2pfl.data import Federation, nothing
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
-from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.modes import Mode, section
 from p2pfl.experiment.reading import check as read_table
 from p2pfl.experiment.reading import plain
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import Parts, assembled
-from p2pfl.experiment.rules import check
+from p2pfl.experiment.rules.rule import Composition
+from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner
 from p2pfl.robust import Attack, Rule

@@ -29,7 +29,7 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
     Raises
     ------
     ExperimentError
-        Some peer hears so few that liars might be the majority.
+        A peer receives so few models that malicious ones might be the majority.
 
     Examples
     --------

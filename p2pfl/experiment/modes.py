@@ -26,13 +26,13 @@ MASK_KEYS = ("mask", "mask_graph", "mask_degree")
 
 
 class Mode(Protocol):
-    """What hides the models that leave a peer."""
+    """A privacy mode: protection of the models that leave a peer."""
 
     traits: ClassVar[ModeTraits]
 
     @property
     def name(self) -> str:
-        """How the experiment file calls it."""
+        """Name in the experiment file."""
         ...
 
     @property

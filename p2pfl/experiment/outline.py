@@ -1,4 +1,4 @@
-"""What a guarantee follows from: who hears whom, how they mix, how long a row is. Neither data nor torch."""
+"""The facts behind a guarantee, without data or torch: who sends to which peer, mixing weights, size of the model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import mode_traits, traits_of
-from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.exchanges import exchanges
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.protection import Protection, protection, sizes_masks
-from p2pfl.experiment.rules import check
+from p2pfl.experiment.rules.rule import Composition
+from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Simulation
 from p2pfl.traits import Traits
 
@@ -188,14 +188,14 @@ def _plain(experiment: Experiment) -> bool:
 
 
 def _unlimited(traits: Traits) -> bool:
-    """Whether an algorithm is a plain average of what peers train, so that its class refuses nothing."""
+    """Return True for a plain average of trained models, whose class refuses nothing."""
     plain = Traits(linear=True, convex=True)
     free = ("full_participation", "default_steps", "full_batch", "private_examples")
     return replace(traits, **{key: getattr(plain, key) for key in free}) == plain
 
 
 def _sizes(experiment: Experiment) -> tuple[int, ...] | None:
-    """How many numbers each tensor of the model has; ``None`` if only the model itself can tell."""
+    """Return the size of each tensor of the model; ``None`` if only the model itself can tell."""
     model, data = experiment.model, experiment.data
     if data.name not in SHAPES or data.options or model != Model(name=model.name, hidden=model.hidden):
         return None

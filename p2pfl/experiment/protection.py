@@ -73,7 +73,7 @@ class Protection:
 
     @property
     def mode(self) -> Mode:
-        """What wraps the neighbourhoods, and says what it promises."""
+        """Privacy mode, which wraps the neighbourhoods and states what it promises."""
         return mode_of(self.wanted)
 
     @property

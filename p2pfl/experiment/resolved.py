@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def shared(self) -> int:
-        """How many numbers of a row leave a peer."""
+        """Return how many numbers of a row leave a peer."""
         return shared_of(self.algorithm, self.learner.layout.size)
 
     @property

@@ -13,7 +13,6 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
 from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
-from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.compression import codec
 from p2pfl.experiment.contest import attack, misled, rule
 from p2pfl.experiment.exchanges import exchanges, flood
@@ -23,7 +22,8 @@ from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan, size_and_norm
-from p2pfl.experiment.rules import check
+from p2pfl.experiment.rules.rule import Composition
+from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import check_live, masses, sized, summed
 from p2pfl.learning import Learner, learner_traits
@@ -53,29 +53,31 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     reads = takes_data(experiment)
     federation = _federation(experiment, names, only) if reads else nothing(only or names)
-    lies = attack(experiment, names, live=only is not None)
-    federation = misled(federation, lies)
+    attacker = attack(experiment, names, live=only is not None)
+    federation = misled(federation, attacker)
     mean_samples, samples = None, dict[str, int]()
     if reads and not private:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
         counts = everybody.samples(names)
         mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
-    heals = healer(experiment)
-    topology = heals.whole if heals is not None else built(experiment) if given is None else given
+    healing = healer(experiment)
+    topology = healing.whole if healing is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
-    weights = mixing(experiment, topology, heals)
+    weights = mixing(experiment, topology, healing)
     check(asked.on(topology, weights))
-    bears = rule(experiment, topology)
+    robust_rule = rule(experiment, topology)
     trained = learner(experiment, federation)
     parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if only is not None else None)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
-    return assembled(parts, lambda given: make(given=given), codec=made, rule=bears, attack=lies, healing=heals)
+    return assembled(
+        parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker, healing=healing
+    )
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a plan is made of, before the gossip steps of a round are known.
+    """Parts of a plan, before the gossip steps of a round are known.
 
     Parameters
     ----------

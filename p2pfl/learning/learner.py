@@ -157,7 +157,7 @@ class Adjustable(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What it does, as keys of ``[learning]``."""
+        """Settings of the learner, as keys of ``[learning]``."""
         ...
 
     def adjusted(

@@ -257,7 +257,7 @@ class TorchLearner:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What it does, as keys of ``[learning]``."""
+        """Settings of the learner, as keys of ``[learning]``."""
         return settings(self)
 
     def adjusted(

@@ -14,7 +14,7 @@ from p2pfl.report.alarms import cancelled, spoiled
 
 @dataclass
 class Alarms:
-    """What one peer has raised alarms about.
+    """Alarms of one peer.
 
     Parameters
     ----------

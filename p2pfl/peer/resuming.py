@@ -1,4 +1,4 @@
-"""How an incarnation goes on from what an earlier one left."""
+"""Resume from the checkpoint of an earlier incarnation."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.composition import Composition
-from p2pfl.experiment.rules import check
+from p2pfl.experiment.rules.rule import Composition
+from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment, Topology
 from p2pfl.simulation import simulate
 

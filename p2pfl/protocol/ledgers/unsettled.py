@@ -12,7 +12,7 @@ from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.payments import residual_variance
 
 MOVED = "may have moved only one of two models, which changes the mean of all models"
-"""What an exchange that was not settled may have done."""
+"""Possible effect of a gossip step that was not settled."""
 
 
 class Unsettled(msgspec.Struct, frozen=True):

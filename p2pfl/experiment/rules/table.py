@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.composition import Composition, Rule, When, each
+from p2pfl.experiment.rules.rule import Composition, Rule, When, each
 
 
 def _averaged(it: Composition) -> str:
@@ -134,7 +134,7 @@ SUMMED: tuple[tuple[str, When, str, str], ...] = (
         "1 or more",
     ),
 )
-"""What sums need: a key, when it is refused, why, and what would do."""
+"""Requirements of secure sums: a key, when it is refused, why, and the remedy."""
 
 PAIRWISE = 'change it, or set privacy.mode to "pairwise"'
 PRIVATE = (

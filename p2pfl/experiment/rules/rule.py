@@ -1,4 +1,4 @@
-"""What a rule is, and what it looks at: settings, and the traits of what they name."""
+"""The form of a rule, and the facts that rules read: settings, and the traits of what they name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Tra
 
 @dataclass(frozen=True)
 class Graph:
-    """What rules need to know of a topology and its weights.
+    """Facts of a topology and its weights that rules read.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Composition:
-    """What rules look at: settings, and the traits of what they name.
+    """Facts of a run that rules read: its settings, and the traits of what they name.
 
     Parameters
     ----------
@@ -83,19 +83,19 @@ class Composition:
 
     @property
     def blind_masks(self) -> bool:
-        """Whether masks would be sized by steps of which nothing is known."""
+        """True if the default mask would need a number of steps that the learner does not declare."""
         privacy = self.experiment.privacy
         unknown = self.learner is not None and not self.learner.known_steps
         return unknown and self.mode.masks and privacy.mask is None and not self.claims
 
     @property
     def differences(self) -> bool:
-        """Whether a codec sends differences from what was sent before."""
+        """True if the codec sends differences from earlier messages."""
         return self.codec is not None and self.codec.differences
 
     @property
     def claims(self) -> bool:
-        """Whether differential privacy is asked for, of peers or of samples."""
+        """True if the settings ask for differential privacy, of peers or of samples."""
         privacy = self.experiment.privacy
         noisy = self.mode.hides and (privacy.noise > 0 or privacy.epsilon is not None)
         return noisy or self.experiment.learning.example_noise > 0
@@ -103,37 +103,40 @@ class Composition:
     @property
     def weighted(self) -> str:
         """The setting that gives models unequal weights; empty if none does."""
-        privacy, learning = self.experiment.privacy, self.experiment.learning
-        found = {
-            "learning.weighted = true": learning.weighted,
-            "learning.fraction below 1": learning.fraction < 1,
-            "learning.drop_stragglers": learning.drop_stragglers and learning.stragglers > 0,
-        }
-        if self.algorithm.full_participation:
-            found = {}
+        privacy = self.experiment.privacy
+        found = {} if self.algorithm.full_participation else self._unequal
         found["privacy.participation below 1"] = self.mode.hides and privacy.participation < 1
         found['gossip.weights = "push"'] = self.experiment.gossip.weights == "push"
         return next((name for name, given in found.items() if given), "")
 
     @property
     def unequal(self) -> bool:
-        """Whether ``[learning]`` gives models weights of their own."""
+        """True if ``[learning]`` gives models unequal weights."""
+        return any(self._unequal.values())
+
+    @property
+    def _unequal(self) -> dict[str, bool]:
+        """Settings of ``[learning]`` that give models unequal weights, and which of them are in force."""
         learning = self.experiment.learning
-        return learning.weighted or learning.fraction < 1 or (learning.drop_stragglers and learning.stragglers > 0)
+        return {
+            "learning.weighted = true": learning.weighted,
+            "learning.fraction below 1": learning.fraction < 1,
+            "learning.drop_stragglers": learning.drop_stragglers and learning.stragglers > 0,
+        }
 
     @property
     def tilted(self) -> bool:
-        """Whether weights do not leave equal models alike, as those of push-sum, and nothing divides them out."""
+        """True if mixing changes equal models, as push-sum does, and the algorithm does not divide the change out."""
         return self.graph is not None and not self.graph.keeps_consensus and not self.algorithm.weighs_neighbours
 
     @property
     def hurried(self) -> bool:
-        """Whether slow neighbours are left behind."""
+        """True if peers leave slow neighbours behind."""
         return self.experiment.transport.hurry < 1
 
     @property
     def plain_sgd(self) -> bool:
-        """Whether local steps are plain gradient descent."""
+        """True if local steps are plain gradient descent."""
         learning = self.experiment.learning
         return learning.optimizer == "sgd" and not learning.options.get("momentum")
 
@@ -144,7 +147,7 @@ class Composition:
 
 
 When = Callable[[Composition], object]
-"""What a rule asks: something false, or a reason that may be part of its sentence."""
+"""Condition of a rule: false, or a reason that may be part of its sentence."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an algorithm goes with, asked of the rules: the table of docs/algorithms.md and of ``p2pfl explain``."""
+"""The table of docs/algorithms.md and of ``p2pfl explain``: settings that each algorithm allows, by the rules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError
 from p2pfl.experiment.catalogue import traits_of
-from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.outline import built
 from p2pfl.experiment.reading import read
-from p2pfl.experiment.rules import check
+from p2pfl.experiment.rules.rule import Composition
+from p2pfl.experiment.rules.table import check
 
 PEERS = 8
 SMALL: dict[str, Any] = {
