@@ -8,13 +8,16 @@ import sys
 
 import torch
 
-from p2pfl.peer.line import Line
-from p2pfl.peer.link import Link
+from p2pfl.peer.connection import Connection
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.mailbox import Mailbox
 from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.session.effects import Deliver
+from p2pfl.protocol.session.events import Close, Expect, Gather, Offer, Open
+from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.messages import Hello
-from p2pfl.protocol.wire.rows import row_bytes
+from p2pfl.protocol.wire.rows import Encoded, encode_row, row_bytes
+from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.topology import Topology
 from p2pfl.transport.mqtt import MqttTransport
 
@@ -22,19 +25,26 @@ GRAPH = Topology(("ada", "bob"), (("ada", "bob"),), directed=True)
 LENGTH = 1000
 
 
-def link(channel, name, life):
+def connected(channel, name, life):
     """One end of the edge from ada to bob."""
     other = {"ada": "bob", "bob": "ada"}[name]
     me = Hello(name, life, "up")
-    return Link(
-        Line(channel, swarm="burst", me=me),
+    session = Session(
+        Codec("burst", me),
         membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
         edges=Edges(name, GRAPH),
         row_bytes=row_bytes(LENGTH, dtype=torch.float32),
-        chunk=256 * 1024,
+        chunk=min(256 * 1024, channel.limit),
         patience=60.0,
     )
+    return Connection(channel, session)
+
+
+async def send(end, round):
+    """Send a model that says its round."""
+    parts = encode_row(torch.full((LENGTH,), float(round)), round=round, step=0)
+    await end.ask(Offer(Encoded(parts), phase=0))
 
 
 async def plain(url, _):
@@ -54,16 +64,15 @@ async def reliable(url, count):
     """Count rows in the order of exchanges; every one must come."""
     seen = 0
     async with MqttTransport(url).join("burst-bob-1") as channel, asyncio.TaskGroup() as tasks:
-        end = link(channel, "bob", 1)
+        end = connected(channel, "bob", 1)
         await end.enter(tasks)
         print("ready", flush=True)
+        await end.ask(Gather(quorum=1.0, within=20.0))
         for round in range(count):
-            end.open((round, 0), ["ada"])
-            while (delivery := end.mailbox.take("ada")) is None:
-                await end.news.wait()
-            seen += int(delivery.row[0] == round)
-            end.mailbox.close()
-            end.streams.grant()
+            end.tell(Open((round, 0), ("ada",), since=0))
+            answer = await end.ask(Expect("ada"))
+            seen += int(isinstance(answer, Deliver) and answer.model.row[0] == round)
+            end.tell(Close())
         await end.leave()
         end.close()
     print(seen, flush=True)

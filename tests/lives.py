@@ -67,7 +67,7 @@ class Lives:
     async def kill(self, *names: str, silently: bool = False) -> None:
         """End lives at once; silently if the broker does not notice."""
         for name in names or self.names:
-            channel = self.now[name].link.line.channel
+            channel = self.now[name].connection.channel
             if silently:
                 channel._will = None
             channel.abort()
@@ -78,6 +78,11 @@ class Lives:
         """Wait until all present lives have ended."""
         await asyncio.gather(*self.tasks.values())
         return self.ended
+
+
+def begun(peer: Peer) -> bool:
+    """Whether a peer takes part in rounds."""
+    return peer._connection is not None and peer.session.shared.first is not None
 
 
 class Held:

@@ -88,7 +88,7 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
                 await failed[0]
             await asyncio.sleep(0)
         for peer, task in zip(first, tasks, strict=True):
-            peer.link.line.channel.abort()
+            peer.connection.channel.abort()
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         plan.tap.run += 1

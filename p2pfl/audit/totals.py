@@ -174,7 +174,7 @@ async def _summed(plan: Tapped, terms: Terms) -> None:
     async def one(name: str, incarnation: int) -> None:
         peer = Peer(name, plan, transport=transport, incarnation=incarnation)
         async with peer:
-            adding = peer.link.adding
+            adding = peer.connection.adding
             assert adding is not None  # noqa: S101 (the mode is secagg)
             adding.giving = TappedGiving(adding.giving, terms)
             await peer.run()

@@ -219,7 +219,7 @@ def broker(options: argparse.Namespace) -> int:
 def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
-    from p2pfl.peer.line import rights  # noqa: PLC0415
+    from p2pfl.protocol.wire.sealing import rights  # noqa: PLC0415
     from p2pfl.transport.hardened import closed, configure  # noqa: PLC0415
 
     port = 8883 if options.port is None else options.port

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.peer.threads import SLOW
 from p2pfl.protocol.ledgers.books import heaviest
+from p2pfl.protocol.session.effects import SLOW
 from p2pfl.protocol.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
 from p2pfl.report.meter import Meter
 from p2pfl.secagg.protocol import Slot, Sum

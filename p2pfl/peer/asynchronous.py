@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Heard, Released, unmixed
 from p2pfl.peer.live import LiveNeighbourhood, values
-from p2pfl.protocol.mailbox import Newest
+from p2pfl.protocol.mailbox import Delivery
+from p2pfl.protocol.session.effects import Collected
+from p2pfl.protocol.session.events import Collect, Offer
 
 
 class AsynchronousNeighbourhood(LiveNeighbourhood):
@@ -22,7 +24,7 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
         """Send the own row, and take the newest of each neighbour that came since; all that one hears weigh alike."""
         await self._publish(released, self._row_weights())
         rows, peers = [released.values], [self.name]
-        for sender, delivery in self._mailbox.collect().items():
+        for sender, delivery in self._collect().items():
             checked = self._checked(sender, delivery, like=released, weighted=False)
             if checked is not None:
                 rows.append(values(checked, released).to(rows[0]).unsqueeze(0))
@@ -30,13 +32,12 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
         self._close()
         return self._heard(rows, peers, [1 / len(rows)] * len(rows))
 
-    async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
-        """Let a row go, or leave it out where the one before is not on its way yet: the next will be newer."""
-        if not self.link.streams.busy(phase):
-            await self.link.send(parts, phase=phase)
+    async def _send(self, offer: Offer) -> None:
+        """Send a model, or leave it out where the one before is not on its way yet: the next will be newer."""
+        await super()._send(replace(offer, newest=True))
 
-    @property
-    def _mailbox(self) -> Newest:
-        if not isinstance(self.link.mailbox, Newest):
-            raise RunError("expected a mailbox of the newest rows for peers that wait for nobody, got another")
-        return self.link.mailbox
+    def _collect(self) -> dict[str, Delivery]:
+        answer = self.connection.tell(Collect())
+        if not isinstance(answer, Collected):
+            raise RunError("peers that wait for nobody need a mailbox of the newest models, and this one is another")
+        return answer.models

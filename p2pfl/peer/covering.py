@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 
-from p2pfl.peer.link import Link
+from p2pfl.peer.connection import Connection
 
 
-async def covered(link: Link, lacking: Callable[[], frozenset[str]], *, say: Callable[[str], None]) -> None:
-    """Wait for missing mask partners, at most for the link's timeout.
+async def covered(connection: Connection, lacking: Callable[[], frozenset[str]], *, say: Callable[[str], None]) -> None:
+    """Wait for missing mask partners, at most for the timeout of the session.
 
     What follows decides whether those that came are enough.
 
     Parameters
     ----------
-    link
-        Tells when somebody comes or goes.
+    connection
+        Looks again whenever somebody comes or goes.
     lacking
         Returns the partners to wait for; none once enough are present.
     say
@@ -22,7 +22,6 @@ async def covered(link: Link, lacking: Callable[[], frozenset[str]], *, say: Cal
     missing = lacking()
     if not missing:
         return
-    say(f"the next release waits up to {link.patience:g} s for mask partners: {', '.join(sorted(missing))}")
-    deadline = link.clock() + link.patience
-    while lacking() and link.clock() < deadline:
-        await link.changed(by=deadline)
+    patience = connection.session.shared.patience
+    say(f"the next release waits up to {patience:g} s for mask partners: {', '.join(sorted(missing))}")
+    await connection.until(lambda: not lacking(), by=connection.clock() + patience)

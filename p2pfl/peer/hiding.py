@@ -9,8 +9,8 @@ from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.peer.connection import Connection
 from p2pfl.peer.covering import covered
-from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.storage.checkpoint import Journal as Kept
@@ -32,8 +32,8 @@ class Hiding:
     ----------
     plan
         The experiment, resolved for this peer.
-    link
-        Knows who is there.
+    connection
+        To the neighbours; its session knows who is there.
     kept
         The private key of all its incarnations, and their releases that private noise alone hides.
     agreed
@@ -56,7 +56,7 @@ class Hiding:
     def __init__(
         self,
         plan: Plan,
-        link: Link,
+        connection: Connection,
         *,
         kept: Kept,
         agreed: str,
@@ -67,8 +67,10 @@ class Hiding:
         self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
-        self.link, self.key, self.agreed, self.meter, self.source = link, ExchangeKey(kept.key), agreed, meter, source
-        self.name, self.membership, self.say = link.me.peer, link.membership, say
+        self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
+        self.agreed, self.meter, self.source, self.say = agreed, meter, source, say
+        self.membership = self.session.membership
+        self.name = self.membership.me.peer
         self.least = plan.protection.partners
         self.cover: Cover | None = None
         self.released = -1
@@ -77,7 +79,7 @@ class Hiding:
     @property
     def notes(self) -> Journal:
         """What the mask ledger must not forget."""
-        return self.link.books.masks.journal()
+        return self.session.books.masks.journal()
 
     @property
     def alone(self) -> frozenset[Slot]:
@@ -98,7 +100,7 @@ class Hiding:
         """Share secrets with whoever is there before the first round."""
         if self.masked:
             self.cover = Cover(
-                self.masks(), self.link.books.masks, places=self._places, least=self.least, charged=self._alone
+                self.masks(), self.session.books.masks, places=self._places, least=self.least, charged=self._alone
             )
         self._share()
 
@@ -122,7 +124,7 @@ class Hiding:
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
-        cover, summed = self.cover, self.link.adding is not None
+        cover, summed = self.cover, self.connection.adding is not None
 
         def charge(*, whole: bool = True) -> None:
             if self.settings.hidden or self.settings.participation < 1:
@@ -132,7 +134,7 @@ class Hiding:
 
         async def prepare() -> None:
             if cover is not None:
-                await covered(self.link, lambda: self._lacking(cover, round), say=self.say)
+                await covered(self.connection, lambda: self._lacking(cover, round), say=self.say)
                 present = self._here(round)
                 whole = cover.covers(round, present=present)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
@@ -163,7 +165,9 @@ class Hiding:
             return frozenset()
         present = self.membership.present
         return frozenset(
-            each for each in self.link.books.masks.unmatched(self.cover.slot) if each in missed or each not in present
+            each
+            for each in self.session.books.masks.unmatched(self.cover.slot)
+            if each in missed or each not in present
         )
 
     def correct(self) -> None:
@@ -172,7 +176,7 @@ class Hiding:
         They have left, so this never refuses anything: what is left of the budget decides about the next release.
         """
         if self.cover is not None:
-            for slot in self.cover.uncovered(self.link.books.halves):
+            for slot in self.cover.uncovered(self.session.books.halves):
                 self.meter.correct(slot.round)
 
     def _lacking(self, cover: Cover, round: int) -> frozenset[str]:
@@ -195,9 +199,9 @@ class Hiding:
 
     def _share(self) -> None:
         """Tell what adds up in secret with whom there are secrets."""
-        if self.link.adding is not None:
-            self.link.adding.giving.acquaint(self._secrets(self._epochs()))
+        if self.connection.adding is not None:
+            self.connection.adding.giving.acquaint(self._secrets(self._epochs()))
 
     def _here(self, round: int) -> frozenset[str]:
         """The neighbours that take part in a round."""
-        return frozenset(peer for peer in self.membership.present if self.link.expects(peer, round))
+        return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from p2pfl.errors import PeerError
+from p2pfl.errors import DecodeError, PeerError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
-from p2pfl.peer.line import Line
 from p2pfl.protocol.wire.messages import Claim, Hello
-from p2pfl.transport import Transport
+from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.transport import Channel, Transport
 
 SECOND = 10**9
 """Nanoseconds, in which starts are numbered."""
@@ -162,18 +162,32 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
     """
     key, last = source.bytes(KEY_BYTES, purpose="claim", peer=peer), None
     async with transport.join(client) as channel:
-        line = Line(channel, swarm=swarm, me=Hello(peer, 0, "up", key=key))
-        await line.listen(f"{peer}/state", f"{peer}/in/{peer}")
+        codec = Codec(swarm, Hello(peer, 0, "up", key=key))
+        inbox = f"in/{peer}"
+        await channel.subscribe(codec.topic("state"), codec.topic(inbox))
         for _ in range(CLAIMS):
-            await line.claim(size=0)
+            await channel.publish(codec.topic(inbox), codec.seal(inbox, Claim(0, key)))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN), contextlib.aclosing(line.heard()) as messages:
-                    async for _sender, message, state in messages:
-                        if isinstance(message, Claim) and message.key == key:
+                async with asyncio.timeout(AGAIN):
+                    async for heard in _announcements(channel, codec):
+                        if heard is None:
                             return last
-                        if isinstance(message, Hello) and state:
-                            last = message
+                        last = heard
     return last
+
+
+async def _announcements(channel: Channel, codec: Codec) -> AsyncGenerator[Hello | None]:
+    """Yield announcements under a peer's name, and ``None`` once its own claim is back."""
+    async for arrived in channel:
+        address = codec.address(arrived.topic)
+        try:
+            message = codec.open(address.sender, arrived.data)
+        except DecodeError:
+            continue  # also what was cleared
+        if isinstance(message, Claim) and message.key == codec.me.key:
+            yield None
+        if isinstance(message, Hello) and address.state:
+            yield message
 
 
 async def started(

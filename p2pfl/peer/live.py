@@ -11,10 +11,12 @@ import torch
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Heard, Public, Released, bare, checked, moved
-from p2pfl.peer.link import Link
+from p2pfl.peer.connection import Connection
 from p2pfl.protocol.ledgers.books import Books, heaviest, vector
 from p2pfl.protocol.mailbox import Delivery
-from p2pfl.protocol.wire.rows import encode_row
+from p2pfl.protocol.session.effects import Deliver
+from p2pfl.protocol.session.events import Close, Expect, Offer, Open, Reject
+from p2pfl.protocol.wire.rows import Encoded, encode_row
 from p2pfl.rows import Rows, scaled
 
 
@@ -23,8 +25,8 @@ class LiveNeighbourhood:
 
     Parameters
     ----------
-    link
-        Its connection.
+    connection
+        To the neighbours.
     round
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     omegas
@@ -39,7 +41,7 @@ class LiveNeighbourhood:
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         *,
         round: int,
         omegas: Sequence[float] = (),
@@ -47,16 +49,14 @@ class LiveNeighbourhood:
         step: int = 0,
         conserving: bool = True,
     ) -> None:
-        self.link = link
+        self.connection, self.session = connection, connection.session
         self.omegas = omegas
         self._positions: list[int] = []  # by chain: exchanges so far
-        self.name = link.me.peer
+        self.name = self.session.shared.me.peer
         self.round = round
         self.zstd = zstd
-        self.conserving = conserving and link.books.conserving
+        self.conserving = conserving and self.session.books.conserving
         self.step = step
-        self._opened = 0.0  # when our row of this exchange was on its way
-        self._expected: set[str] = set()  # whose rows of this exchange will come, or would have
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
         self.missed: list[str] = []
@@ -78,10 +78,9 @@ class LiveNeighbourhood:
         total = self._sum(released, dict(weights))
         order = await self._publish(released, weights)
         for sender in order:
-            delivery = await self._row(sender, like=released, weighted=released.masses is not None)
+            delivery = await self._model(sender, like=released, weighted=released.masses is not None)
             total.add(sender, weights[sender], delivery)
             del delivery
-            self.link.streams.grant()
         self._close()
         mixed = total.close()
         self.record_step(released, mixed)
@@ -93,16 +92,16 @@ class LiveNeighbourhood:
 
     def _row_weights(self) -> dict[str, float]:
         """The weights of this exchange, our own among them; they stay though the edges become others meanwhile."""
-        return self.link.edges.row(self._phase)
+        return self.session.edges.row(self._phase)
 
     @property
     def _phase(self) -> int:
-        return (self.round + self.step) % self.link.edges.period
+        return (self.round + self.step) % self.session.edges.period
 
     def _sum(self, released: Released, weights: dict[str, float]) -> Weighted | Conserved:
         """What adds the rows of this exchange up."""
         share = weights.pop(self.name, 0.0)
-        books = self.link.books
+        books = self.session.books
         if not self.conserving:
             return Weighted(released, share)
         chain = released.chain
@@ -123,14 +122,13 @@ class LiveNeighbourhood:
         rows, peers = [released.values], [self.name]
         used = [weights.pop(self.name, 0.0)]
         for sender in order:
-            delivery = await self._row(sender, like=released, weighted=False)
+            delivery = await self._model(sender, like=released, weighted=False)
             if delivery is None:
                 used[0] += weights[sender]
             else:
                 rows.append(values(delivery, released).to(rows[0]).unsqueeze(0))
                 peers.append(sender)
                 used.append(weights[sender])
-            self.link.streams.grant()
         self._close()
         return self._heard(rows, peers, used)
 
@@ -150,13 +148,12 @@ class LiveNeighbourhood:
 
         Only of those that were here before: two that come late do not wait for each other.
         """
-        link, weights = self.link, self._row_weights()
-        link.open((self.round, self.step), [peer for peer in weights if peer != self.name])
-        heard = {peer for peer in weights if link.expects(peer, self.round - 1)}
-        self._expected = heard
+        weights = self._row_weights()
+        others = tuple(sorted(peer for peer in weights if peer != self.name))
+        self.connection.tell(Open((self.round, self.step), others, since=self.round - 1))
         total, share = torch.zeros_like(like, dtype=torch.float64), 0.0  # [1, P]
-        for sender in sorted(heard):
-            delivery = await self._await(sender)
+        for sender in others:
+            delivery = await self._expect(sender, keep=True)
             if delivery is None or delivery.head.codec or delivery.row.shape != like.shape[1:]:
                 continue
             row = values(delivery, Released(like)).to(torch.float64)  # [P]
@@ -167,13 +164,10 @@ class LiveNeighbourhood:
     async def _publish(self, released: Released, weights: Collection[str]) -> list[str]:
         """Send the own row; return whom to wait for, in turn."""
         phase = self._phase
-        turns = self.link.edges.turns[phase]
+        turns = self.session.edges.turns[phase]
         senders = sorted((peer for peer in weights if peer != self.name), key=lambda peer: (turns[peer], peer))
-        self.link.open((self.round, self.step), senders)
-        self._expected = {peer for peer in senders if self.link.expects(peer, self.round)}
+        self.connection.tell(Open((self.round, self.step), tuple(senders), since=self.round))
         mass = None if released.masses is None else float(released.masses[0, 0])
-        if self.link.books.news(released=released.grid is not None):
-            await self.link.tell()
         parts = encode_row(
             released.row(0),
             round=self.round,
@@ -183,29 +177,32 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
-        self.link.doubts.pace.ready(now=self.link.clock())
-        await self._send(parts, phase=phase)
-        self._opened = self.link.clock()
+        await self._send(Offer(Encoded(parts), phase, masked=released.grid is not None))
         return senders
 
-    async def _send(self, parts: Sequence[bytes | memoryview], *, phase: int) -> None:
-        """Let a row go, once the one before is on its way."""
-        await self.link.send(parts, phase=phase)
+    async def _send(self, offer: Offer) -> None:
+        """Send a model, once the one before is on its way."""
+        await self.connection.ask(offer)
 
     def _close(self) -> None:
-        self.link.mailbox.close()
-        self.link.streams.grant()
+        self.connection.tell(Close())
         self.step += 1
 
-    async def _row(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
-        """The sender's row of this exchange, unpacked; None once it is gone or patience has run out."""
-        delivery = await self._await(sender)
+    async def _model(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
+        """Return the sender's model of this gossip step, unpacked; ``None`` where it is missing."""
+        delivery = await self._expect(sender)
         if delivery is None:
-            self.link.mailbox.give_up(sender)
-            self._miss(sender)
+            self.missed.append(sender)
             return None
-        self.link.mailbox.take(sender)
         return self._checked(sender, delivery, like=like, weighted=weighted)
+
+    async def _expect(self, sender: str, *, keep: bool = False) -> Delivery | None:
+        """Wait for the sender's model of this gossip step; ``keep`` leaves it to be expected again."""
+        time = asyncio.get_running_loop().time
+        began = time()
+        answer = await self.connection.ask(Expect(sender, keep=keep))
+        self.seconds_waiting += time() - began
+        return answer.model if isinstance(answer, Deliver) else None
 
     def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
         """A row that came, unpacked; None where it is not as it should be."""
@@ -216,45 +213,11 @@ class LiveNeighbourhood:
             except DecodeError:
                 fault = "codes"
         if fault:
-            self.link.desk.refused[f"{sender}: {fault}"] += 1
-            self._miss(sender)
+            self.connection.tell(Reject(sender, fault))
+            self.missed.append(sender)
             return None
         self.heard += 1
         return delivery
-
-    async def _await(self, sender: str) -> Delivery | None:
-        """Wait for the sender's row of this exchange; it stays in the mailbox."""
-        link, mailbox, loop = self.link, self.link.mailbox, asyncio.get_running_loop()
-        began, start = loop.time(), link.clock()
-        link.waiting = True
-        try:
-            while True:
-                delivery = mailbox.peek(sender)
-                if delivery is not None:
-                    return delivery
-                deadline = self._deadline(sender, since=start)
-                gone = sender not in self._expected or not link.expects(sender, self.round)
-                gone |= sender not in link.edges.hears(self._phase)
-                if gone or mailbox.overtaken(sender):
-                    return None
-                if link.clock() >= deadline:
-                    link.doubts.pace.give_up(sender)
-                    return None
-                await link.changed(by=deadline)
-        finally:
-            link.waiting = False
-            self.seconds_waiting += loop.time() - began
-
-    def _deadline(self, sender: str, *, since: float) -> float:
-        """When to go on without a neighbour: once it is silent, or slower than is worth waiting for."""
-        deadline = self.link.deadline(sender, since=since)
-        if not self.link.doubts.allowed or self.link.mailbox.large:
-            return deadline
-        return since if self.link.left_behind(sender) else min(deadline, self._opened + self.link.doubts.pace.bound)
-
-    def _miss(self, sender: str) -> None:
-        self.missed.append(sender)
-        self.link.books.missed()
 
     def _fault(self, delivery: Delivery, *, like: Released, weighted: bool) -> str:
         """What is wrong with a row that came, empty if nothing is."""
@@ -264,7 +227,7 @@ class LiveNeighbourhood:
             return "shape"
         if delivery.head.codec != codec or (delivery.row.dtype == torch.uint8) != (coded is not None):
             return "codec"
-        return "mass" if mass is not None and abs(mass) > heaviest(self.link.edges.peers) else ""
+        return "mass" if mass is not None and abs(mass) > heaviest(self.session.edges.peers) else ""
 
 
 class Weighted:

@@ -69,7 +69,7 @@ async def paid(
         rounds=round,
         participation=plan.protection.settings.participation,
     )
-    if live.missed and not live.link.books.conserving:
+    if live.missed and not live.session.books.conserving:
         say(unpaid(live.missed))
     return after
 

@@ -21,21 +21,20 @@ from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
 from p2pfl.learning import Learner
 from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.peer.adding import adding
+from p2pfl.peer.adding import Adding, adding
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.alarming import Alarms
 from p2pfl.peer.arriving import Arriving, Resting
 from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.composed import composed
+from p2pfl.peer.connection import Connection
 from p2pfl.peer.hiding import Hiding
 from p2pfl.peer.introductions import Introductions
-from p2pfl.peer.line import Line, spoken
-from p2pfl.peer.link import Link
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.notices import Notice, Progress, ahead, exclusion, resting
 from p2pfl.peer.paying import paid
 from p2pfl.peer.resuming import gathered, rest, resumed
-from p2pfl.peer.settling import Cover, bereft, exchanged, kept_by, shifted
+from p2pfl.peer.settling import Cover, bereft, kept_by, shifted
 from p2pfl.peer.storage.best import BestModel
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.storage.writer import Keeper
@@ -45,12 +44,15 @@ from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.unsettled import Unsettled, unsettled
 from p2pfl.protocol.mailbox import Mailbox, Newest
 from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.pace import Pace
 from p2pfl.protocol.plausible import AFTER
+from p2pfl.protocol.session import events
+from p2pfl.protocol.session.effects import Play, Vanished
+from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.rows import row_bytes
+from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
 from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
@@ -172,15 +174,20 @@ class Peer:
         self._agreeing = Agreeing(plan, name, self.source)
         self._training = Threaded(plan.learner, count=self.meter.samples.count)
         self._stack = AsyncExitStack()
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._hiding: Hiding | None = None
 
     @property
-    def link(self) -> Link:
-        """The connection; there is one inside ``async with``."""
-        if self._link is None:
+    def connection(self) -> Connection:
+        """The connection to its neighbours; there is one inside ``async with``."""
+        if self._connection is None:
             raise RunError('expected a peer that has joined, got one outside of "async with"')
-        return self._link
+        return self._connection
+
+    @property
+    def session(self) -> Session:
+        """What decides; there is one inside ``async with``."""
+        return self.connection.session
 
     @property
     def hiding(self) -> Hiding:
@@ -193,11 +200,12 @@ class Peer:
     def progress(self) -> Progress:
         """What it is doing right now, and whom it waits for."""
         waiting: list[str] = []
-        if self._link is not None and self._link.line.channel.lost:
+        connection = self._connection
+        if connection is not None and connection.channel.lost:
             waiting = ["the broker, which cannot be reached"]
         elif self.phase == "gathering":
             waiting = self.membership.absent
-        elif self._link is not None and self._link.waiting:
+        elif connection is not None and connection.session.blocked:
             waiting = self.mailbox.missing()
         present = tuple(sorted(self.membership.present))
         return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting), present)
@@ -211,9 +219,10 @@ class Peer:
         """Join the broker and say hello."""
         await self.keeper.begin()
         settings = self.plan.experiment.transport
-        dead = spoken(self.me, "dead", self.identity, swarm=self.swarm)
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
-        will = Will(f"p2pfl/v1/{self.swarm}/peer/{self.name}/state", encode(dead))
+        envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
+        codec = Codec(self.swarm, self.me, self.identity, envelope)
+        will = Will(codec.topic("state"), encode(codec.announcement("dead")))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
         largest = row_bytes(self.plan.learner.layout.size + beside_of(self.plan.algorithm), dtype)
         if self._agreeing.opening or self.plan.experiment.learning.consensus:
@@ -222,24 +231,26 @@ class Peer:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
-            envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
-            self._link = Link(
-                Line(channel, swarm=self.swarm, me=self.me, identity=self.identity, envelope=envelope),
+            session = Session(
+                codec,
                 membership=self.membership,
                 mailbox=self.mailbox,
                 edges=Edges(self.name, self.plan.topology, self.plan.weights, healing=self.plan.healing),
                 row_bytes=largest,
-                chunk=settings.chunk,
+                chunk=min(settings.chunk, channel.limit),
                 patience=settings.patience,
                 last=self.plan.experiment.rounds + AFTER,
+                sums=self.plan.protection.sums is not None,
             )
-            self._link.books = kept_by(self.plan, self.name, large=self.mailbox.large)
+            session.books = kept_by(self.plan, self.name, large=self.mailbox.large)
+            part: Adding | None = None
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
-                self._link.adding = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
+                part = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
+            self._connection = Connection(channel, session, adding=part)
             given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
-            self._hiding = Hiding(self.plan, self._link, agreed=self.agreed, say=self._say, **given)
-            self._link.durable = partial(self.keeper.durable, self._hiding)
+            self._hiding = Hiding(self.plan, self._connection, agreed=self.agreed, say=self._say, **given)
+            self._connection.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -249,8 +260,8 @@ class Peer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Disconnect; after an error without a goodbye, so that the broker tells the neighbours at once."""
-        if error is not None and self._link is not None:
-            self._link.line.channel.abort()
+        if error is not None and self._connection is not None:
+            self._connection.channel.abort()
         await self._stack.__aexit__(kind, error, traceback)
 
     async def run(self) -> State:
@@ -265,16 +276,16 @@ class Peer:
             return self._rest(rest(self.keeper, self.name))
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self.link.enter(tasks)
+                await self.connection.enter(tasks)
                 self.phase = "gathering"
-                await gathered(self.link, self.keeper, experiment=self.plan.experiment, say=self._say)
+                await gathered(self.connection, self.keeper, experiment=self.plan.experiment, say=self._say)
                 self._introduce()
                 self.phase = "learning"
                 state = await self._rounds(*await self._resume())
-                await self.link.durable()
+                await self.connection.durable()
                 self.phase = "leaving"
-                await self.link.leave(done=self._played and not self.plan.asynchronous)
-                self.link.close()
+                await self.connection.leave(done=self._played and not self.plan.asynchronous)
+                self.connection.close()
                 self._accuse()
         except BaseExceptionGroup as group:
             raise foremost(group) from None
@@ -293,7 +304,7 @@ class Peer:
 
     async def _resume(self) -> tuple[Checkpoint | None, int]:
         """Decide from which checkpoint to go on, and with which round."""
-        chosen, first = await resumed(self.link, self.keeper)
+        chosen, first = await resumed(self.connection, self.keeper)
         if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
             again = self.keeper.former.journal is not None
             self._say(ahead(first, again=again, rounds=self.plan.experiment.rounds))
@@ -301,7 +312,7 @@ class Peer:
 
     def _accuse(self) -> None:
         """Report who was excluded, and keep the proofs."""
-        rolls = {} if self.link.adding is None else self.link.adding.giving.proofs
+        rolls = {} if self.connection.adding is None else self.connection.adding.giving.proofs
         for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
             path = self.keeper.accuse(peer, proof)
             self._say(exclusion(peer, proof, identity=self.membership.up[peer].identity, path=path))
@@ -315,8 +326,7 @@ class Peer:
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         self._done = 0 if chosen is None else chosen.round
         self._next = first
-        self.link.doubts.allowed = True  # before and after, all must hear all
-        self.link.doubts.pace = Pace(quantile=plan.experiment.transport.hurry)
+        self.connection.tell(events.Tolerate(plan.experiment.transport.hurry))  # before and after, all must hear all
         try:
             self._state = await learn(
                 plan.played,
@@ -330,13 +340,11 @@ class Peer:
             )
         except (BudgetError, CoverError) as error:  # the others go on
             self._say(f"{error}; what was learned before is kept")
-            self.link.books.masks.finish()
-            self.link.books.flows.finish()
-            await self.link.tell()
+            await self.connection.ask(events.Stop())
         else:
             self._played = True
             self.keeper.played(self._next)
-            self.link.doubts.trust()
+            self.connection.tell(events.Tolerate(None))
             self._state = await self._settle(self._state, None if late and over else hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
@@ -351,7 +359,8 @@ class Peer:
         accounts = given(self.plan, state, peers=(self.name,))
         if accounts is not None:
             self.given = accounts[self.name]
-            self.vanished = await self.link.vanished(self._missed)
+            answer = await self.connection.ask(events.Missed(frozenset(self._missed)))
+            self.vanished = answer.peers if isinstance(answer, Vanished) else frozenset()
 
     def _turns(self, rounds: range) -> Iterable[int]:
         """The rounds that this peer plays: all, unless it is slow, or the others went on without it."""
@@ -360,19 +369,21 @@ class Peer:
         for round in rounds:
             if round < due:
                 continue
-            self.link.doubts.pace.begin(round, now=self.link.clock())
+            self.connection.tell(events.Turn(round))
             yield round
             if not plan.asynchronous:
-                due = self.link.onward(apart=1 if together else plan.diameter, last=rounds[-1])
+                apart = 1 if together else plan.diameter
+                answer = self.connection.tell(events.Continue(apart=apart, last=rounds[-1]))
+                due = answer.round if isinstance(answer, Play) else round + 1
 
     def _left(self) -> list[str]:
         """What stays open at the end; who keeps account of what it gave moves nothing that its books would know."""
         if self.given is not None:
             return bereft(self.given, self.vanished)
-        missed = {} if self.link.adding is None else self.link.adding.missed
+        missed = {} if self.connection.adding is None else self.connection.adding.missed
         deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
-        self._alarms.settle(self.link.books.masks.uncancelled())
-        self.unsettled = unsettled(self.link.books, deviation=deviation, peers=peers, missed=missed)
+        self._alarms.settle(self.session.books.masks.uncancelled())
+        self.unsettled = unsettled(self.session.books, deviation=deviation, peers=peers, missed=missed)
         return self.unsettled.sentences
 
     def _say(self, sentence: str) -> None:
@@ -381,9 +392,9 @@ class Peer:
 
     async def _settle(self, state: State, cover: Cover | None) -> State:
         """Pay what is owed, masks first, for that takes exchanges."""
-        link, books = self.link, self.link.books
+        connection, books = self.connection, self.session.books
         if cover is not None:
-            await exchanged(link, books.masks)
+            await connection.ask(events.Finish("masks"))
             cover.masks = self.hiding.masks()  # somebody may have come after the last release, and masked with us
             state = await paid(
                 state,
@@ -395,7 +406,7 @@ class Peer:
                 say=self._say,
             )
         if books.conserving:
-            await exchanged(link, books.flows)
+            await connection.ask(events.Finish("flows"))
             if self.plan.codec is None:  # differences are not rows
                 state = shifted(state, books.remainder(), mass=books.mass)
         return state
@@ -428,11 +439,11 @@ class Peer:
             "conserving": conserving,
         }
         if self.plan.asynchronous:
-            return AsynchronousNeighbourhood(self.link, **how)
-        if self.link.adding is None:
-            return LiveNeighbourhood(self.link, **how)
+            return AsynchronousNeighbourhood(self.connection, **how)
+        if self.connection.adding is None:
+            return LiveNeighbourhood(self.connection, **how)
         bits = self.plan.protection.settings.bits
-        return SummedLiveNeighbourhood(self.link, adding=self.link.adding, bits=bits, **how)
+        return SummedLiveNeighbourhood(self.connection, adding=self.connection.adding, bits=bits, **how)
 
     def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
         """What a round's algorithm speaks to: hidden, with the liars and the rules of the experiment."""
@@ -442,11 +453,9 @@ class Peer:
 
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:
         """What this peer needs to begin a round as if it had never been away."""
-        page, rows = self.link.books.page()
-        line = self.link.line
-        return Checkpoint(
-            self.name, round, state, page, rows, line.bytes_out, line.bytes_in, statistics=self.statistics
-        )
+        page, rows = self.session.books.page()
+        out, in_ = self.connection.bytes_out, self.connection.bytes_in
+        return Checkpoint(self.name, round, state, page, rows, out, in_, statistics=self.statistics)
 
     def _assess(self, state: State) -> dict[str, float]:
         """Return a round's scores."""
@@ -457,7 +466,7 @@ class Peer:
         if not self.plan.masked:
             return
         kept, cover = self.best.best, self.hiding.cover
-        self._alarms.settle(self.link.books.masks.uncancelled())
+        self._alarms.settle(self.session.books.masks.uncancelled())
         self._alarms.look(
             self.hiding.lost(net.missed),
             slot=None if cover is None else cover.slot,
@@ -479,8 +488,8 @@ class Peer:
             scores=scores,
             training_loss=float(report.loss[0]) if report is not None and report.steps[0] else None,
             distance=float(net.distance[0]),
-            bytes_out=self.link.line.bytes_out,
-            bytes_in=self.link.line.bytes_in,
+            bytes_out=self.connection.bytes_out,
+            bytes_in=self.connection.bytes_in,
             seconds_training=self._training.seconds,
             seconds_waiting=net.seconds_waiting,
             heard=int(net.heard[0]),

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2pfl.errors import PeerError, ResumeError, RunError
+from p2pfl.errors import ResumeError, RunError
 from p2pfl.experiment import Experiment
-from p2pfl.peer.link import Link
+from p2pfl.peer.connection import Connection
 from p2pfl.peer.notices import PROMISED
-from p2pfl.peer.settling import compared
 from p2pfl.peer.storage.checkpoint import Checkpoint
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.protocol.entering import common, entrance
 from p2pfl.protocol.ledgers.masks import LEAP
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.session.events import Begin, Compare, Resume
 
 
-async def gathered(link: Link, keeper: Keeper, *, experiment: Experiment, say: Callable[[str], None]) -> None:
+async def gathered(
+    connection: Connection, keeper: Keeper, *, experiment: Experiment, say: Callable[[str], None]
+) -> None:
     """Wait for the neighbours; a peer that has played all rounds can do without them.
 
     Parameters
     ----------
-    link, keeper
+    connection, keeper
         Of the peer.
     experiment
         Its settings: whom to wait for and how long.
@@ -40,20 +42,16 @@ async def gathered(link: Link, keeper: Keeper, *, experiment: Experiment, say: C
     kept = former.kept[0].round if former.kept else 0
     played = bool(kept) and kept in {keeper.journal.ended, experiment.rounds}
     begun = kept or (former.journal is not None and former.journal.released >= 0)
-    try:
-        await link.gather(quorum=settings.quorum, within=settings.gather)
-    except PeerError as error:
-        if played:
-            say(f"{error}; all rounds are played, and its row is kept as it is")
-        elif begun:
-            why = stranded(link.membership, kept, rounds=experiment.rounds, within=settings.gather)
-            raise ResumeError(why, absent=error.absent, gone=error.gone) from None
-        else:
-            raise
-    else:
-        if link.membership.over and begun and not played:
-            why = stranded(link.membership, kept, rounds=experiment.rounds, within=settings.gather)
-            raise ResumeError(why, gone=sorted(link.membership.neighbours))
+    membership = connection.session.membership
+    error = await connection.gather(quorum=settings.quorum, within=settings.gather)
+    if error is not None and played:
+        say(f"{error}; all rounds are played, and its row is kept as it is")
+    elif begun and not played and (error is not None or membership.over):
+        why = stranded(membership, kept, rounds=experiment.rounds, within=settings.gather)
+        absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
+        raise ResumeError(why, absent=absent, gone=gone)
+    elif error is not None:
+        raise error
 
 
 def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -> str:
@@ -80,37 +78,37 @@ def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -
     return f"{why}; {model}; start the others with --resume, too, or begin a new run without it"
 
 
-async def resumed(link: Link, keeper: Keeper) -> tuple[Checkpoint | None, int]:
+async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
     """Go on from a checkpoint, if there is one, with a round: both are returned.
 
     Where all come back together they go on with the last round that all have; where others go on, with one that is
     still to come.
     """
-    kept, journal, membership, me = keeper.former.kept, keeper.former.journal, link.membership, link.me
+    kept, journal, session = keeper.former.kept, keeper.former.journal, connection.session
+    membership, progress, me = session.membership, session.shared.progress, session.shared.me
     there = [membership.up[peer] for peer in membership.present]
     from_ = kept[0].round if kept else 0
     together = common([me.rounds, *(hello.rounds for hello in there)])
     attempt = 0
-    if not link.whereabouts.running and me.rounds:
+    if not progress.running and me.rounds:
         first = from_ = from_ if together is None or together not in me.rounds else together
         attempt = max(hello.attempt for hello in (me, *there) if hello.attempt <= me.attempt + LEAP)
     else:
         again = journal is None or journal.released < from_
-        first = entrance(from_, others=link.whereabouts.supported(), again=again)
+        first = entrance(from_, others=progress.supported(), again=again)
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:
-        link.books.turn(page, rows, round=first, journal=None if journal is None else journal.masks)
-        link.turned()
-    link.books.masks.agree(attempt)
+        connection.tell(Resume(page, rows, first, None if journal is None else journal.masks))
+    session.books.masks.agree(attempt)
     if chosen is not None:
-        link.line.bytes_out += chosen.bytes_out
-        link.line.bytes_in += chosen.bytes_in
-    link.begin(first)
+        connection.bytes_out += chosen.bytes_out
+        connection.bytes_in += chosen.bytes_in
+    connection.tell(Begin(first))
     await keeper.back(from_)
-    if not link.whereabouts.running and journal is not None:
+    if not progress.running and journal is not None:
         back = frozenset(hello.peer for hello in there if hello.rounds)
-        await compared(link, back & link.books.masks.partners)
+        await connection.ask(Compare(back & session.books.masks.partners))
     return chosen, first
 
 

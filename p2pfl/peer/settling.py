@@ -12,12 +12,11 @@ from p2pfl.algorithms import State
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.neighbourhood import derived
-from p2pfl.peer.link import PULSE, Link
 from p2pfl.privacy import Masks
 from p2pfl.privacy.masks import check_partners
 from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.ledgers.books import Books, heaviest
-from p2pfl.protocol.ledgers.flows import FlowLedger, Row
+from p2pfl.protocol.ledgers.flows import Row
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.payments import Payment, points, scattered
 from p2pfl.protocol.ledgers.slots import Slot
@@ -188,34 +187,6 @@ class Cover:
             )
         drawn = points(payment, masks=self.masks, size=size)  # [P]
         return drawn[np.newaxis]
-
-
-async def exchanged(link: Link, ledger: MaskLedger | FlowLedger) -> None:
-    """Promise that nothing follows, and wait until all partners have, but those that are gone or hang."""
-    ledger.finish()
-    await _told(link, lambda: ledger.partners - ledger.finished)
-
-
-async def compared(link: Link, partners: frozenset[str]) -> None:
-    """Tell partners which masks were used before all stopped, and hear theirs, so that all pay with one release."""
-    await _told(link, lambda: partners - link.books.told)
-
-
-async def _told(link: Link, silent: Callable[[], frozenset[str]]) -> None:
-    """Tell partners what is applied, again and again, until none is silent but those that are gone or hang."""
-    await link.tell()
-    clock = link.clock
-    start = said = clock()
-
-    def awaited() -> bool:
-        pending = link.membership.present & silent()
-        return any(clock() < link.deadline(partner, since=start) for partner in pending)
-
-    while awaited():
-        await link.changed(by=said + PULSE)
-        if clock() >= said + PULSE:  # somebody may not have heard
-            await link.tell()
-            said = clock()
 
 
 def shifted(state: State, row: Row | None, *, mass: float | None) -> State:

@@ -12,9 +12,12 @@ import torch
 from p2pfl.errors import BudgetError, PrivacyError
 from p2pfl.neighbourhood import Heard, Released
 from p2pfl.peer.adding import Adding
-from p2pfl.peer.link import PULSE, Link
+from p2pfl.peer.connection import Connection
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
+from p2pfl.protocol.session.effects import Publish
+from p2pfl.protocol.session.events import Open
+from p2pfl.protocol.session.shared import PULSE
 from p2pfl.protocol.wire.messages import ForOne
 from p2pfl.secagg.in_process import grid_points, refuse_rows
 from p2pfl.secagg.protocol import Slot
@@ -26,7 +29,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     Parameters
     ----------
-    link, given
+    connection, given
         As in :class:`LiveNeighbourhood`.
     adding
         Its part in sums.
@@ -34,8 +37,8 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         Fraction bits of the grid.
     """
 
-    def __init__(self, link: Link, *, adding: Adding, bits: int, **given: Any) -> None:
-        super().__init__(link, **given)
+    def __init__(self, connection: Connection, *, adding: Adding, bits: int, **given: Any) -> None:
+        super().__init__(connection, **given)
         self.adding = adding
         self.bits = bits
 
@@ -47,15 +50,15 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         PrivacyError
             A number leaves the range in which sums are exact.
         """
-        exchange, edges = (self.round, self.step), self.link.edges
+        exchange, edges = (self.round, self.step), self.session.edges
         weights = self._row_weights()
         points = self._points(released)  # [P]
         mass = None if released.masses is None else float(released.masses[0, 0])
         senders = [peer for peer in weights if peer != self.name]
-        await self.link.durable()
-        self.link.open(exchange, senders)
+        await self.connection.durable()
+        self.connection.tell(Open(exchange, tuple(senders), since=self.round))
         self.adding.getting.open(exchange, weighted=mass is not None)
-        self.link.news.tell()
+        self.connection.look()
         async with asyncio.TaskGroup() as tasks:
             for receiver in edges.heard_by(self._phase):
                 weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
@@ -117,23 +120,23 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     async def _give(self, slot: Slot, points: Floats, *, weight: float, mass: float | None) -> None:
         """Send a receiver its term, once it is through with the one before."""
-        link, giving, exchange = self.link, self.adding.giving, (slot.round, slot.step)
+        connection, giving, exchange = self.connection, self.adding.giving, (slot.round, slot.step)
         if not await self._until([slot.receiver], lambda peer: giving.ready(peer) or giving.over(peer, exchange)):
             return
         async with self.adding.turn:
             if giving.over(slot.receiver, exchange):
                 return  # it went on without us
             part, share = await asyncio.to_thread(lambda: giving.mask(slot, portion(points, weight=weight)))
-            for term in giving.give(part, share, mass=mass, piece=link.streams.chunk):
-                await link.line.publish(f"in/{slot.receiver}", term)
+            for term in giving.give(part, share, mass=mass, piece=self.session.streams.chunk):
+                await connection.publish(Publish(f"in/{slot.receiver}", term))
 
     async def _get(self, senders: Sequence[str]) -> Ints | None:
         """The sum of the terms of those whom :attr:`Getting.here` names; ``None`` where it is not given."""
-        link, getting = self.link, self.adding.getting
+        session, getting = self.session, self.adding.getting
         if not senders:
             return None
         begun = asyncio.get_running_loop().time()
-        link.waiting = True
+        session.summing = True
         try:
             await self._until(senders, lambda peer: peer in getting.here or getting.passed(peer), each=True)
             call = getting.close()
@@ -149,12 +152,12 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         except BudgetError:
             return None  # the next release is refused
         finally:
-            link.waiting = False
+            session.summing = False
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
     def _tell(self, peers: Collection[str], word: ForOne) -> None:
-        for peer in sorted({*peers} & self.link.membership.present):
-            self.link.desk.post(f"in/{peer}", word)
+        for peer in sorted({*peers} & self.session.membership.present):
+            self.connection.post(f"in/{peer}", word)
 
     async def _until(
         self,
@@ -176,22 +179,32 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             What is said once more every now and then to those who are not done. It is to be answered at once, so that
             patience need not wait for anything before the answer.
         """
-        link = self.link
-        start = said = link.clock()
-        while waiting := [peer for peer in peers if not done(peer)]:
-            now = link.clock()
-            alive = {peer: link.deadline(peer, since=start) for peer in waiting if peer in link.membership.present}
-            if again is not None:
-                alive = {peer: min(when, start + link.patience) for peer, when in alive.items()}
-            hoped = [when for when in alive.values() if when > now]
-            if not hoped or (len(hoped) < len(waiting) and not each):
-                return False
+        connection = self.connection
+        start = said = connection.clock()
+
+        def hoped() -> list[float] | None:
+            """Until when to wait; ``None`` once all are done, empty once it is not worth it any more."""
+            waiting = [peer for peer in peers if not done(peer)]
+            return self._hoped(waiting, since=start, each=each, patient=again is None) if waiting else None
+
+        while until := hoped():
+            now = connection.clock()
             if now >= said + PULSE:
                 said = now
                 if again is not None and (word := again()) is not None:
-                    self._tell(waiting, word)
-            await link.changed(by=min(*hoped, said + PULSE))
-        return bool(peers)
+                    self._tell([peer for peer in peers if not done(peer)], word)
+            await connection.until(lambda: not hoped(), by=min(*until, said + PULSE))
+        return until is None and bool(peers)
+
+    def _hoped(self, waiting: Sequence[str], *, since: float, each: bool, patient: bool) -> list[float]:
+        """Return until when neighbours are worth waiting for; empty where it is over."""
+        session, now = self.session, self.connection.clock()
+        present = [peer for peer in waiting if peer in session.membership.present]
+        times = [session.waiting.deadline(peer, since=since) for peer in present]
+        if not patient:
+            times = [min(when, since + session.shared.patience) for when in times]
+        hoped = [when for when in times if when > now]
+        return hoped if each or len(hoped) == len(waiting) else []
 
 
 def _heard(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:

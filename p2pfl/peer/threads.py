@@ -12,9 +12,6 @@ from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, settled
 from p2pfl.rows import Rows, distances
 
-SLOW = 2**20
-"""Bytes of a row from which it is checked in a thread, and of a sum from which it is unmasked in one."""
-
 
 class Threaded:
     """A learner that trains in a thread, so that the event loop never misses a heartbeat.

@@ -12,7 +12,7 @@ BURST = 4000.0
 class Allowance:
     r"""A token bucket for each sender, so that a flood costs no more than its sender's share.
 
-    What is not authentic counts against no sender, see :meth:`p2pfl.peer.line.Line.heard`.
+    What is not authentic counts against no sender, see :meth:`p2pfl.protocol.session.shared.Shared.admit`.
 
     A sender has :math:`b \leftarrow \min(B, b + r\,\Delta t)` tokens and each message takes one. What exceeds
     them is dropped unread; a stream asks again for what was lost in that way.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -307,6 +308,5 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) 
 
 async def _gathered(peer: Peer, seen: _Seen) -> None:
     """Record when a peer begins to learn."""
-    while peer.phase != "learning":
-        await peer.link.news.wait()
+    await peer.connection.until(lambda: peer.phase == "learning", by=math.inf)
     seen.begun.append(seen.loop.now)

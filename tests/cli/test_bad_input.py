@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import multiprocessing.forkserver
 import resource
 import socket
 from contextlib import contextmanager
@@ -147,7 +148,8 @@ def test_wrong_input_is_one_sentence_before_anything_starts(p2pfl, place, ports,
 
 @contextmanager
 def full_disk(*, size):
-    """No file can grow beyond ``size`` bytes."""
+    """No file can grow beyond ``size`` bytes, of this process or of peers that are started from now on."""
+    multiprocessing.forkserver._forkserver._stop()  # an earlier test may have started it, without the limit
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from listener import LENGTH, link
+from listener import LENGTH, connected, send
 from p2pfl.errors import BrokerError
-from p2pfl.protocol.wire.rows import encode_row
+from p2pfl.protocol.session.events import Gather
 from p2pfl.transport.mqtt import MqttTransport
 
 COUNT = 4000
@@ -77,21 +76,20 @@ def test_mosquittos_defaults_lose_a_burst_although_every_publish_was_acknowledge
 def test_the_same_burst_through_a_link_loses_nothing(default_broker):
     async def burst(process):
         async with MqttTransport(default_broker).join("burst-ada-1") as channel, asyncio.TaskGroup() as tasks:
-            end = link(channel, "ada", 1)
+            end = connected(channel, "ada", 1)
             await end.enter(tasks)
-            await end.gather(quorum=1.0, within=20.0)
+            await end.ask(Gather(quorum=1.0, within=20.0))
             process.send_signal(signal.SIGSTOP)
             sent = 0
             while True:  # until credit is used up
                 try:
-                    row = torch.full((LENGTH,), float(sent))
-                    await asyncio.wait_for(end.send(encode_row(row, round=sent, step=0), phase=0), 4.0)
+                    await asyncio.wait_for(send(end, sent), 4.0)
                     sent += 1
                 except TimeoutError:
                     break
             process.send_signal(signal.SIGCONT)
             for round in range(sent, COUNT):
-                await end.send(encode_row(torch.full((LENGTH,), float(round)), round=round, step=0), phase=0)
+                await send(end, round)
             await end.leave()
             end.close()
             return sent

@@ -5,6 +5,7 @@ any number of exchanges is the mean of what was released, which the simulation k
 """
 
 import asyncio
+import math
 from functools import cache
 
 import msgspec
@@ -74,7 +75,7 @@ def test_masks_cancel_although_a_neighbour_did_not_hear_us():
     rows, peers, records = played(["learning.weighted=false", *MASKS], until=(0, 2))
     assert "peer0" in records["peer1"][0].missed
     assert torch.allclose(rows.mean(0), released(), rtol=0, atol=1e-5)  # rounding to the grid, of 2 ** -20
-    assert all(not peer.link.books.masks.uncancelled() for peer in peers.values())
+    assert all(not peer.session.books.masks.uncancelled() for peer in peers.values())
 
 
 def blind(monkeypatch, *, peer, to, rounds):
@@ -93,7 +94,7 @@ def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, pe
     blind(monkeypatch, peer=peer, to=to, rounds=[0])
     rows, peers, _ = played(["learning.weighted=false", *MASKS, "gossip.steps=40"], until=(0, 0))
     assert torch.allclose(rows, released().expand(4, -1), rtol=0, atol=1e-4)
-    assert all(not each.link.books.masks.uncancelled() for each in peers.values())
+    assert all(not each.session.books.masks.uncancelled() for each in peers.values())
 
 
 def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_told(monkeypatch):
@@ -139,7 +140,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
             while round == 1 and min(alive[name].mailbox.exchange for name in ("peer0", "peer2")) < (1, 0):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             if round == 1:
-                self.victim.link.line.channel.abort()
+                self.victim.connection.channel.abort()
             return await self.training.fit(rows, round=round, **settings)
 
     async def main():
@@ -159,7 +160,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     told = {each.peer: each.sentence for each in notices if "may not have cancelled" in each.sentence}
     assert set(told) == {"peer0", "peer2"}
     assert all("1 mask shared with peer3" in sentence for sentence in told.values()), told
-    masks = alive["peer0"].link.books.masks.uncancelled()
+    masks = alive["peer0"].session.books.masks.uncancelled()
     epoch = alive["peer0"].membership.epoch("peer3")
     assert masks == [Mask(("peer0", "peer3"), Slot(0, 1), epoch)]
 
@@ -173,15 +174,15 @@ def test_an_account_of_another_life_changes_nothing():
         running = asyncio.create_task(live(experiment, transport, alive=alive))
         while "peer1" not in alive or alive["peer1"].mailbox.exchange < (0, 1):  # noqa: ASYNC110 (nothing tells of this)
             await asyncio.sleep(0)
-        link = alive["peer1"].link
+        session = alive["peer1"].session
         old = Account(alive["peer0"].me.incarnation - 1, 99, [(Moved((9,), (9,), (), (), (9,)), [])])
         with pytest.raises(DecodeError, match="present life"):
-            link._told("peer0", old)
+            session.receiving._account("peer0", old)
         await running
-        return link
+        return session
 
-    link = asyncio.run(asyncio.wait_for(main(), 40))
-    assert not link.books.flows.unsettled()
+    session = asyncio.run(asyncio.wait_for(main(), 40))
+    assert not session.books.flows.unsettled()
 
 
 def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
@@ -226,9 +227,8 @@ def test_a_peer_whose_last_mask_neighbour_left_keeps_what_it_has_learned():
         async def leaving():
             async with victim:
                 running = asyncio.create_task(victim.run())
-                while victim.mailbox.exchange < (2, 0):
-                    await victim.link.news.wait()
-                victim.link.line.channel.abort()
+                await victim.connection.until(lambda: victim.mailbox.exchange >= (2, 0), by=math.inf)
+                victim.connection.channel.abort()
                 with pytest.raises(TransportError):
                     await running
 

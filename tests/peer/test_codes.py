@@ -34,7 +34,7 @@ def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(monkeypat
     monkeypatch.setattr(Coded, "data", data)
     ended = asyncio.run(live(read(SMALL, changes=[*BASE, f"compression.name={name}"]), MemoryTransport()))
     for other in ("peer0", "peer2"):
-        assert ended[other].peer.link.desk.refused == {f"peer1: {fault}": 6}
+        assert ended[other].peer.session.shared.refused == {f"peer1: {fault}": 6}
         assert ended[other].records[-1].missed == ["peer1"] * 3
         assert bool(ended[other].state.rows.isfinite().all())
 
@@ -42,4 +42,4 @@ def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(monkeypat
 def test_bytes_that_do_not_say_of_which_codec_they_are_are_refused(monkeypatch):
     monkeypatch.setattr(module, "encode_row", lambda row, **said: encode_row(row, **said | {"codec": 0}))
     ended = asyncio.run(live(read(SMALL, changes=[*BASE, "compression.name=qsgd"]), MemoryTransport()))
-    assert ended["peer0"].peer.link.desk.refused == {"peer1: codec": 6, "peer2: codec": 6}
+    assert ended["peer0"].peer.session.shared.refused == {"peer1: codec": 6, "peer2: codec": 6}

@@ -7,7 +7,7 @@ from p2pfl.experiment import plan, read, schema
 from p2pfl.identity import FirstUse, Identity, Roster, SecretSource
 from p2pfl.peer import Peer
 from p2pfl.peer.storage.credentials import credentials
-from p2pfl.peer.streams import Streams
+from p2pfl.protocol.session.streams import Streams
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
@@ -67,9 +67,9 @@ def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves(tmp
     names, transport = ("peer0", "peer1", "peer2"), MemoryTransport()
     known, put = [], Streams.put
 
-    def putting(streams, parts, *, phase):
+    def putting(streams, model, *, phase):
         known.append([set(Roster.read(file).peers) for file in tmp_path.glob("*/known.toml")])
-        put(streams, parts, phase=phase)
+        put(streams, model, phase=phase)
 
     async def one(name):
         owned = credentials(schema.Trust(keys=str(tmp_path / name)), peer=name)

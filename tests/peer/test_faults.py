@@ -1,6 +1,7 @@
 """Faults that once stopped a peer for ever."""
 
 import asyncio
+import math
 from dataclasses import replace
 
 import pytest
@@ -20,9 +21,8 @@ async def killed(peer, *, when):
     """Run a peer until a moment comes, then lose its connection."""
     async with peer:
         running = asyncio.create_task(peer.run())
-        while not when(peer):
-            await peer.link.news.wait()
-        peer.link.line.channel.abort()
+        await peer.connection.until(lambda: when(peer), by=math.inf)
+        peer.connection.channel.abort()
         with pytest.raises(TransportError):
             await running
 
@@ -42,7 +42,7 @@ def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_on():
         victim = Peer("peer1", plan(experiment, only=["peer1"]), transport=transport)
 
         def half(peer):
-            held = any(inbox.held for inbox in peer.link.streams.inboxes.values())
+            held = any(inbox.held for inbox in peer.session.streams.inboxes.values())
             return held or peer.mailbox.exchange > (0, 0)
 
         others, _ = await asyncio.gather(live(experiment, transport, names=["peer0"]), killed(victim, when=half))
@@ -95,7 +95,7 @@ def test_grid_rows_wider_than_the_models_numbers_arrive():
     changes = ["topology.kind=path", "topology.peers=2", "learning.dtype=float32", "rounds=1"]
     changes += ["privacy.mode=independent", "privacy.noise=0.01", "privacy.bits=38"]
     ended = asyncio.run(asyncio.wait_for(live(read(SMALL, changes=changes), MemoryTransport()), 20))
-    assert not any(end.records[-1].missed or end.peer.link.desk.refused for end in ended.values())
+    assert not any(end.records[-1].missed or end.peer.session.shared.refused for end in ended.values())
 
 
 def test_a_mass_that_no_peer_can_have_is_not_mixed():
@@ -115,7 +115,7 @@ def test_a_mass_that_no_peer_can_have_is_not_mixed():
         return ended["peer1"]
 
     ended = asyncio.run(asyncio.wait_for(main(), 30))
-    assert ended.peer.link.desk.refused["peer2: mass"] == experiment.rounds
+    assert ended.peer.session.shared.refused["peer2: mass"] == experiment.rounds
     assert [record.missed for record in ended.records] == [["peer2"]] * experiment.rounds
 
 

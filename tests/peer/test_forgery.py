@@ -41,7 +41,7 @@ def calm(swarm):
 def pretender(liar, victim, *, sequence=0):
     """Return what seals in another's name as a neighbour can: with that peer's sender key and keys of its own edges."""
     hello = liar.membership.up[victim]
-    stolen = liar.link.line.envelope._keys[victim]
+    stolen = liar.session.shared.codec.envelope._keys[victim]
     made = Envelope(victim, hello.incarnation, liar.key, stolen, liar.agreed)
     for name, each in liar.membership.up.items():
         if name != victim:
@@ -70,7 +70,7 @@ def forged_accounts(peers):
 
 
 def forged_acks(peers):
-    outbox = peers["peer0"].link.streams.outboxes[0]
+    outbox = peers["peer0"].session.streams.outboxes[0]
     ack = Ack(peers["peer0"].me.incarnation, 0, outbox.head, outbox.head + 8)
     for victim in ("peer1", "peer2"):
         yield f"peer0/in/{victim}", pretender(peers["peer3"], victim, sequence=FAR).seal(ack)
@@ -89,7 +89,7 @@ def forged_row(peers):
     trailer = Signature(signature.context, PUBLIC["peer1"], liar.identity)
     row = victim.plan.learner.start(("peer1",))[0]
     message = b"".join(pieces(encode_row(row, round=3, step=0, mass=1.0), size=10**6, trailer=trailer))
-    first = victim.link.streams.outboxes[0].head
+    first = victim.session.streams.outboxes[0].head
     chunk = Chunk(victim.me.incarnation, 0, first, first, 0, len(message), memoryview(message))
     yield "peer1/pub/0", pretender(liar, "peer1").seal(chunk)
 
@@ -121,7 +121,7 @@ def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm, attac
     assert injected
     assert_no_effect(ended, calm)
     assert all(end.records[-1].round == 5 and len(end.records) == 6 for end in ended.values())
-    honest = [end.peer.link.desk.refused for name, end in ended.items() if name in {"peer0", "peer2"}]
+    honest = [end.peer.session.shared.refused for name, end in ended.items() if name in {"peer0", "peer2"}]
     assert any("not authentic" in why for refused in honest for why in refused)
 
 
@@ -140,7 +140,7 @@ def of_itself(lie):
             and not injected
         ):
             place, message = lie(peers["peer3"])
-            injected.append((f"{ROOT}/{place}", peers["peer3"].link.line.envelope.seal(message), False))
+            injected.append((f"{ROOT}/{place}", peers["peer3"].session.shared.codec.envelope.seal(message), False))
             return [*injected, (topic, data, retain)]
         return [(topic, data, retain)]
 
@@ -168,7 +168,9 @@ def test_what_a_neighbour_cannot_have_done_is_refused_and_has_no_effect(swarm, c
     ended = run(swarm, transport, prepare=prepare)
     assert injected
     assert_no_effect(ended, calm)
-    assert all(ended[name].peer.link.desk.refused["peer3: not a message"] == 1 for name in ("peer0", "peer1", "peer2"))
+    assert all(
+        ended[name].peer.session.shared.refused["peer3: not a message"] == 1 for name in ("peer0", "peer1", "peer2")
+    )
 
 
 def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swarm, calm):
@@ -196,7 +198,7 @@ def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_
     flooded = []
 
     def prepare(peer):
-        peer.link.desk.allowance = Allowance(rate=0.0, burst=2000.0)
+        peer.session.shared.allowance = Allowance(rate=0.0, burst=2000.0)
 
     def meddle(topic, data, retain):
         out = [(topic, data, retain)]
@@ -208,7 +210,7 @@ def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_
     ended = run(experiment, Middle(meddle), prepare=prepare)
     assert flooded
     assert_no_effect(ended, undisturbed)
-    refused = ended["peer0"].peer.link.desk.refused
+    refused = ended["peer0"].peer.session.shared.refused
     assert refused["peer1: not authentic"] == 3000  # which cost the neighbour nothing
     assert refused["peer1: too much"] >= 1000  # of what anybody may have published
 
@@ -225,7 +227,7 @@ def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
     ended = run(experiment, Middle(meddle))
     assert sent
     assert_no_effect(ended, undisturbed)
-    assert ended["peer0"].peer.link.desk.refused["peer1: not a message"] == 1
+    assert ended["peer0"].peer.session.shared.refused["peer1: not a message"] == 1
 
 
 # ---------------------------------------------------------------------- an attempt that would end all masks
@@ -246,6 +248,6 @@ def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not_follo
 
     ended = asyncio.run(main())
     for name in ("peer0", "peer1", "peer2"):
-        notes = ended[name].peer.link.books.masks.journal().notes
+        notes = ended[name].peer.session.books.masks.journal().notes
         assert max(run[0] for note in notes.values() for run in note.own.runs) == 1
         assert ended[name].records[-1].round == 5

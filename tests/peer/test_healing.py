@@ -30,8 +30,9 @@ def joined(one, other):
     """Both believe in an edge between them, and can read each other."""
 
     def believed(now, me, them):
-        link = now[me].link
-        return them in link.edges.neighbours and them in link.presence.joined and them in link.whereabouts.entered
+        session = now[me].session
+        here, known = session.presence.joined, session.shared.progress.entered
+        return them in session.edges.neighbours and them in here and them in known
 
     def both(now):
         assert now[one].phase == "learning", "it has ended before"
@@ -63,7 +64,7 @@ def test_the_neighbours_of_one_that_was_killed_hear_each_other(tmp_path):
 def test_the_neighbours_of_one_that_leaves_in_the_middle_hear_each_other(tmp_path):
     async def errand(lives):
         async def goes():
-            await lives.now["peer2"].link.leave(done=False)
+            await lives.now["peer2"].connection.leave(done=False)
             await lives.kill("peer2", silently=True)
 
         await lost(lives, by=goes)
@@ -78,7 +79,7 @@ def test_one_that_comes_back_takes_its_place(tmp_path):
         await lost(lives, by=lambda: lives.kill("peer2"))
         lives.start("peer2", resume=True)
         await lives.until(lambda now: joined("peer1", "peer2")(now) and joined("peer2", "peer3")(now))
-        assert lives.now["peer1"].link.edges.neighbours == {"peer0", "peer2"}
+        assert lives.now["peer1"].session.edges.neighbours == {"peer0", "peer2"}
         return await lives.end()
 
     ended = happened(errand, folder=tmp_path)
@@ -102,7 +103,7 @@ def test_goodbyes_after_the_last_round_are_cleared_and_those_before_stay(tmp_pat
 
     async def errand(lives):
         async def goes():
-            await lives.now["peer2"].link.leave(done=False)
+            await lives.now["peer2"].connection.leave(done=False)
             await lives.kill("peer2", silently=True)
 
         await lost(lives, by=goes)

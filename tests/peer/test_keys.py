@@ -121,7 +121,7 @@ def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_path, 
     used, drawn = fresh_masks(monkeypatch), []
 
     def ended(ends):
-        assert not any(end.peer.link.books.masks.uncancelled() for end in ends.values())
+        assert not any(end.peer.session.books.masks.uncancelled() for end in ends.values())
         drawn.append(len(used))
 
     resumed_twice(MASKS, tmp_path, between=ended)

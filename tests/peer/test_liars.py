@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,10 +14,11 @@ from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
 from p2pfl.peer.launch.worker import connect
 from p2pfl.protocol.equivocation import Proof
 from p2pfl.protocol.mailbox import WINDOW, Mailbox
+from p2pfl.protocol.session.events import Offer
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Key, Pulse
-from p2pfl.protocol.wire.rows import encode_row, pieces, read_row
+from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, read_row
 from p2pfl.protocol.wire.trailer import Said, Signature
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
@@ -118,12 +120,13 @@ WORDS = [junk, under_a_key_of_its_own, in_the_clear, goodbyes, introductions]
 
 def assert_bounded(ended, before):
     for name, end in ended.items():
-        link = end.peer.link
-        assert sum(link.desk.refused.values())
-        assert len(link.desk.refused) <= 3 * 10  # sentences of ours, about two neighbours and strangers
-        assert link.streams.most_held <= before[name].peer.link.streams.most_held
-        assert set(link.streams.inboxes) == set(before[name].peer.link.streams.inboxes)
-        assert set(link.line.envelope._keys) == set(link.line.envelope._secrets) == link.membership.neighbours
+        session = end.peer.session
+        assert sum(session.shared.refused.values())
+        assert len(session.shared.refused) <= 3 * 10  # sentences of ours, about two neighbours and strangers
+        assert session.streams.most_held <= before[name].peer.session.streams.most_held
+        assert set(session.streams.inboxes) == set(before[name].peer.session.streams.inboxes)
+        envelope = session.shared.codec.envelope
+        assert set(envelope._keys) == set(envelope._secrets) == session.membership.neighbours
 
 
 @pytest.fixture(scope="module")
@@ -246,15 +249,16 @@ def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_path):
     def prepare(peer):
         if peer.name != "peer1":
             return
-        honest = peer.link.send
+        honest = peer.connection.ask
 
-        async def lying(parts, *, phase):
-            await honest(parts, phase=phase)
-            if peer.mailbox.exchange == (1, 0):
-                head, numbers = parts
-                await honest([head, memoryview(bytes(len(numbers)))], phase=phase)
+        async def lying(request):
+            answer = await honest(request)
+            if isinstance(request, Offer) and peer.mailbox.exchange == (1, 0):
+                head, numbers = request.model
+                await honest(replace(request, model=Encoded((head, memoryview(bytes(len(numbers)))))))
+            return answer
 
-        peer.link.send = lying
+        peer.connection.ask = lying
 
     ended, notices = asyncio.run(together(experiment, MemoryTransport(), prepare=prepare, folder=tmp_path))
     for name in ("peer0", "peer2"):
@@ -263,9 +267,9 @@ def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_path):
         assert proof.exchange == (1, 0)
         assert proof.holds(PUBLIC["peer1"])
         assert proof.one.context == "test/peer1/65/"
-        assert end.peer.link.desk.refused["peer1: equivocation"] == 1
+        assert end.peer.session.shared.refused["peer1: equivocation"] == 1
         assert "peer1" not in end.peer.membership.present
-        assert not any(sender == "peer1" for sender, _ in end.peer.link.streams.inboxes)
+        assert not any(sender == "peer1" for sender, _ in end.peer.session.streams.inboxes)
         assert end.records[-1].round == 3
         assert end.records[-1].missed == ["peer1"] * 3
         assert torch.isfinite(end.state.rows).all()

@@ -1,6 +1,7 @@
 """Live peers meeting what live peers meet."""
 
 import asyncio
+import math
 import random
 from collections import Counter
 
@@ -133,9 +134,8 @@ def test_a_neighbour_that_vanishes_leaves_its_weight_to_the_others():
             peer = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport)
             async with peer:
                 running = asyncio.create_task(peer.run())
-                while peer.mailbox.exchange < (3, 0):
-                    await peer.link.news.wait()
-                peer.link.line.channel.abort()
+                await peer.connection.until(lambda: peer.mailbox.exchange >= (3, 0), by=math.inf)
+                peer.connection.channel.abort()
                 with pytest.raises(TransportError):
                     await running
 
@@ -206,16 +206,11 @@ def test_large_rows_come_one_at_a_time():
     changes = ["transport.chunk=1024", "model.hidden=[8000]", "topology.kind=complete", "topology.peers=5", "rounds=1"]
     ended = asyncio.run(live(read(SMALL, changes=changes), MemoryTransport()))
     for end in ended.values():
-        link = end.peer.link
+        streams, most = end.peer.session.streams, end.peer.session.shared.row_bytes
         assert end.peer.mailbox.large
         assert not end.records[-1].missed
-        windows = len(link.streams.inboxes) * link.streams.window * 1024
-        assert (
-            link.streams.row_bytes / 2
-            < link.streams.most_held
-            <= link.streams.row_bytes + windows
-            < 2 * link.streams.row_bytes
-        )
+        windows = len(streams.inboxes) * streams.window * 1024
+        assert most / 2 < streams.most_held <= most + windows < 2 * most
 
 
 def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import torch
 
-from lives import Held, Lives
+from lives import Held, Lives, begun
 from p2pfl.experiment import read
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.report.masses import account
@@ -31,7 +31,7 @@ def played(changes, folder, *, silently=False, again=False):
             await each.reached.wait()
         if again:
             lives.start("peer1", resume=True)
-            await lives.until(lambda now: now["peer1"].link.first is not None if now["peer1"]._link else False)
+            await lives.until(lambda now: begun(now["peer1"]))
         for each in others:
             each.go.set()
         return await lives.end(), lives

@@ -9,7 +9,7 @@ import torch
 from p2pfl.errors import TransportError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
-from p2pfl.peer import link
+from p2pfl.protocol.session import naming, session
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.backoff import Backoff
@@ -23,7 +23,8 @@ SOURCE = SeededSource(5)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(link, "PULSE", 0.1)
+    monkeypatch.setattr(session, "PULSE", 0.1)
+    monkeypatch.setattr(naming, "PULSE", 0.1)
 
 
 def reached(alive, exchange):
@@ -59,7 +60,7 @@ def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(privacy, 
         return await running
 
     ended = asyncio.run(asyncio.wait_for(main(), 40))
-    assert all(end.peer.link.line.channel.outages == 3 for end in ended.values())
+    assert all(end.peer.connection.channel.outages == 3 for end in ended.values())
     agree(experiment, ended)
 
 
@@ -71,7 +72,7 @@ def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
         running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
         await until(lambda: reached(alive, (2, 1)))
         broker.stop()
-        await until(lambda: all(peer.link.line.channel.away > 1.2 for peer in alive.values()))
+        await until(lambda: all(peer.connection.channel.away > 1.2 for peer in alive.values()))
         assert all(peer.progress.waiting == ("the broker, which cannot be reached",) for peer in alive.values())
         broker.start()
         return await running
@@ -90,7 +91,7 @@ def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
 
             @asynccontextmanager
             async def join(self, client, *, will=None):
-                if "peer0" in alive and alive["peer0"]._link is not None:
+                if "peer0" in alive and alive["peer0"]._connection is not None:
                     await gate.wait()
                 async with broker.join(client, will=will) as channel:
                     yield channel

@@ -121,25 +121,27 @@ def test_a_release_waits_for_all_missing_partners_until_enough_are_present():
 
 
 def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():
-    class Link:
-        """A link on which a partner comes at some time."""
+    class Connection:
+        """A connection on which a partner comes at some time."""
 
         def __init__(self, comes):
-            self.now, self.patience, self.comes = 0.0, 10.0, comes
+            self.now, self.comes = 0.0, comes
+            self.session = SimpleNamespace(shared=SimpleNamespace(patience=10.0))
 
         def clock(self):
             return self.now
 
-        async def changed(self, *, by):
-            self.now = min(by, self.now + 3.0)
+        async def until(self, condition, *, by):
+            while not condition() and self.now < by:
+                self.now = min(by, self.now + 3.0)
 
         def lacking(self):
             return frozenset() if self.now >= self.comes else frozenset({"bob"})
 
     for comes, until in ((0.0, 0.0), (5.0, 6.0), (99.0, 10.0)):
-        link, said = Link(comes), []
-        asyncio.run(covered(link, link.lacking, say=said.append))
-        assert link.now == until
+        connection, said = Connection(comes), []
+        asyncio.run(covered(connection, connection.lacking, say=said.append))
+        assert connection.now == until
         assert said == ([] if comes == 0 else ["the next release waits up to 10 s for mask partners: bob"])
 
 

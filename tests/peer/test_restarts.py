@@ -8,7 +8,7 @@ from benchmarks.faults import Mortal
 from p2pfl.errors import AccessError, TransportError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
-from p2pfl.peer import presence
+from p2pfl.protocol.session import naming
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.simulation import simulate
 from p2pfl.transport.backoff import Backoff
@@ -63,7 +63,7 @@ def test_a_broker_that_restarts_three_times_changes_nothing(mortal):
         return await running
 
     ended = asyncio.run(asyncio.wait_for(main(), 60))
-    assert all(end.peer.link.line.channel.outages >= 3 for end in ended.values())
+    assert all(end.peer.connection.channel.outages >= 3 for end in ended.values())
     agree(experiment, ended)
 
 
@@ -131,7 +131,7 @@ def test_rows_pass_a_broker_that_takes_128_kilobytes(changes, version):
     ids=["packets", "messages", "messages, MQTT 5"],
 )
 def test_a_broker_that_takes_too_little_without_telling_is_one_sentence_with_the_setting(line, version, monkeypatch):
-    monkeypatch.setattr(presence, "ECHO", 3.0)
+    monkeypatch.setattr(naming, "ECHO", 3.0)
     with pytest.raises(BaseExceptionGroup) as caught:
         met(Mortal(more=line), version=version)
     assert caught.group_contains(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import torch
 
-from lives import Held, Lives
+from lives import Held, Lives, begun
 from p2pfl.errors import ResumeError, RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
@@ -16,6 +16,7 @@ from p2pfl.peer.notices import ahead
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.protocol.entering import common
 from p2pfl.protocol.ledgers.slots import END
+from p2pfl.protocol.session.events import Tick
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
@@ -83,7 +84,7 @@ def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     experiment, ended = restarted(changes, tmp_path, at=at)
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
-        assert not end.peer.link.books.masks.uncancelled()
+        assert not end.peer.session.books.masks.uncancelled()
 
 
 async def killed_while_leaving(lives):
@@ -107,7 +108,7 @@ def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(tmp_pa
     ended = asyncio.run(asyncio.wait_for(main(), 60))
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
-        assert not end.peer.link.books.masks.uncancelled()
+        assert not end.peer.session.books.masks.uncancelled()
 
 
 COMPLETE = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
@@ -182,8 +183,9 @@ def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
     assert "the others are ahead: it comes back in round" in said(lives, "peer1")
     assert re.search(r"\d+ masks? shared with peer1 may not have cancelled", said(lives, "peer0"))
     assert ended["peer1"].records[-1].round == 9
-    ledger = ended["peer1"].peer.link.books.masks  # it owes nothing of what was under its earlier key
-    assert all(slot.round >= ended["peer1"].peer.link.first for each in ledger.carried().values() for slot, _ in each)
+    ledger = ended["peer1"].peer.session.books.masks  # it owes nothing of what was under its earlier key
+    first = ended["peer1"].peer.session.shared.first
+    assert all(slot.round >= first for each in ledger.carried().values() for slot, _ in each)
     assert not ledger.uncancelled()
 
 
@@ -240,7 +242,7 @@ def stranded(folder, *, goodbye):
             membership = lives.now["peer1"].membership
             membership.proven |= membership.neighbours  # it met them before they left
             membership.done |= membership.neighbours
-            lives.now["peer1"].link.news.tell()
+            lives.now["peer1"].connection.handle(Tick(grace=0.0))
         await lives.tasks["peer1"]
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -281,7 +283,7 @@ def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_had_happ
     assert apart(models(ended), simulated(experiment)) <= GRID
     for name, end in ended.items():
         assert [record.round for record in end.records] == [0]
-        assert not end.peer.link.books.masks.uncancelled()
+        assert not end.peer.session.books.masks.uncancelled()
         assert end.peer.common is not None
         assert "nothing more" not in said(lives, name)
 
@@ -300,22 +302,22 @@ def interrupted(changes, folder, *, silently, missed=0, resume=True):
             for each in others:
                 each.go.set()
             await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
-            await lives.until(lambda now: all(now[name].link.waiting for name in ("peer0", "peer2")))
+            await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))
         await lives.kill("peer1", silently=silently)
         if missed:
             for each in others:
                 await each.reached.wait()
         lives.start("peer1", resume=resume)
         if missed:
-            await lives.until(lambda now: now["peer1"].link.first is not None if now["peer1"]._link else False)
+            await lives.until(lambda now: begun(now["peer1"]))
             for each in others:
                 each.go.set()
         return await lives.end(), lives
 
     ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
     for name, end in ended.items():
-        assert not end.peer.link.books.flows.unsettled()
-        left = end.peer.link.books.masks.uncancelled()  # by one that lost its keys, what it masked last
+        assert not end.peer.session.books.flows.unsettled()
+        left = end.peer.session.books.masks.uncancelled()  # by one that lost its keys, what it masked last
         assert {mask.slot.round for mask in left} <= (set() if resume or name == "peer1" else {2, 3})
     return experiment, ended, lives
 
@@ -364,12 +366,12 @@ def died_after_the_others_had_masked(folder):
         others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
         await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
-        await lives.until(lambda now: all(now[name].link.waiting for name in ("peer0", "peer2")))
+        await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))
         await lives.kill("peer1")
         for each in others:
             await each.reached.wait()
         lives.start("peer1", resume=True)
-        await lives.until(lambda now: now["peer1"].link.first is not None if now["peer1"]._link else False)
+        await lives.until(lambda now: begun(now["peer1"]))
         for each in others:
             each.go.set()
         await lives.end()

@@ -161,7 +161,7 @@ def test_every_message_of_this_run_may_come_again_at_any_time(experiment, undist
     transport.meddle = again
     ended = run(experiment, transport)
     assert_no_effect(ended, undisturbed)
-    assert sum(end.peer.link.desk.refused["peer1: not a message"] for end in ended.values())
+    assert sum(end.peer.session.shared.refused["peer1: not a message"] for end in ended.values())
 
 
 EARLIER = {

@@ -86,7 +86,8 @@ def assert_same_bits(ended, models):
     for name, end in ended.items():
         assert torch.equal(end.state.rows[0], models[name]["row"])
         assert not any(record.missed for record in end.records)
-        assert not [why for why in end.peer.link.desk.refused if not why.endswith("unexpected Key")]  # before the hello
+        refused = end.peer.session.shared.refused
+        assert not [why for why in refused if not why.endswith("unexpected Key")]  # before the hello
 
 
 # Agreement
@@ -164,7 +165,7 @@ class Dying(Threaded):
 
     async def fit(self, rows, *, round, **given):
         if round == self.when:
-            self.peer.link.line.channel.abort()
+            self.peer.connection.channel.abort()
         return await super().fit(rows, round=round, **given)
 
 
@@ -185,17 +186,17 @@ def dying_when_called(peer):
     """Dies once its term of the second round is in all sums."""
     if peer.name != "peer3":
         return
-    hear, called = peer.link.adding.hear, set()
+    hear, called = peer.connection.adding.hear, set()
 
     async def heard(sender, message):
         if not isinstance(message, RollCall) or message.round < 1:
             return await hear(sender, message)
         called.add(sender)
         if len(called) == 4:
-            peer.link.line.channel.abort()
+            peer.connection.channel.abort()
         return []
 
-    peer.link.adding.hear = heard
+    peer.connection.adding.hear = heard
 
 
 def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer():
@@ -310,11 +311,11 @@ def test_nobody_but_its_receiver_can_read_a_term_nor_speak_for_its_sender():
     models = simulated(SUMS)
     for name, end in ended.items():
         assert torch.equal(end.state.rows[0], models[name]["row"])
-    refused = ended["peer1"].peer.link.desk.refused
+    refused = ended["peer1"].peer.session.shared.refused
     assert refused == dict.fromkeys(
         ["peer2: not authentic", "peer0: not authentic", "peer0: not a message"], moved["all"]
     )
-    assert ended["peer4"].peer.link.desk.refused == {"peer0: not authentic": moved["all"]}
+    assert ended["peer4"].peer.session.shared.refused == {"peer0: not authentic": moved["all"]}
 
 
 # Refused
@@ -365,8 +366,8 @@ def two_faced(peer):
     """The first calls a second roll, too, of all but one whom it has heard, and signs both."""
     if peer.name != "peer0":
         return
-    desk, seal = peer.link.desk, peer.link.adding.getting.seal
-    post = desk.post
+    connection, seal = peer.connection, peer.connection.adding.getting.seal
+    post = connection.post
 
     def told(topic, message):
         post(topic, message)
@@ -376,13 +377,13 @@ def two_faced(peer):
             signature = seal.sign(slot, here, domain="roll")
             post(topic, RollCall(message.round, message.step, here, signature))
 
-    desk.post = told
+    connection.post = told
 
 
 def test_who_signs_two_rolls_is_excluded_and_both_are_kept():
     ended = run(ALIKE, prepare=two_faced)
     others = {name: end for name, end in ended.items() if name != "peer0"}
     for name, end in others.items():
-        assert end.peer.link.adding.giving.proofs["peer0"].holds(ended["peer0"].peer.identity.public)
+        assert end.peer.connection.adding.giving.proofs["peer0"].holds(ended["peer0"].peer.identity.public)
         assert "peer0" in end.peer.membership.excluded
         assert end.records[-1].missed == ["peer0"], name

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from p2pfl.errors import AccessError, BrokerError, InputError, RefusedError
-from p2pfl.peer.line import rights
+from p2pfl.protocol.wire.sealing import rights
 from p2pfl.transport.broker import Program, mosquitto, running
 from p2pfl.transport.channel import Message, Will
 from p2pfl.transport.hardened import acl, configure, hashed

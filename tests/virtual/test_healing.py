@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.peer.presence import Presence
+from p2pfl.protocol.session.presence import Presence
 from p2pfl.virtual.network import Conditions, Restart
 from worlds.faults import Death, History
 from worlds.settings import Plans, Setting
@@ -101,7 +101,7 @@ def test_a_will_that_was_lost_is_found_on_the_board():
 
 
 def test_without_the_board_a_will_that_was_lost_leaves_the_ring_open(monkeypatch):
-    async def blind(_self):
+    def blind(_self):
         """Look at nothing."""
 
     monkeypatch.setattr(Presence, "look", blind)

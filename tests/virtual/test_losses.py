@@ -5,9 +5,16 @@ from types import SimpleNamespace
 
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import read
-from p2pfl.peer.presence import Presence
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.mailbox import Mailbox
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.session.effects import Fail, Publish
+from p2pfl.protocol.session.events import Enter, Published, Subscribed, Tick
+from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import decode
-from p2pfl.protocol.wire.messages import Claim, Hello
+from p2pfl.protocol.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.topology import path
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL, live
@@ -48,40 +55,45 @@ def test_two_peers_whose_hellos_were_both_lost_find_each_other():
     assert {each.records[-1].heard for each in found.values()} == {1}
 
 
-def present(line, *, begun=False):
-    """What a peer says of itself, on a line of the test."""
-    hello = Hello("ada", 1, "up", {}, bytes(32))
-    membership = SimpleNamespace(begun=begun, absent=["bob"], greeted={"bob"}, names=())
-    desk = SimpleNamespace(line=line, membership=membership, me=hello, post=lambda *_: None)
-    desk.clock = lambda: asyncio.get_running_loop().time()
-    return Presence(desk, None)
+def session(**given):
+    me = Hello("ada", 1, "up", {}, bytes(32))
+    membership = Membership(me, frozenset({"bob"}))
+    edges = Edges("ada", path(2).named(("ada", "bob")))
+    how = {"row_bytes": 100, "chunk": 1024, "patience": 60.0}
+    return Session(Codec("s", me, **given), membership=membership, mailbox=Mailbox(), edges=edges, **how)
 
 
 def test_who_has_begun_says_hello_again_to_a_neighbour_that_does_not_answer():
     """Else one that was cut off meanwhile, and whose retained hello was lost, waits for it until it gives up."""
-    said = []
-
-    async def say(status):
-        said.append(status)
-
-    envelope = SimpleNamespace(meets=lambda peer: peer == "bob", handover=lambda _: b"")
-    asyncio.run(present(SimpleNamespace(envelope=envelope, say=say), begun=True).introduce())
-    assert said == ["up"]
+    envelope = SimpleNamespace(
+        meets=lambda peer: peer == "bob", handover=lambda _: Key(1, b"", have=False, known=False)
+    )
+    ada = session(envelope=envelope)
+    ada.membership.up["bob"] = Hello("bob", 1, "up")
+    ada.membership.begun = True
+    ada.presence.introduce()
+    assert [(each.place, each.retain) for each in ada.shared.effects] == [("state", True), ("in/bob", False)]
 
 
 def test_who_stood_still_while_it_waited_for_its_claim_claims_again():
-    claims = []
+    ada, now = session(), 0.0
+    ada.handle(Enter(limit=2**20), now=now)
+    claims = [each for each in ada.handle(Subscribed("places"), now=now) if isinstance(each, Publish)]
+    ada.handle(Published("claim"), now=now)
+    for _ in range(2):
+        now += 40.0  # it stood still for longer than the broker may take
+        claims += [each for each in ada.handle(Tick(), now=now) if isinstance(each, Publish)]
+        ada.handle(Published("claim"), now=now)
+    assert [type(each.message) for each in claims] == [Claim] * 3
 
-    async def claim(*, size):
-        claims.append(size)
-        if len(claims) == 2:
-            presence._echo.set()
-        asyncio.get_running_loop().call_soon(stand)
 
-    def stand():
-        asyncio.get_running_loop().now += 40.0
-
-    presence = present(SimpleNamespace(claim=claim))
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(presence._claim(100, again=1.0))
-    assert claims == [100, 100]
+def test_a_broker_that_returns_no_claim_is_given_up_after_a_while():
+    ada, now, failed = session(), 0.0, []
+    ada.handle(Enter(limit=2**20), now=now)
+    ada.handle(Subscribed("places"), now=now)
+    while not failed:
+        ada.handle(Published("claim"), now=now)
+        now += 1.0
+        failed = [each for each in ada.handle(Tick(), now=now) if isinstance(each, Fail)]
+    assert now == 30.0
+    assert "to return our own message of 100 bytes" in str(failed[0].error)

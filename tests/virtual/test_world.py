@@ -15,16 +15,16 @@ from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
-from p2pfl.peer.line import Line
-from p2pfl.peer.link import Link
 from p2pfl.peer.settling import Cover
 from p2pfl.peer.storage.checkpoint import Journal
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.flows import FlowLedger
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.unsettled import Unsettled
-from p2pfl.protocol.mailbox import Delivery, Mailbox
+from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.session.gathering import Gathering
+from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Claim
 from p2pfl.protocol.wire.rows import Head
@@ -120,26 +120,20 @@ def gullible(self, peer, payload):
         return Claim(0)
 
 
-async def nothing(_self):
+def nothing(_self):
     """Say nothing."""
 
 
 def mutual(self):
     """Of old: where somebody came back, those that gather wait until each has said that it has begun."""
-    membership = self.membership
+    membership, progress = self.shared.membership, self.shared.progress
     if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
         return False
-    told = self.streams.senders & membership.present <= self.whereabouts.places.keys()
-    if self.whereabouts.running:
+    told = self.streams.senders & membership.present <= progress.places.keys()
+    if progress.running:
         return told
     resumed = any(membership.up[peer].rounds for peer in membership.present)
-    return not (membership.absent or membership.silent) and (told or bool(self.me.rounds) or not resumed)
-
-
-def heedless(self, sender):
-    """Of old: what was used of an earlier life stands, and what the next one says instead is a duplicate."""
-    self._waiting.pop(sender, None)
-    self._said.pop(sender, None)
+    return not (membership.absent or membership.silent) and (told or bool(self.shared.me.rounds) or not resumed)
 
 
 def lightly(self, phase):
@@ -152,10 +146,6 @@ def mistaken(self, phase):
     row = weighed(self, phase)
     peers = sorted(row)
     return {peer: row[other] for peer, other in zip(peers, peers[1:] + peers[:1], strict=True)}
-
-
-def unaware(self, _away):
-    return beating(self, self.line.channel.away)
 
 
 def doubled(heard, own):
@@ -171,7 +161,6 @@ def rejuvenated(heard, own):
 opened = Envelope.open
 stated = RobustSGP.given
 weighed = Edges.row
-beating = Link._beat
 merging = gossip_learning.merged
 ANY = range(40)
 DEATHS = [55, 70]  # of running sums
@@ -183,17 +172,15 @@ MUTANTS = {
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
     "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
     "rows have each other's weights": (Edges, "row", mistaken, ANY),
-    "those that gather beside one that came back wait for each other": (Link, "_gathered", mutual, [251, 31]),
+    "those that gather beside one that came back wait for each other": (Gathering, "_gathered", mutual, [251, 31]),
     "rows leave the hull of the goals": (gossip_learning, "merged", doubled, WAITLESS),
     "ages are those of the last heard": (gossip_learning, "merged", rejuvenated, WAITLESS),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
-    "nobody says that it is back": (Line, "come_back", nothing, [180]),
+    "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [2580, 1957]),
     "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
-    "who was cut off while it said hello does not know": (Link, "_beat", unaware, [1189]),
-    "the row of the next life is taken for that of the one before": (Mailbox, "forget", heedless, [5292]),
     "nobody says what an earlier life may have left open": (peer, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
     "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),

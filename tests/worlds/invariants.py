@@ -96,14 +96,14 @@ class Watch:
         peer.mailbox = (WatchedNewest if peer.plan.asynchronous else WatchedMailbox)(self, peer)
 
     def joined(self, peer: Peer) -> None:
-        """Watch the link of a peer that has just joined."""
-        link = peer.link
-        link.streams.outboxes = [WatchedOutbox(self, peer, each) for each in link.streams.outboxes]
-        if link.line.envelope is not None:
-            link.line.envelope = WatchedEnvelope.of(link.line.envelope, self.keys, genuine=self._said)
-        link.books = WatchedBooks.of(link.books, self, peer)
-        if link.adding is not None:
-            self.sums.watched(link.adding)
+        """Watch the session of a peer that has just joined."""
+        session, codec = peer.session, peer.session.shared.codec
+        session.streams.outboxes = [WatchedOutbox(self, peer, each) for each in session.streams.outboxes]
+        if codec.envelope is not None:
+            codec.envelope = WatchedEnvelope.of(codec.envelope, self.keys, genuine=self._said)
+        session.books = WatchedBooks.of(session.books, self, peer)
+        if peer.connection.adding is not None:
+            self.sums.watched(peer.connection.adding)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""
@@ -170,19 +170,19 @@ class Watch:
 
     def flows(self, name: str) -> dict[str, dict[Exchange, Row]] | None:
         """What a peer's row has at its end of those of each partner; ``None`` where nothing is conserved."""
-        books = self.peers[name].link.books
+        books = self.peers[name].session.books
         return books.final if isinstance(books, WatchedBooks) and books.conserving else None
 
     def _bounded(self, peer: Peer) -> None:
-        link = peer.link
-        if self._came[peer.name] == link.line.bytes_in:
+        session, came = peer.session, peer.connection.bytes_in
+        if self._came[peer.name] == came:
             return  # what is held grows by what comes
-        self._came[peer.name] = link.line.bytes_in
-        for (sender, _), inbox in link.streams.inboxes.items():
-            if inbox.reserved > 2 * link.streams.row_bytes + (inbox.window + 1) * max(inbox.widest, 1):
+        self._came[peer.name] = came
+        for (sender, _), inbox in session.streams.inboxes.items():
+            if inbox.reserved > 2 * session.shared.row_bytes + (inbox.window + 1) * max(inbox.widest, 1):
                 self.fail(f"{peer.name} sets {inbox.reserved} bytes aside for {sender}")
         mailbox = peer.mailbox
-        most = AHEAD + len(link.streams.outboxes) * link.streams.window
+        most = AHEAD + len(session.streams.outboxes) * session.streams.window
         if isinstance(mailbox, WatchedMailbox) and mailbox.longest > most:
             self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
 
@@ -218,7 +218,7 @@ class Watch:
     def _books(self, name: str) -> Books | None:
         peer = self.peers.get(name)
         there = peer is not None and name not in self.dead and peer.phase not in {"joining", "gathering"}
-        return peer.link.books if peer is not None and there else None
+        return peer.session.books if peer is not None and there else None
 
     def _flows(self, one: str, other: str, a: FlowLedger, b: FlowLedger) -> None:
         """What an edge moved at one end it moved back at the other, or is held by who can take it back."""
@@ -306,7 +306,7 @@ class WatchedOutbox(Outbox):
         head, numbers = parts
         del head
         self.watch.sent(lived(self.peer), self.peer.mailbox.exchange, numbers)
-        masks = self.peer.link.books.masks
+        masks = self.peer.session.books.masks
         if isinstance(masks, WatchedMasks) and masks.latest is not None:
             self.watch.covered(self.peer, masks.latest, numbers)
             masks.latest = None

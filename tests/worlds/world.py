@@ -259,7 +259,7 @@ class World:
     def _planned(self, peer: Peer) -> bool:
         """Whether a peer had all the edges and masks that were planned, to its end."""
         cover = peer.hiding.cover
-        return peer.link.edges.topology is self.plan.topology and not (cover is not None and cover.charged)
+        return peer.session.edges.topology is self.plan.topology and not (cover is not None and cover.charged)
 
     def _observed(self, ended: Ended, record: Record, state: State) -> None:
         """A round has ended."""
@@ -310,7 +310,7 @@ class World:
             else:
                 channel.abort()
         if life.joined:
-            life.peer.link.line.channel.abort()  # it does not join again
+            life.peer.connection.channel.abort()  # it does not join again
         life.task.cancel()
         if life.disk is not None:
             life.disk.gone()

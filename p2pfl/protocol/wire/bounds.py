@@ -22,7 +22,7 @@ Type                  Bound                         Why it cannot be exceeded
 ====================  ============================  ===============================================================
 
 Everything together is bounded, too: what msgpack decodes has less than 64 KiB, and a payload is measured before it is
-opened (:attr:`p2pfl.peer.line.Line.largest`).
+opened (:attr:`p2pfl.protocol.wire.sealing.Codec.largest`).
 """
 
 from __future__ import annotations

@@ -325,6 +325,9 @@ class Chunk(msgspec.Struct, frozen=True):
     total: int
     data: memoryview
 
+    def __deepcopy__(self, memo: object) -> Chunk:
+        return self
+
 
 ForOne = Term | RollCall | Agreement | Agreements | Unmasking
 """What is sealed for one neighbour alone."""

@@ -8,10 +8,11 @@ trailer is a checksum or the sender's signature, see :mod:`p2pfl.protocol.wire.t
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import torch
@@ -107,30 +108,80 @@ def encode_row(
     return prefix, squeezed if squeezed is not None and smaller else numbers
 
 
-def pieces(
-    parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM
-) -> Iterator[bytes | memoryview]:
-    """Cut a message into pieces of ``size`` bytes, its trailer appended as it goes by.
+def pieces(parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM) -> Pieces:
+    """Cut a message into pieces of ``size`` bytes, its trailer appended as it goes by; see :class:`Pieces`."""
+    return Pieces(parts, size=size, trailer=trailer)
+
+
+class Encoded(tuple[bytes | memoryview, ...]):
+    """The parts of an encoded model, which must not change: copies share them."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: object) -> Encoded:
+        return self
+
+
+class Pieces:
+    """The pieces of a message, cut one by one: plain state, so that a copy cuts the same.
 
     A piece that lies within one part is a view of it.
+
+    Parameters
+    ----------
+    parts
+        Of the message; they must not change.
+    size
+        Bytes of a piece.
+    trailer
+        What ends the message.
+
+    Attributes
+    ----------
+    left
+        Bytes that are still to be cut, with the trailer.
     """
-    digest = trailer.begin()
-    left = sum(len(part) for part in parts) + trailer.size
-    queue = [memoryview(part) for part in parts]
-    while left:
+
+    def __init__(self, parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM) -> None:
+        self.trailer, self.size = trailer, size
+        self.left = sum(len(part) for part in parts) + trailer.size
+        self._parts = Encoded(parts)
+        self._place = 0, 0  # which part is next, and from which of its bytes on
+        self._digest = trailer.begin()
+
+    def __deepcopy__(self, memo: object) -> Pieces:
+        copied = copy.copy(self)
+        copied.__dict__["_digest"] = self._digest.copy()
+        return copied
+
+    def __iter__(self) -> Self:
+        """Iterate over the pieces that are left."""
+        return self
+
+    def __next__(self) -> bytes | memoryview:
+        """Cut a piece."""
+        if not self.left:
+            raise StopIteration
         piece: list[memoryview] = []
-        room = min(size, left)
-        left -= room
+        room = min(self.size, self.left)
+        self.left -= room
         while room:
-            if not queue:
-                queue.append(memoryview(trailer.end(digest.digest())))
-                digest = trailer.begin()  # the trailer itself is not hashed
-            part, rest = queue[0][:room], queue[0][room:]
-            digest.update(part)
+            part = self._next(room)
             piece.append(part)
             room -= len(part)
-            queue[0:1] = [rest] if len(rest) else []
-        yield piece[0] if len(piece) == 1 else b"".join(piece)
+        return piece[0] if len(piece) == 1 else b"".join(piece)
+
+    def _next(self, most: int) -> memoryview:
+        """Return up to so many of the next bytes, at least one unless a part is empty."""
+        number, start = self._place
+        if number == len(self._parts):
+            self._parts = Encoded((*self._parts, self.trailer.end(self._digest.digest())))
+            self._digest = self.trailer.begin()  # the trailer itself is not hashed
+        part = memoryview(self._parts[number])[start : start + most]
+        self._digest.update(part)
+        end = start + len(part)
+        self._place = (number, end) if end < len(self._parts[number]) else (number + 1, 0)
+        return part
 
 
 def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM) -> tuple[Head, Rows]:

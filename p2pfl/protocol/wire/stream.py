@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.wire.messages import Ack, Chunk
-from p2pfl.protocol.wire.rows import pieces
+from p2pfl.protocol.wire.rows import Pieces
 from p2pfl.protocol.wire.trailer import CHECKSUM, Trailer
 
 RESEND = 64
@@ -26,6 +27,16 @@ MOST = 400
 
 INITIAL = 2
 """Chunks that may be sent to a listener before its first acknowledgement."""
+
+
+@dataclass
+class _Cut:
+    """A message of which chunks are cut as credit allows."""
+
+    pieces: Pieces
+    total: int
+    first: int = 0
+    offset: int = 0
 
 
 class Outbox:
@@ -52,8 +63,7 @@ class Outbox:
         self._next: dict[str, int] = {}  # by listener: everything below has arrived there
         self._limit: dict[str, int] = {}
         self._held: dict[int, Chunk] = {}
-        self._waiting: deque[Iterator[Chunk]] = deque()
-        self._cutting = False  # whether some of the first that waits has been sent
+        self._waiting: deque[_Cut] = deque()
         self.unsent = 0
 
     @property
@@ -96,29 +106,27 @@ class Outbox:
 
     def again(self, messages: Sequence[Sequence[bytes | memoryview]]) -> None:
         """Queue messages that were sent before, in their order, ahead of those that wait."""
-        for place, parts in enumerate(messages, start=int(self._cutting)):
+        cutting = bool(self._waiting) and self._waiting[0].offset > 0  # some of the first that waits has been sent
+        for place, parts in enumerate(messages, start=int(cutting)):
             self._waiting.insert(place, self._queued(parts))
 
-    def _queued(self, parts: Sequence[bytes | memoryview]) -> Iterator[Chunk]:
-        total = sum(len(part) for part in parts) + self.trailer.size
-        self.unsent += -(-total // self.chunk)
-        return self._cut(parts, total)
+    def _queued(self, parts: Sequence[bytes | memoryview]) -> _Cut:
+        pieces = Pieces(parts, size=self.chunk, trailer=self.trailer)
+        self.unsent += -(-pieces.left // self.chunk)
+        return _Cut(pieces, pieces.left)
 
     def ready(self) -> Iterator[Chunk]:
         """Chunks that may be published now; each is held until every listener has it."""
         while self._waiting and self._limit and self.head < min(self._limit.values()):
-            chunk = next(self._waiting[0], None)
-            self._cutting = chunk is not None
-            if chunk is None:
+            chunk = self._cut(self._waiting[0])
+            if not self._waiting[0].pieces.left:
                 self._waiting.popleft()
-                continue
             self.unsent -= 1
             self._held[chunk.sequence] = chunk
             self.head += 1
             yield chunk
         if not self._limit:  # nobody listens
             self._waiting.clear()
-            self._cutting = False
             self.unsent = 0
 
     def acknowledged(self, listener: str, ack: Ack) -> list[Chunk]:
@@ -136,11 +144,13 @@ class Outbox:
             self._free()
         return [self._held[sequence] for sequence in ack.missing[:RESEND] if sequence in self._held]
 
-    def _cut(self, parts: Sequence[bytes | memoryview], total: int) -> Iterator[Chunk]:
-        first, offset = self.head, 0
-        for piece in pieces(parts, size=self.chunk, trailer=self.trailer):
-            yield Chunk(self.incarnation, self.phase, self.head, first, offset, total, memoryview(piece))
-            offset += len(piece)
+    def _cut(self, message: _Cut) -> Chunk:
+        """Return the next chunk of a message of which some is left."""
+        if not message.offset:
+            message.first = self.head
+        piece, offset = next(message.pieces), message.offset
+        message.offset += len(piece)
+        return Chunk(self.incarnation, self.phase, self.head, message.first, offset, message.total, memoryview(piece))
 
     def _free(self) -> None:
         for sequence in [sequence for sequence in self._held if sequence < self.tail]:
@@ -151,7 +161,7 @@ class Outbox:
 class _Partial:
     """A message of which some chunks have arrived."""
 
-    buffer: memoryview
+    buffer: NDArray[np.uint8]
     left: int
     end: int = 0
 
@@ -183,7 +193,7 @@ class Inbox:
     granted: int = INITIAL
     _later: set[int] = field(default_factory=set)
     _partial: dict[int, _Partial] = field(default_factory=dict)
-    _complete: dict[int, memoryview] = field(default_factory=dict)  # by the sequence after its last
+    _complete: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # by the sequence after its last
     _told: int = INITIAL
 
     @property
@@ -218,7 +228,7 @@ class Inbox:
             )
         self.widest = max(self.widest, len(chunk.data))
         part = self._part(chunk)
-        part.buffer[chunk.offset : chunk.offset + len(chunk.data)] = chunk.data
+        part.buffer[chunk.offset : chunk.offset + len(chunk.data)] = np.frombuffer(chunk.data, np.uint8)
         part.left -= len(chunk.data)
         part.end = max(part.end, chunk.sequence + 1)
         if part.left <= 0:
@@ -241,7 +251,7 @@ class Inbox:
             # Of the messages in a window the first and the last may reach beyond it, those between lie within.
             if self.reserved + chunk.total > 2 * self.largest + self.window * self.widest:
                 raise DecodeError("expected a message to end before the next begins, got too many at once")
-            part = _Partial(memoryview(np.empty(chunk.total, np.uint8)), chunk.total)  # type: ignore[arg-type] # a Buffer
+            part = _Partial(np.empty(chunk.total, np.uint8), chunk.total)
             self._partial[chunk.first] = part
         if len(part.buffer) != chunk.total:
             raise DecodeError("expected the chunks of a message to agree on its length, got two lengths")
@@ -254,7 +264,7 @@ class Inbox:
             self._later.discard(self.next)
             self.next += 1
             if (message := self._complete.pop(self.next, None)) is not None:
-                ended.append(message)
+                ended.append(message.data)
         return ended
 
     def skip(self, tail: int) -> list[memoryview]:

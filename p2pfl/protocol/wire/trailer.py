@@ -59,6 +59,10 @@ class Hash(Protocol):
         """The hash of all bytes so far."""
         ...
 
+    def copy(self) -> Hash:
+        """Return one that goes on by itself."""
+        ...
+
 
 class Trailer(Protocol):
     """How one sender's rows end."""
@@ -156,6 +160,11 @@ class _Statement:
         room = START - len(self._start)
         self._start += data[:room]
         self._rest.update(data[room:])
+
+    def copy(self) -> _Statement:
+        copied = _Statement(self._context)
+        copied.__dict__.update(_start=self._start.copy(), _rest=self._rest.copy())
+        return copied
 
     def digest(self) -> bytes:
         return self._context + bytes(self._start) + self._rest.digest()

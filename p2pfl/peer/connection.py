@@ -1,0 +1,339 @@
+"""The shell around a session: carries out what it decides, and tells it what comes and what time it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from p2pfl.errors import DecodeError, PeerError, RunError
+from p2pfl.peer.adding import Adding
+from p2pfl.protocol.session import effects, events
+from p2pfl.protocol.session.effects import Answer, Effect, Publish
+from p2pfl.protocol.session.events import Event, Request
+from p2pfl.protocol.session.session import Session
+from p2pfl.protocol.wire.messages import Claim, Message
+from p2pfl.transport import Channel
+
+TICK = 0.01
+"""Seconds between two looks at a clock that stands still."""
+
+CONCURRENT = 16
+"""Messages that are sealed and published at a time."""
+
+Post = effects.Publish | effects.Clear
+"""What publishers publish."""
+
+
+async def _nothing() -> None:
+    """Nothing need be kept."""
+
+
+class Connection:
+    """One peer's connection to its neighbours.
+
+    Parameters
+    ----------
+    channel
+        A joined channel to the broker.
+    session
+        Decides.
+    adding
+        This peer's part in secure sums, if there are any.
+
+    Attributes
+    ----------
+    durable
+        Awaited before anything is published that must not be forgotten.
+    bytes_out, bytes_in
+        Of payloads, so far.
+    """
+
+    def __init__(self, channel: Channel, session: Session, *, adding: Adding | None = None) -> None:
+        self.channel, self.session, self.adding = channel, session, adding
+        self.durable: Callable[[], Awaitable[None]] = _nothing
+        self.bytes_out = self.bytes_in = 0
+        self._tasks: asyncio.TaskGroup | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._posts: deque[Post] = deque()  # that no publisher has taken yet
+        self._idle: deque[asyncio.Future[Post]] = deque()  # of publishers that wait for something to publish
+        self._publishers = 0
+        self._flushed: asyncio.Future[None] | None = None
+        self._retaining = asyncio.Lock()  # one after another: what is retained is what was published last
+        self._storing = asyncio.Lock()
+        self._stores: int | None = None  # what is to be stored before a request is answered
+        self._slow: deque[effects.Parse | effects.Sum] = deque()
+        self._answer: Answer | None = None
+        self._asked: dict[bool, asyncio.Future[Answer]] = {}  # whoever waits for an answer; a goodbye is asked beside
+        self._broken: asyncio.Future[None] | None = None
+        self._watches: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._away = channel.away
+        self._closed = False
+
+    def clock(self) -> float:
+        """Return seconds in which we could hear: what neighbours do while we have no connection is not their fault."""
+        return asyncio.get_running_loop().time() - self.channel.away
+
+    # ------------------------------------------------------------------ for the peer
+
+    async def enter(self, tasks: asyncio.TaskGroup) -> None:
+        """Join the swarm: what comes is read, and heartbeats are sent, in these tasks."""
+        self._tasks = tasks
+        self._broken = asyncio.get_running_loop().create_future()
+        self._loops += [
+            tasks.create_task(self._read(), name="reader"),
+            tasks.create_task(self._guard(self._broken), name="guard"),
+        ]
+        await self.ask(events.Enter(limit=self.channel.limit, grace=self.channel.grace))
+
+    async def ask(self, request: Request) -> Answer:
+        """Ask the session for something; return its answer as soon as there is one."""
+        leaving = isinstance(request, events.Leave)
+        if leaving in self._asked:
+            raise RunError(f"one thing is asked for at a time, and {request} came while another had no answer")
+        self._stores = 0
+        answer = self.tell(request)
+        stores, self._stores = self._stores, None
+        if answer is not None:
+            return answer
+        asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[leaving] = asked
+        try:
+            for _ in range(stores):  # here, rather than in a task of its own
+                await self._store()
+            return await asked
+        finally:
+            del self._asked[leaving]
+
+    def tell(self, request: Request) -> Answer | None:
+        """Tell the session what the peer does; return the answer, if there is one at once."""
+        self._answer = None
+        self.handle(request)
+        answer, self._answer = self._answer, None
+        return answer
+
+    async def gather(self, *, quorum: float, within: float) -> PeerError | None:
+        """Wait for the neighbours; return why the peer cannot begin, if it cannot."""
+        answer = await self.ask(events.Gather(quorum=quorum, within=within))
+        assert isinstance(answer, effects.Gathered)  # noqa: S101 (the answer to what was asked)
+        return answer.error
+
+    async def leave(self, *, done: bool = True) -> None:
+        """Wait until what was sent has arrived, and say goodbye, with all rounds played or not."""
+        until = self.clock() + self.session.shared.patience
+        if self.adding is not None:
+            giving, membership = self.adding.giving, self.session.membership
+            await self.until(lambda: not giving.awaited & membership.present, by=until)
+        await self.ask(events.Leave(done=done, until=until))
+
+    def close(self) -> None:
+        """End the reader, the publishers and the clock: nothing is decided or carried out any more."""
+        self._closed = True
+        for task in self._loops:
+            task.cancel()
+
+    async def until(self, condition: Callable[[], bool], *, by: float) -> None:
+        """Wait until a condition holds, which is looked at after each event, or until a time of the clock."""
+        while not condition() and self.clock() < by:
+            watch = condition, asyncio.get_running_loop().create_future()
+            self._watches.append(watch)
+            with contextlib.suppress(TimeoutError):
+                try:
+                    async with asyncio.timeout(max(by - self.clock(), TICK) if by < math.inf else None):
+                        await watch[1]
+                finally:
+                    self._watches.remove(watch)
+
+    def look(self) -> None:
+        """Resume whoever waits for a condition that holds by now."""
+        for condition, future in self._watches:
+            if not future.done() and condition():
+                future.set_result(None)
+
+    def post(self, place: str, message: Message) -> None:
+        """Publish a message without waiting for it."""
+        self._carry_out(Publish(place, message))
+
+    # ------------------------------------------------------------------ events and effects
+
+    def handle(self, event: Event) -> None:
+        """Tell the session an event, and carry out what it decides."""
+        if self._closed:
+            return
+        for effect in self.session.handle(event, now=self.clock()):
+            self._carry_out(effect)
+        if self._watches:
+            self.look()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case effects.Publish() | effects.Clear():
+                self._post(effect)
+            case effects.WakeAt():
+                self._wake_at(effect.when)
+            case effects.Parse() | effects.Sum():
+                self._slow.append(effect)
+            case effects.Forget():
+                if self.adding is not None:
+                    self.adding.getting.forget(effect.peer)
+            case effects.Fail():
+                self._break(effect.error)
+            case effects.Store() if self._stores is not None:
+                self._stores += 1
+            case effects.Subscribe() | effects.Unsubscribe() | effects.Store() | effects.Flush():
+                self._start(self._carried_out(effect))
+            case _:
+                self._hand_over(effect)
+
+    def _hand_over(self, answer: Answer) -> None:
+        asked = self._asked.get(isinstance(answer, effects.Left))
+        if asked is None:
+            self._answer = answer
+        elif not asked.done():
+            asked.set_result(answer)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin to carry something out; nothing any more once the peer's tasks are being ended."""
+        assert self._tasks is not None, "a connection carries nothing out before it enters"  # noqa: S101 (ours)
+        try:
+            self._loops.append(self._tasks.create_task(work))
+        except RuntimeError:  # the group is shutting down
+            work.close()
+
+    def _post(self, post: Post) -> None:
+        """Hand something to a publisher that has nothing to do, or to a new one, unless there are many."""
+        while self._idle and (waiting := self._idle.popleft()):
+            if not waiting.done():
+                waiting.set_result(post)
+                return
+        self._posts.append(post)
+        if self._publishers < CONCURRENT:
+            self._publishers += 1
+            self._start(self._publisher())
+
+    async def _publisher(self) -> None:
+        """Publish one thing after the other, as long as the connection lasts."""
+        while True:
+            post = self._posts.popleft() if self._posts else await self._next()
+            await (self.publish(post) if isinstance(post, Publish) else self._clear(post))
+
+    async def _next(self) -> Post:
+        """Wait for something to publish."""
+        waiting: asyncio.Future[Post] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiting)
+        flushed = self._flushed
+        if flushed is not None and not flushed.done() and len(self._idle) == self._publishers:
+            flushed.set_result(None)
+        return await waiting
+
+    # ------------------------------------------------------------------ what takes a while
+
+    async def publish(self, effect: Publish) -> None:
+        """Seal a message and publish it; returns when the broker has confirmed it."""
+        codec = self.session.shared.codec
+        async with self._retaining if effect.retain else contextlib.nullcontext():
+            payload = codec.seal(effect.place, effect.message, size=effect.size)
+            if not isinstance(effect.message, Claim):  # which is no traffic of the run's
+                self.bytes_out += len(payload)
+            await self.channel.publish(codec.topic(effect.place), payload, retain=effect.retain)
+        if effect.receipt:
+            self._connected()
+            self.handle(events.Published(effect.receipt))
+
+    async def _clear(self, effect: effects.Clear) -> None:
+        async with self._retaining:
+            await self.channel.publish(self.session.shared.codec.topic("state"), b"", retain=True)
+        self.handle(events.Published(effect.receipt))
+
+    async def _carried_out(
+        self, effect: effects.Subscribe | effects.Unsubscribe | effects.Store | effects.Flush
+    ) -> None:
+        match effect:
+            case effects.Subscribe():
+                await self.channel.subscribe(*self.session.shared.codec.filters(effect.places))
+                if effect.receipt:
+                    self.handle(events.Subscribed(effect.receipt))
+            case effects.Unsubscribe():
+                await self.channel.unsubscribe(*self.session.shared.codec.filters(effect.places))
+            case effects.Store():
+                await self._store()
+            case effects.Flush():
+                if self._posts or len(self._idle) < self._publishers:
+                    self._flushed = asyncio.get_running_loop().create_future()
+                    await self._flushed
+                    self._flushed = None
+                self.handle(events.Flushed())
+
+    async def _store(self) -> None:
+        """Write down what must not be forgotten."""
+        async with self._storing:
+            await self.durable()
+        self.handle(events.Stored())
+
+    async def _read(self) -> None:
+        """Tell the session what comes, one message after the other, as long as the connection lasts."""
+        codec = self.session.shared.codec
+        own = codec.topic(f"in/{codec.me.peer}")
+        async for message in self.channel:
+            if message.topic != own:  # claims are no traffic of the run's
+                self.bytes_in += len(message.data)
+            self.handle(events.Received(message.topic, message.data))
+            while self._slow:
+                self.handle(await self._worked(self._slow.popleft()))
+
+    async def _worked(self, effect: effects.Parse | effects.Sum) -> Event:
+        if isinstance(effect, effects.Parse):
+            return await asyncio.to_thread(effect.result)
+        assert self.adding is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
+        kind, sender = type(effect.message).__name__, effect.sender
+        try:
+            answers = tuple(await self.adding.hear(sender, effect.message))
+        except DecodeError:
+            return events.Summed(sender, kind, None, lied=sender in self.adding.giving.proofs)
+        return events.Summed(sender, kind, answers)
+
+    # ------------------------------------------------------------------ time, and the end of it
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._set(when, least=0.0)
+
+    def _set(self, when: float, *, least: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(max(when - self.clock(), least), self._wake, when)
+
+    def _wake(self, when: float) -> None:
+        """Tell the session the time, unless the clock stood still."""
+        self._timer = None
+        early = self.clock() < when
+        if early:
+            self._set(when, least=TICK)
+        try:
+            self._connected()
+            if not early:
+                self.handle(events.Tick(grace=self.channel.grace))
+        except Exception as error:  # noqa: BLE001 (nobody awaits a timer)
+            self._break(error)
+
+    def _connected(self) -> None:
+        """Tell the session that the connection was lost and is back."""
+        if not self.channel.lost and self.channel.away > self._away:
+            self._away = self.channel.away
+            self.handle(events.Connected())
+
+    def _break(self, error: Exception) -> None:
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
+
+    async def _guard(self, broken: asyncio.Future[None]) -> None:
+        """Fail with the reason for which the peer cannot go on; once it ends, no time passes any more."""
+        try:
+            await broken
+        finally:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()

@@ -1,0 +1,185 @@
+"""What came: opened, bounded and found possible before anything of it is kept."""
+
+from __future__ import annotations
+
+from p2pfl.errors import AuthenticityError, DecodeError
+from p2pfl.protocol import plausible
+from p2pfl.protocol.mailbox import Delivery
+from p2pfl.protocol.session.effects import Parse, Sum
+from p2pfl.protocol.session.events import Parsed, Read, Received, Summed
+from p2pfl.protocol.session.neighbours import Neighbours
+from p2pfl.protocol.session.presence import Presence
+from p2pfl.protocol.session.shared import Shared
+from p2pfl.protocol.session.streams import Streams
+from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
+
+
+class Receiving:
+    """Takes messages, and refuses those that are not authentic, too many or impossible.
+
+    Parameters
+    ----------
+    shared, streams, neighbours, presence
+        Parts of the session, which are told.
+    sums
+        Whether there are secure sums, whose messages are handed on.
+    """
+
+    def __init__(
+        self, shared: Shared, streams: Streams, neighbours: Neighbours, presence: Presence, *, sums: bool
+    ) -> None:
+        self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
+        self.sums = sums
+
+    def receive(self, event: Received) -> None:
+        """Open a payload that is not too large, nor one too many, and take its message."""
+        codec, data = self.shared.codec, event.data
+        address = codec.address(event.topic)
+        sender, state = address.sender, address.state
+        if state and not data:
+            return  # cleared after a goodbye
+        if len(data) > codec.largest:
+            self._refuse(sender, _long(data, most=codec.largest), state=state)
+            return
+        sealed = codec.sealed(data)
+        if not sealed and not self.shared.admit(sender, authentic=False):
+            return
+        try:
+            message = codec.open(sender, data)
+        except DecodeError as error:
+            self._refuse(sender, error, state=state)
+            return
+        if not sealed or self.shared.admit(sender, authentic=True):
+            self.hear(sender, message, state=state)
+
+    def hear(self, sender: str, message: Message, *, state: bool) -> None:
+        """Take a message that is authentic."""
+        try:
+            self._dispatch(sender, message, state=state)
+        except DecodeError as error:
+            self._refuse(sender, error, state=state)
+
+    def _refuse(self, sender: str, error: DecodeError, *, state: bool) -> None:
+        if state and sender in self.shared.membership.absent:  # reported if nothing better comes
+            self.shared.membership.refused[sender] = f'"{sender}": {error}'
+        self.shared.refuse(sender, "not authentic" if isinstance(error, AuthenticityError) else "not a message")
+
+    def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
+        shared, streams, present = self.shared, self.streams, sender in self.shared.membership.present
+        if not isinstance(message, Plain | Chunk):  # which the broker can repeat
+            self._lives(sender, beat=isinstance(message, Pulse))
+        match message:
+            case Hello() if state and message.peer == sender:
+                self.presence.heard(message)
+            case Claim() if sender == shared.me.peer:
+                self.presence.claimed(message)
+            case Key() if shared.codec.envelope is not None and sender in shared.membership.greeted:
+                self.presence.met(sender, message)
+            case Chunk() if (sender, message.phase) in streams.inboxes:
+                self._chunk(sender, message)
+            case Ack() if sender in shared.membership.up and message.phase < len(streams.outboxes):
+                streams.acknowledged(sender, message, present=present)
+            case Pulse() if (sender, message.phase) in streams.inboxes:
+                self._pulse(sender, message)
+            case Account() if present:
+                self._account(sender, message)
+            case _ if isinstance(message, ForOne) and self.sums and present:
+                streams.progress[sender] = shared.now
+                shared.do(Sum(sender, message))
+            case _:
+                shared.refuse(sender, f"unexpected {type(message).__name__}")
+
+    def _lives(self, sender: str, *, beat: bool) -> None:
+        """Note that something of a neighbour's present incarnation came; only senders have heartbeats sent to us."""
+        if sender in self.streams.senders:
+            self.shared.timeouts.hear(sender, now=self.shared.now, beat=beat)
+
+    def _chunk(self, sender: str, chunk: Chunk) -> None:
+        new, messages = self.streams.take(sender, chunk)
+        if new:  # the broker can repeat those that came before
+            self._lives(sender, beat=False)
+        if messages:
+            self._parse(sender, chunk.phase, messages, head=None)
+        else:
+            self.streams.settle(sender, chunk.phase, completed=False)
+
+    def _pulse(self, sender: str, pulse: Pulse) -> None:
+        shared = self.shared
+        if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
+            return
+        plausible.heartbeat(pulse, last=shared.last)
+        self.presence.lives(sender)
+        shared.progress.hear(sender, pulse)
+        if pulse.first is not None:
+            shared.books.revive(sender, pulse.first)
+            shared.membership.returning.discard(sender)
+        if pulse.waiting and (pulse.round, pulse.step) < shared.mailbox.exchange:
+            shared.timeouts.waits(sender, now=shared.now)
+        messages = self.streams.reach(sender, pulse)
+        if messages:
+            self._parse(sender, pulse.phase, messages, head=pulse.head)
+
+    def _account(self, sender: str, account: Account) -> None:
+        shared = self.shared
+        if account.incarnation != shared.membership.up[sender].incarnation:
+            raise DecodeError("expected an account of the sender's present life, got one of another")
+        plausible.account(account, last=shared.last)
+        shared.books.hear(sender, account, life=shared.me.incarnation, key=shared.me.key)
+
+    # ------------------------------------------------------------------ models that came
+
+    def _parse(self, sender: str, phase: int, messages: list[memoryview], *, head: int | None) -> None:
+        """Read models here, or have them read where that takes long."""
+        trailer = self.streams.trailers[sender]
+        parse = Parse(sender, phase, tuple(messages), trailer, self.shared.row_bytes, head)
+        if parse.slow:
+            self.shared.do(parse)
+        else:
+            self.read(parse.result())
+
+    def read(self, read: Read) -> None:
+        """Keep models that were read, and tell their sender how far it may go on."""
+        for model in read.models:
+            self._model(read.sender, model)
+        if read.head is None:
+            self.streams.settle(read.sender, read.phase, completed=True)
+        else:
+            self.streams.ask(read.sender, read.phase, head=read.head)
+
+    def _model(self, sender: str, model: Parsed | None) -> None:
+        shared = self.shared
+        if model is None or not _playable(model, last=shared.last):
+            shared.refuse(sender, "not a row")
+            return
+        head, row, said = model
+        verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
+        late = verdict == "late" and shared.books.late(sender, Delivery(head, row))
+        if verdict == "kept":
+            shared.timeouts.pace.came(sender, head.round, now=shared.now)
+        if verdict != "kept" and not late:
+            shared.refuse(sender, verdict)
+        if verdict == "equivocation":
+            self.neighbours.exclude(sender)
+
+    def summed(self, event: Summed) -> None:
+        """Send the answers of a secure sum, or have nothing to do any more with who has lied in one."""
+        if event.answers is None:
+            self.shared.refuse(event.sender, f"unexpected {event.kind}")
+            if event.lied:
+                self.neighbours.exclude(event.sender)
+            return
+        for peer, answer in event.answers:
+            self.shared.publish(f"in/{peer}", answer)
+
+
+def _playable(model: Parsed, *, last: int) -> bool:
+    """Return whether a model is of a round that somebody plays."""
+    try:
+        plausible.playable(model[0].round, last=last)
+    except DecodeError:
+        return False
+    return True
+
+
+def _long(data: bytes | memoryview, *, most: int) -> DecodeError:
+    return DecodeError(f"expected a payload of at most {most} bytes, got {len(data)}")

@@ -1,0 +1,84 @@
+"""Sessions without a network, for tests: what one says the others are told, when the test wants it."""
+
+import torch
+
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.ledgers.books import Books, heaviest
+from p2pfl.protocol.mailbox import Mailbox
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.session.effects import Publish
+from p2pfl.protocol.session.events import Begin, Heard, Offer, Open, Stored
+from p2pfl.protocol.session.session import Session
+from p2pfl.protocol.wire.messages import Chunk, Hello, Pulse
+from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, row_bytes
+from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.topology import complete
+
+NAMES = ("ada", "bob", "eve")
+LENGTH = 8
+LIFE = 7
+
+
+def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False, **given):
+    """One end of a triangle, with books if it keeps any."""
+    me, others = Hello(name, life, "up"), [each for each in NAMES if each != name]
+    graph = complete(3).named(NAMES)
+    books = Books(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(3))
+    how = {"row_bytes": row_bytes(length, torch.float32), "chunk": 1024, "patience": patience} | given
+    return Session(
+        Codec("s", me),
+        membership=Membership(me, frozenset(others)),
+        mailbox=Mailbox(),
+        edges=Edges(name, graph),
+        books=books,
+        **how,
+    )
+
+
+def announced(name, status="up", *, life=LIFE, **given):
+    """What the broker retains of a peer."""
+    return Heard(name, Hello(name, life, status, **given), state=True)
+
+
+def met(name="ada", *, others=("bob", "eve"), first=0, **given):
+    """A session that has begun, with neighbours of which it knows that they have."""
+    made = session(name, **given)
+    for other in others:
+        made.handle(announced(other), now=0.0)
+        made.handle(heartbeat(other), now=0.0)
+    made.handle(Begin(first), now=0.0)
+    return made
+
+
+def heartbeat(name, *, life=LIFE, round=0, step=0, first=0, tail=0, head=0, waiting=False):
+    return Heard(name, Pulse(life, 0, tail, head, round, step, waiting=waiting, first=first))
+
+
+def model(round=0, *, value=1.0, length=LENGTH):
+    """A model whose numbers are all the same."""
+    return Encoded(encode_row(torch.full((length,), value), round=round, step=0))
+
+
+def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000):
+    """The chunks of a model of a neighbour."""
+    cut = pieces(model(round, value=value, length=length), size=size)
+    total, offset = cut.left, 0
+    found = []
+    for number, piece in enumerate(cut, start=sequence):
+        found.append(Heard(name, Chunk(life, 0, number, sequence, offset, total, memoryview(bytes(piece)))))
+        offset += len(piece)
+    return found
+
+
+def offered(made, *, round=0, value=1.0, now=0.0):
+    """Let a session send a model; return what follows once it may leave."""
+    made.handle(Open((round, 0), tuple(sorted(made.membership.present)), since=round), now=now)
+    made.handle(Offer(model(round, value=value), phase=0), now=now)
+    return made.handle(Stored(), now=now)
+
+
+def published(effects, kind=object):
+    """The messages of a kind among effects, and where they go."""
+    return [
+        (each.place, each.message) for each in effects if isinstance(each, Publish) and isinstance(each.message, kind)
+    ]
