@@ -43,7 +43,7 @@ def agreed(made, *, left):
     assert apart < SETTLED
 
 
-def killed(*numbers, event=500, silent=False):
+def killed(*numbers, event=250, silent=False):
     return tuple(Death(f"peer{number}", event + 7 * place, silent) for place, number in enumerate(numbers))
 
 

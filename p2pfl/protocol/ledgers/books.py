@@ -250,10 +250,14 @@ class Books:
         if partner in self.masks.partners:
             self.masks.meet(partner, key, epoch=epoch)
 
+    def behind(self, partner: str) -> bool:
+        """Return whether the flows are of an earlier incarnation of a partner than the one that it is met in."""
+        return self._lives.get(partner) != self._next.get(partner)
+
     def revive(self, partner: str, first: int) -> None:
         """Hear where a partner's life goes on: what was exchanged from that round on with a life before is undone."""
-        if self._lives.get(partner) == self._next.get(partner):
-            return  # the flows are of this life
+        if not self.behind(partner):
+            return
         self._lives[partner] = self._next[partner]
         if partner in self.flows.partners:
             self._due_back(self.flows.revive(partner, (first, 0)))
