@@ -179,7 +179,7 @@ MUTANTS = {
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [2580, 1957]),
-    "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [1342]),
+    "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [171, 654]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "nobody says what an earlier life may have left open": (peer, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
