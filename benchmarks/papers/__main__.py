@@ -28,8 +28,8 @@ HEAD = f"""# Published and measured
 
 This page compares published results with those of p2pfl in the same experiments. The command of a section runs its
 experiment; with `--write` it also writes the section and the summary. Seconds are wall time of one thread on two cores
-that also ran other work. A difference from the paper is "no", followed by its size or its reason; "-" means that nothing
-is claimed, and "not run" that there is no figure.
+that also ran other work. A difference from the paper is "no", followed by its size or its reason; "-" means that there
+is no claim, and "not run" that there is no figure.
 
 {MARKS[0]}
 {MARKS[1]}
