@@ -241,5 +241,5 @@ def told(nursery: Nursery) -> list[str]:
     late = sum("the others are ahead" in notice.sentence for notice in nursery.said)
     open_ = [notice.sentence for notice in nursery.said if "may have" in notice.sentence]
     exchanges = sum(int(sentence.split()[0]) for sentence in open_)
-    found = [f"{late} lives came back in a later round"] if late else []
-    return [*found, f"{exchanges} exchanges told to be open at one end" if open_ else "nothing stays open"]
+    found = [f"{late} incarnations came back in a later round"] if late else []
+    return [*found, f"{exchanges} gossip steps reported as open at one end" if open_ else "nothing stays open"]

@@ -133,14 +133,14 @@ def verdict(end: End) -> str:
     for name in end.plan.topology.peers:
         ended = end.ended[name]
         if isinstance(ended.error, RunError) and PROMISED in str(ended.error):
-            end.faults["lost with their last rows"] += 1
+            end.faults["peers that lost their last model"] += 1
             continue
         if ended.state is not None and not _whole(end, ended):
             return f"{name} ended without its last round, and did not say why"
         if ended.state is None and name not in end.killed:
             if why := _excused(end, name):
-                end.faults["ended for want of others"] += 1
-                end.faults.update(f"wanted: {each}" for each in why)
+                end.faults["peers that ended because neighbours were missing"] += 1
+                end.faults.update(f"missing neighbours: {each}" for each in why)
                 continue
             return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
         if (ended.missed or ended.vanished) and not end.history.kinds:
@@ -154,7 +154,7 @@ def _whole(end: End, ended: Ended) -> bool:
     """Whether somebody has played the last round, or has said why not: it gave up, or came when all was over."""
     played = end.plan.experiment.rounds - 1 in ended.rounds
     gave_up = any("is kept" in each for each in ended.words)
-    end.faults["gave up"] += gave_up
+    end.faults["peers that gave up"] += gave_up
     return played or gave_up or ended.late
 
 
@@ -268,7 +268,7 @@ def _averaged(end: End) -> str:
     if not all(weights.symmetric for weights in end.plan.weights) and any(e.missed for e in end.ended.values()):
         return ""  # nothing is conserved along edges that weigh otherwise at their other end
     if any(ended.left for ended in end.ended.values()):
-        end.faults["left open"] += 1
+        end.faults["open masks or flows"] += 1
         return ""
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     off = float((rows.mean(0) - end.goals.mean(0)).abs().max())
