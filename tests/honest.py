@@ -165,7 +165,7 @@ def books():
     for step in range(3):
         made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
         made.apply("ada", (0, step), np.ones(2))
-        made.close(omega=1.0)
+        made.close()
     return made
 
 

@@ -433,7 +433,6 @@ class Peer:
         self._training.seconds, self._next = 0.0, round + 1
         how: dict[str, Any] = {
             "round": round,
-            "omegas": self.plan.gossip.omegas,
             "zstd": self.plan.zstd,
             "step": step if step is not None else 0 if round else self._agreeing.opening,
             "conserving": conserving,

@@ -399,6 +399,17 @@ MIXED = (
         keys=("gossip.acceleration",),
         remedy="leave it out, or change the topology or gossip.weights",
     ),
+    *each(
+        (
+            lambda it: it.live and it.mode.masks,
+            (
+                'with privacy.mode = "{mode}" and live peers, as a model that comes late cannot be corrected under '
+                "acceleration, and its masks would stay in the mean"
+            ),
+        ),
+        keys=("gossip.acceleration",),
+        remedy="leave it out, or use p2pfl simulate, where no peer is late",
+    ),
 )
 """Topologies, weights and acceleration."""
 
