@@ -135,12 +135,11 @@ def assembled(
     averaging = partial(_given, parts, diameter=diameter)
     sums, weighed = None, (1.0, 1.0)
     if asked.mode.sums:
-        steps, rho = exchanges(experiment, topology, weights)  # no masks stay in the rows
-        added, counted = make(averaging(Gossip(steps, rho, heavy_ball=heavy))), trained
+        added, counted = make(averaging(Gossip())), trained
         if parts.sizes is not None:
             check_live(experiment, added)
             counted = sized(parts.sizes)
-        sums = summed(experiment, weights, added, counted, exchanges=steps)
+        sums = summed(experiment, weights[0], added, counted)
         weighed = masses(added, counted, topology.peers)
     update = None
     if sizes_masks(experiment.privacy):

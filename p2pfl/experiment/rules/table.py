@@ -133,6 +133,18 @@ SUMMED: tuple[tuple[str, When, str, str], ...] = (
         "who is given a sum is a peer",
         "1 or more",
     ),
+    (
+        "gossip.steps",
+        lambda it: it.mode.sums and it.experiment.gossip.steps not in (None, 1),
+        "each further gossip step shows every receiver another sum",
+        "1",
+    ),
+    (
+        "gossip.acceleration",
+        lambda it: it.mode.sums and _accelerated(it),
+        "there is one gossip step per round",
+        '"none"',
+    ),
 )
 """Requirements of secure sums: a key, when it is refused, why, and the remedy."""
 
@@ -184,6 +196,14 @@ PRIVATE = (
         'one whose exchanges are one sum of rows each with privacy.mode = "{mode}"',
         PAIRWISE,
         '"{algorithm}", which {why}',
+    ),
+    Rule(
+        "topology.kind",
+        lambda it: it.mode.sums and it.graph and it.graph.period > 1,
+        'with privacy.mode = "{mode}", for each graph shows every receiver another sum',
+        "the same graph in every round",
+        PAIRWISE,
+        "{it.graph.period} graphs in turn",
     ),
     *(
         Rule(key, when, f'with privacy.mode = "{{mode}}", for {because}', expected, PAIRWISE)
