@@ -84,7 +84,6 @@ ONLY_IN = {
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",
-    "opacus": ("privacy/accounting/examples.py", "learning/example_private.py"),
 }
 
 
@@ -120,6 +119,10 @@ def test_imports_run_downward_only(path):
 @pytest.mark.parametrize("path", [path for path in files() if room(path) in PURE], ids=lambda path: path.stem)
 def test_pure_rooms_know_no_clock_loop_or_environment(path):
     assert not {name.split(".")[0] for name in imports(path)} & SHELL
+
+
+def test_opacus_is_an_oracle_of_the_tests_alone():
+    assert not [path for path in files() if "opacus" in {name.split(".")[0] for name in imports(path)}]
 
 
 @pytest.mark.parametrize("library", ONLY_IN)

@@ -9,7 +9,7 @@ import torch
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.compression import At, Codec, coded
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.rows import Rows
 
 
@@ -80,7 +80,7 @@ COPIES, SUMS = "copies", "sums"
 """Names of the tensors that belong to :class:`Compressed`, ``[R, P]`` each."""
 
 
-class _Few:
+class _Few(Wrapped):
     """One round's neighbourhood that mixes by few bytes."""
 
     def __init__(
@@ -98,7 +98,7 @@ class _Few:
         self.copies = copies
         self.sums = sums
         self._released = False
-        self._net = net
+        super().__init__(net)
         self._codec = codec
         self._gamma = gamma
         self._round = round
@@ -106,21 +106,12 @@ class _Few:
         self._even = even
         self._step = 0
 
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose R rows these are."""
-        return self._net.peers
-
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """As the wrapped neighbourhood releases."""
         self._released = True
         if self._codec.traits.differences and (self.copies is None or self.sums is None):
             self.copies = self.sums = since.rows * self._even  # of what all have nobody need send anything
         return await self._net.release(rows, since=since, masses=masses)
-
-    async def hear(self, released: Released) -> Heard:
-        """As the wrapped neighbourhood hears, whole rows."""
-        return await self._net.hear(released)
 
     async def mix(self, released: Released) -> Released:
         """Mix what is left of the rows.

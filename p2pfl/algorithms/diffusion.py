@@ -10,8 +10,7 @@ import numpy as np
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.errors import TopologyError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
-from p2pfl.rows import Rows
+from p2pfl.neighbourhood import Neighbourhood, Released, Wrapped
 from p2pfl.topology import Weights, lowest
 from p2pfl.traits import Traits
 
@@ -146,21 +145,8 @@ class ExactDiffusion(_Diffusion):
         return await self._round(state, learner, net, mixing=_Lazy(net), round=round)
 
 
-class _Lazy:
+class _Lazy(Wrapped):
     """A neighbourhood in which every row keeps one half of itself, the public one."""
-
-    def __init__(self, net: Neighbourhood) -> None:
-        self._net = net
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        return self._net.peers
-
-    async def release(self, rows: Rows, *, since: Public, masses: Rows | None = None) -> Released:
-        return await self._net.release(rows, since=since, masses=masses)
 
     async def mix(self, released: Released) -> Released:
         return released.combine(0.5, 0.5, await self._net.mix(released))
-
-    async def hear(self, released: Released) -> Heard:
-        return await self._net.hear(released)

@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.experiment import Plan
 from p2pfl.learning import Fitted, Fitting
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import to_grid
 from p2pfl.protocol.wire.codec import decode
@@ -169,7 +169,7 @@ class Moving(Goals):
         return replace(super().fit(rows, **how), rows=moved)
 
 
-class Watched:
+class Watched(Wrapped):
     """Neighbourhood that shows a tap every release.
 
     Parameters
@@ -181,12 +181,8 @@ class Watched:
     """
 
     def __init__(self, net: Neighbourhood, tap: Tap, round: int) -> None:
-        self._net, self._tap, self._round = net, tap, round
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Name of the one local peer."""
-        return self._net.peers
+        super().__init__(net)
+        self._tap, self._round = tap, round
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release as the neighbourhood does."""
@@ -194,11 +190,3 @@ class Watched:
         if released.grid is not None:
             self._tap.note(self.peers[0], self._round, released, since)
         return released
-
-    async def mix(self, released: Released) -> Released:
-        """Mix as the neighbourhood does."""
-        return await self._net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Receive models as the neighbourhood does."""
-        return await self._net.hear(released)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # they import torch
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
     from p2pfl.cli import view  # noqa: PLC0415 (each command imports what it needs)
-    from p2pfl.experiment.sums import check_live  # noqa: PLC0415
     from p2pfl.peer.launch import swarm  # noqa: PLC0415
 
     _check_recording(options)
@@ -37,9 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.experiment is None and folder is None:
         raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
     experiment = _experiment(options, broker=options.broker)
-    resolved = p2pfl.plan(experiment)
-    if resolved.protection.sums is not None:
-        check_live(experiment, resolved.algorithm)
+    resolved = p2pfl.plan(experiment, live=True)
     accounts.check(options, resolved)
     again = folder is not None
     folder = folder or folders.new(options.runs, experiment.name)

@@ -89,7 +89,7 @@ def compose(
     learner = _adjusted(algorithm, learner, seed=seed)
     experiment = _settings(algorithm, learner, topology, name=name, rounds=rounds, seed=seed, settings=settings or {})
     experiment = _with_parts(experiment, privacy=privacy, codec=codec, rule=rule, attack=attack)
-    asked = replace(Composition.of(experiment), algorithm=declared(algorithm))
+    asked = replace(Composition.of(experiment, live=live), algorithm=declared(algorithm))
     check(asked)
     graphs.check_connected(topology)
     weights = mixing(experiment, topology)

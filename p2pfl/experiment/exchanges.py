@@ -8,7 +8,7 @@ import numpy as np
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import traits_of
+from p2pfl.experiment.catalogue import mode_traits, traits_of
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 
@@ -19,8 +19,10 @@ def exchanges(
     weights: tuple[graphs.Weights, ...],
     hidden: Protection | None = None,
 ) -> tuple[int, float | None]:
-    """Exchanges a round, and rho where they are accelerated."""
+    """Return the number of gossip steps per round, and rho where they are accelerated; secure sums make one."""
     gossip = experiment.gossip
+    if mode_traits(experiment.privacy.mode).sums:
+        return 1, None
     fewest = {"chebyshev": graphs.chebyshev_steps, "heavy_ball": graphs.heavy_ball_steps}.get(gossip.acceleration)
     accelerated = fewest is not None
     rho = graphs.contraction(weights[:1]) if accelerated else None

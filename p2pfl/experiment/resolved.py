@@ -185,7 +185,7 @@ class Plan:
         settings = self.protection.settings
         return ring_width(
             self.experiment,
-            self.weights,
+            self.weights[0],
             start=float(self.learner.start(self.topology.peers[:1]).abs().max()),
             clip=settings.clip,
             noise=settings.noise,

@@ -30,7 +30,7 @@ from p2pfl.learning import Learner, learner_traits
 from p2pfl.robust import Attack, Rule
 
 
-def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
+def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: bool = False) -> Plan:
     """Resolve an experiment.
 
     Parameters
@@ -38,14 +38,17 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     experiment
         Validated settings.
     only
-        The peers at hand; all by default.
+        The peers at hand, which run live; all by default.
+    live
+        Whether all peers run live, each on its own.
 
     Raises
     ------
     InputError
         If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
     """
-    asked = Composition.of(experiment)
+    live = live or only is not None
+    asked = Composition.of(experiment, live=live)
     check(asked)
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
@@ -53,7 +56,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     reads = takes_data(experiment)
     federation = _federation(experiment, names, only) if reads else nothing(only or names)
-    attacker = attack(experiment, names, live=only is not None)
+    attacker = attack(experiment, names, live=live)
     federation = misled(federation, attacker)
     mean_samples, samples = None, dict[str, int]()
     if reads and not private:  # everybody can tell all sizes
@@ -67,7 +70,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     check(asked.on(topology, weights))
     robust_rule = rule(experiment, topology)
     trained = learner(experiment, federation)
-    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if only is not None else None)
+    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
     return assembled(
@@ -132,12 +135,11 @@ def assembled(
     averaging = partial(_given, parts, diameter=diameter)
     sums, weighed = None, (1.0, 1.0)
     if asked.mode.sums:
-        steps, rho = exchanges(experiment, topology, weights)  # no masks stay in the rows
-        added, counted = make(averaging(Gossip(steps, rho, heavy_ball=heavy))), trained
+        added, counted = make(averaging(Gossip())), trained
         if parts.sizes is not None:
             check_live(experiment, added)
             counted = sized(parts.sizes)
-        sums = summed(experiment, weights, added, counted, exchanges=steps)
+        sums = summed(experiment, weights[0], added, counted)
         weighed = masses(added, counted, topology.peers)
     update = None
     if sizes_masks(experiment.privacy):

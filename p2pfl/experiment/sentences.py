@@ -140,7 +140,9 @@ def _unmixed(experiment: Experiment) -> dict[str, str]:
         why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one exchange a round, of rows as they are")
     if experiment.learning.consensus:
         return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
-    if _traits(name).full_participation:
+    if mode_traits(experiment.privacy.mode).sums:
+        why["tolerance"] = f'privacy.mode is "{experiment.privacy.mode}", with one gossip step per round'
+    elif _traits(name).full_participation:
         why["tolerance"] = f"{name} makes gossip.steps exchanges a round, 1 by default"
     elif gossip.steps is not None:
         why["tolerance"] = "gossip.steps takes its place"

@@ -8,7 +8,7 @@ import torch
 
 from p2pfl.algorithms import AsyncLearner, Idle
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.rows import Rows
 
@@ -46,7 +46,7 @@ class Resting:
         return self._idle if round == self._round else self._learner
 
 
-class Arriving:
+class Arriving(Wrapped):
     """A neighbourhood for whose others this peer is not there yet, although it passes on what it hears.
 
     Where rows carry masses its own is 0, and mixing gives it the average of the others'. Where they do not, it waits
@@ -61,13 +61,8 @@ class Arriving:
     """
 
     def __init__(self, net: Neighbourhood, live: LiveNeighbourhood) -> None:
-        self._net = net
+        super().__init__(net)
         self._live = live
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose rows these are."""
-        return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release nothing of one's own."""
@@ -77,11 +72,3 @@ class Arriving:
         if heard is not None:
             rows, since = heard, Released(heard).public
         return await self._net.release(rows, since=since)
-
-    async def mix(self, released: Released) -> Released:
-        """Mix with those heard."""
-        return await self._net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear the neighbours' rows."""
-        return await self._net.hear(released)

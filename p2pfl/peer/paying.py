@@ -13,7 +13,7 @@ from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, bare
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped, bare
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.notices import unpaid
 from p2pfl.peer.settling import Cover
@@ -96,7 +96,7 @@ class Owed:
         return np.zeros((1, size), np.int64) if self.points is None else self.points.copy()
 
 
-class Republished:
+class Republished(Wrapped):
     """A neighbourhood that releases nothing but what is public already.
 
     Parameters
@@ -108,13 +108,8 @@ class Republished:
     """
 
     def __init__(self, net: Neighbourhood, masks: Owed) -> None:
-        self._net = net
+        super().__init__(net)
         self._masks = masks
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Return the one peer whose row this is."""
-        return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release public rows, and check that nothing else is in them.
@@ -132,11 +127,3 @@ class Republished:
                 "the release that pays masks holds more than public parameters and was not sent; report this as a bug"
             )
         return released
-
-    async def mix(self, released: Released) -> Released:
-        """Mix as the wrapped neighbourhood does."""
-        return await self._net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear as the wrapped neighbourhood does."""
-        return await self._net.hear(released)

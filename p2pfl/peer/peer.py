@@ -152,7 +152,7 @@ class Peer:
         self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
-            around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
+            around |= {*partners(plan.weights[0]).neighbours(name)}  # whom somebody that hears us hears, too
         names = () if plan.healing is None else {*plan.topology.peers} - {name}
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
         self._introduce = Introductions(self.membership, self._say)
@@ -433,7 +433,6 @@ class Peer:
         self._training.seconds, self._next = 0.0, round + 1
         how: dict[str, Any] = {
             "round": round,
-            "omegas": self.plan.gossip.omegas,
             "zstd": self.plan.zstd,
             "step": step if step is not None else 0 if round else self._agreeing.opening,
             "conserving": conserving,

@@ -23,9 +23,10 @@ from p2pfl.protocol.ledgers.slots import Slot
 
 
 def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
-    """Return the books of one peer: flows along edges that weigh alike at both ends, unless rows are too large to hold.
+    """Return the books of one peer: flows along edges that weigh alike at both ends, unless models are too large.
 
-    Peers that wait for nobody mix nothing, and neither lies nor rules that bear them keep a mean.
+    Peers that wait for nobody mix nothing, and neither attacks nor robust rules keep a mean. Under acceleration a flow
+    that comes late has another share in the model than one that came in time.
 
     Parameters
     ----------
@@ -36,6 +37,7 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
     fair &= not plan.asynchronous
     fair &= all(weights.symmetric for weights in plan.weights)
     fair &= plan.rule is None and plan.attack is None
+    fair &= all(omega == 1 for omega in plan.gossip.omegas)
     return Books(
         peer,
         gossip=plan.topology.neighbours(peer) if fair else None,

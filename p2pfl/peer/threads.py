@@ -9,7 +9,7 @@ from typing import Unpack
 import torch
 
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, settled
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped, settled
 from p2pfl.rows import Rows, distances
 
 
@@ -55,7 +55,7 @@ class Threaded:
         return found
 
 
-class Unhurried:
+class Unhurried(Wrapped):
     """A neighbourhood that hides rows in a thread: masks of large rows take a while.
 
     Parameters
@@ -67,23 +67,10 @@ class Unhurried:
     """
 
     def __init__(self, net: Neighbourhood, *, prepare: Callable[[], Awaitable[object]]) -> None:
-        self.net = net
+        super().__init__(net)
         self.prepare = prepare
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose rows these are."""
-        return self.net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
         await self.prepare()
-        return await asyncio.to_thread(lambda: settled(self.net.release(rows, since=since, masses=masses)))
-
-    async def mix(self, released: Released) -> Released:
-        """Mix with those heard."""
-        return await self.net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear the neighbours' rows."""
-        return await self.net.hear(released)
+        return await asyncio.to_thread(lambda: settled(self._net.release(rows, since=since, masses=masses)))

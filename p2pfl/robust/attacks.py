@@ -34,7 +34,7 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, Wrapped
 from p2pfl.robust.net import Told, around, weighted
 from p2pfl.rows import Rows, draw
 
@@ -167,24 +167,19 @@ def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Tol
     return AttackedNeighbourhood(net, attack, round=round, told=told)
 
 
-class AttackedNeighbourhood:
+class AttackedNeighbourhood(Wrapped):
     """Neighbourhood with Byzantine peers; :func:`attacked` makes it and explains the parameters.
 
     A Byzantine peer uses its own true model: it mixes as if it were honest.
     """
 
     def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, told: Told | None) -> None:
-        self._net = net
+        super().__init__(net)
         self._attack = attack
         self._round = round
         self._told = told
         self._step = 0
         self._since: Public | None = None
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Names of the R local peers."""
-        return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release as the wrapped neighbourhood does."""

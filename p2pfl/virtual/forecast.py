@@ -213,7 +213,7 @@ def forecast(
     keep_freed_memory()
     began = began or datetime.now(UTC)
     source = SeededSource(experiment.seed)
-    resolved = plan(experiment).drawing(source)
+    resolved = plan(experiment, live=True).drawing(source)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):

@@ -7,6 +7,7 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
+from p2pfl.peer.settling import kept_by
 from p2pfl.simulation import simulate
 
 SMALL = {
@@ -35,6 +36,21 @@ def one_way(tmp_path):
 
 def resolved(*changes):
     return plan(read(SMALL, changes=changes))
+
+
+@pytest.mark.parametrize("kind", ["chebyshev", "heavy_ball"])
+@pytest.mark.parametrize("live", [{"live": True}, {"only": ["peer0"]}])
+def test_live_peers_refuse_acceleration_under_masks_and_a_simulation_does_not(kind, live):
+    experiment = read(SMALL, changes=["privacy.mode=pairwise", f"gossip.acceleration={kind}"])
+    assert plan(experiment).gossip.rho
+    with pytest.raises(ExperimentError, match=r"gossip\.acceleration: .* and live peers, as a model that comes late"):
+        plan(experiment, **live)
+
+
+@pytest.mark.parametrize("kind", ["none", "chebyshev"])
+def test_accelerated_gossip_conserves_no_flows(kind):
+    found = plan(read(SMALL, changes=[f"gossip.acceleration={kind}"]), only=["peer0"])
+    assert kept_by(found, "peer0", large=False).conserving == (kind == "none")
 
 
 @pytest.mark.parametrize(

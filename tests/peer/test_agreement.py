@@ -76,13 +76,14 @@ CASES = {
         *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "privacy.noise=0.01", "privacy.clip=1.0"),
     ],
     "D-PSGD, sums": [
-        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "learning.algorithm=dpsgd"),
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "gossip.steps=1"),
+        "learning.algorithm=dpsgd",
     ],
     "FedPer, sums": [
         *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "learning.algorithm=fedper"),
     ],
     "exact diffusion, sums": [
-        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10"),
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "gossip.steps=1"),
         "learning.algorithm=exact_diffusion",
     ],
     "FedAvg, stragglers left out": [

@@ -20,6 +20,8 @@ from p2pfl.protocol.entering import common, entrance
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.slots import END
+from p2pfl.protocol.mailbox import Delivery
+from p2pfl.protocol.wire.rows import Head
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from swarms import SMALL
@@ -96,20 +98,22 @@ def test_a_journal_of_which_a_byte_has_changed_is_refused(place, change):
 
 
 def test_a_page_of_the_books_is_read_as_it_was_written():
-    books = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
-    own, theirs = torch.zeros(2).numpy(), torch.ones(2).numpy()
+    books = Books("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
+    own, theirs = torch.zeros(2, dtype=torch.float64).numpy(), torch.ones(2, dtype=torch.float64)
     books.masks.release(0)
-    books.open((0, 0), own, weights={"bob": 0.5}, chain=0)
-    books.apply("bob", (0, 0), theirs)
-    books.close(omega=1.5)
+    books.open((0, 0), own, weights={"bob": 0.5, "eve": 0.25}, chain=0)
+    books.apply("bob", (0, 0), theirs.numpy())
+    books.close()
+    assert books.late("eve", Delivery(Head(0, 0, "float64", 2), theirs))
     page, rows = books.page()
     kept = unpacked(packed(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
-    again = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
+    again = Books("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
     again.turn(kept.page, kept.rows, round=1, journal=books.masks.journal())
-    assert again.flows.unsettled() == books.flows.unsettled() == [("bob", (0, 0))]
+    assert again.flows.unsettled() == books.flows.unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
     assert again.masks.carried() == books.masks.carried()
     written = again.page()
-    assert written[0].chains == page.chains
+    assert written[0].owed == page.owed
+    assert again.remainder().tolist() == [0.25, 0.25]
     assert written[0].exchanges == page.exchanges
     assert all((written[1][name] == rows[name]).all() for name in rows)
 

@@ -63,10 +63,8 @@ def released():
 
 
 @pytest.mark.parametrize("until", [(0, 1), (0, 2), (0, 6)], ids=["first", "first two", "never"])
-@pytest.mark.parametrize("acceleration", ["none", "chebyshev"])
-def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(until, acceleration):
-    changes = ["learning.weighted=false", f"gossip.acceleration={acceleration}"]
-    rows, _, records = played(changes, until=until)
+def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(until):
+    rows, _, records = played(["learning.weighted=false"], until=until)
     assert "peer0" in records["peer1"][0].missed
     assert torch.allclose(rows.mean(0), released(), rtol=0, atol=ROUNDING)
 
@@ -198,7 +196,7 @@ def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
     assert books.flows.unsettled() == [("bob", (0, 0))]
     books.hear("bob", never, life=1)
     assert books.flows.unsettled() == []
-    assert books.close(omega=1.0).tolist() == [-0.5, -0.5]
+    assert books.close().tolist() == [-0.5, -0.5]
 
 
 def test_an_account_of_an_earlier_life_of_ours_is_not_believed_by_the_next():

@@ -85,7 +85,7 @@ def listener():
             books.masks.release(0, partners={"ada", "eve"})
             books.apply("ada", (0, 0), row + 1)
             books.apply("eve", (0, 0), row + 2)
-            books.close(omega=1.0)
+            books.close()
     session.handle(Open((1, 0), ("ada", "eve"), since=1), now=0.0)
     return session
 

@@ -81,10 +81,6 @@ CASES |= {
     "fedavg, sizes that nobody knows": ["data.name=synthetic"],
     "fedavg, all alike": ["learning.weighted=false"],
     "fedavg, secret participation": ["privacy.participation=0.5"],
-    "fedavg, Chebyshev": [  # all alike: a mean of rows over unequal masses is not what gossip keeps
-        *("topology.kind=ring", "topology.peers=5", "gossip.steps=3", "gossip.acceleration=chebyshev"),
-        "learning.weighted=false",
-    ],
     "pfedme, relaxed": ["learning.algorithm=pfedme", "learning.algorithm_options={relax=0.5}"],
     "fedavgm, slow": ["learning.algorithm=fedavgm", "learning.algorithm_options={global_rate=0.5}"],
     "partial, half of the peers": ["learning.algorithm=partial", "learning.fraction=0.5"],

@@ -151,13 +151,13 @@ def test_what_a_former_incarnation_said_and_the_next_takes_back_leaves_the_books
         opened(ada)
         ada.books.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
         assert ada.books.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
-        ada.books.close(omega=1.0)
+        ada.books.close()
         ada.handle(Close(), now=1.0)
         ada.handle(announced("bob", life=8), now=2.0)
         ada.handle(heartbeat("bob", life=8, first=0), now=3.0)  # it plays round 0 again
         opened(ada, round=1)
         ada.books.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
-        return ada.books.close(omega=1.0)
+        return ada.books.close()
 
     assert undone().tolist() == [-0.5] * 8
     monkeypatch.setattr("p2pfl.protocol.ledgers.flows.FlowLedger.revive", lambda *_: {})
@@ -185,7 +185,7 @@ def test_the_model_of_the_next_incarnation_takes_the_place_of_that_of_the_former
     (chunk,) = arrives("bob", value=3.0, life=8)
     ada.handle(chunk, now=4.0)
     assert ada.shared.refused == ({"bob: duplicate": 1} if mutated else {})
-    moved = ada.books.close(omega=1.0)
+    moved = ada.books.close()
     assert moved.tolist() == [-0.5 if mutated else 1.0] * 8  # 0.5 was moved before
 
 

@@ -284,7 +284,7 @@ def _accounted(end: End, goals: Goals) -> str:
 
     So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
     """
-    plain = not end.plan.masked and all(omega == 1.0 for omega in end.plan.gossip.omegas)
+    plain = not end.plan.masked
     entered = {}
     for name, ended in end.ended.items():
         flows = None if ended.state is None or ended.late else end.flows(name)

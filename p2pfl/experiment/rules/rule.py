@@ -56,6 +56,8 @@ class Composition:
         Traits; ``None`` for a codec or robust rule that is not there.
     graph, learner
         Facts of the topology, and traits of the learner; rules about them pass while they are ``None``.
+    live
+        Whether peers run apart and exchange messages, so that any of them may be late.
     """
 
     experiment: Experiment
@@ -65,9 +67,10 @@ class Composition:
     rule: RuleTraits | None = None
     graph: Graph | None = None
     learner: LearnerTraits | None = None
+    live: bool = False
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Composition:
+    def of(cls, experiment: Experiment, *, live: bool = False) -> Composition:
         """Return what the names of an experiment stand for."""
         return cls(
             experiment,
@@ -75,6 +78,7 @@ class Composition:
             mode_traits(experiment.privacy.mode),
             codec_traits(experiment.compression.name),
             rule_traits(experiment.robustness.rule),
+            live=live,
         )
 
     def on(self, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Composition:

@@ -133,6 +133,18 @@ SUMMED: tuple[tuple[str, When, str, str], ...] = (
         "who is given a sum is a peer",
         "1 or more",
     ),
+    (
+        "gossip.steps",
+        lambda it: it.mode.sums and it.experiment.gossip.steps not in (None, 1),
+        "each further gossip step shows every receiver another sum",
+        "1",
+    ),
+    (
+        "gossip.acceleration",
+        lambda it: it.mode.sums and _accelerated(it),
+        "there is one gossip step per round",
+        '"none"',
+    ),
 )
 """Requirements of secure sums: a key, when it is refused, why, and the remedy."""
 
@@ -184,6 +196,14 @@ PRIVATE = (
         'one whose exchanges are one sum of rows each with privacy.mode = "{mode}"',
         PAIRWISE,
         '"{algorithm}", which {why}',
+    ),
+    Rule(
+        "topology.kind",
+        lambda it: it.mode.sums and it.graph and it.graph.period > 1,
+        'with privacy.mode = "{mode}", for each graph shows every receiver another sum',
+        "the same graph in every round",
+        PAIRWISE,
+        "{it.graph.period} graphs in turn",
     ),
     *(
         Rule(key, when, f'with privacy.mode = "{{mode}}", for {because}', expected, PAIRWISE)
@@ -398,6 +418,17 @@ MIXED = (
         (lambda it: it.graph and not it.graph.symmetric, "under weights that are not symmetric"),
         keys=("gossip.acceleration",),
         remedy="leave it out, or change the topology or gossip.weights",
+    ),
+    *each(
+        (
+            lambda it: it.live and it.mode.masks,
+            (
+                'with privacy.mode = "{mode}" and live peers, as a model that comes late cannot be corrected under '
+                "acceleration, and its masks would stay in the mean"
+            ),
+        ),
+        keys=("gossip.acceleration",),
+        remedy="leave it out, or use p2pfl simulate, where no peer is late",
     ),
 )
 """Topologies, weights and acceleration."""

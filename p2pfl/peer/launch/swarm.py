@@ -176,7 +176,7 @@ def run(
         If a peer failed; the others have been ended.
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
-    resolved = resolved or plan(experiment)
+    resolved = resolved or plan(experiment, live=True)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     tell = observe or (lambda _event: None)
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
