@@ -1,4 +1,4 @@
-"""Add the pages that mkdocs makes from the code: experiment keys, commands, files of a run, the Python API, and the root's own pages.
+"""Add the pages that mkdocs makes from the code: experiment keys, commands, files of a run, the Python API.
 
 mkdocs calls the functions ``on_files`` and ``on_page_markdown``. Nothing that they write is committed.
 """

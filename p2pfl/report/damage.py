@@ -14,10 +14,14 @@ class Alarm(Notice, frozen=True, kw_only=True):
         Round in which it happened, counted from 0.
     partners
         Mask partners from which nothing came in it.
-    before, now
-        Scores of the peer before the round, null if there are none, and after it.
-    best_round, best_file
-        Round and file of the best model so far; null if none is kept.
+    before
+        Scores of the peer before the round; null if there are none.
+    now
+        Scores of the peer after the round.
+    best_round
+        Round of the best model so far; null if none is kept.
+    best_file
+        File of the best model so far; null if none is kept.
     cancelled
         Whether all masks of these partners have cancelled since.
     """

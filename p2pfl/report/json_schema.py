@@ -64,11 +64,10 @@ def structs(types: list[type[msgspec.Struct]]) -> list[type[msgspec.Struct]]:
 
 
 def _collect(info: Any, found: list[type[msgspec.Struct]]) -> None:
-    if isinstance(info, msgspec.inspect.StructType):
-        if info.cls not in found:
-            found.append(info.cls)
-            for field in info.fields:
-                _collect(field.type, found)
+    if isinstance(info, msgspec.inspect.StructType) and info.cls not in found:
+        found.append(info.cls)
+        for field in info.fields:
+            _collect(field.type, found)
     for key in ("types", "item_types"):
         for part in getattr(info, key, ()):
             _collect(part, found)
@@ -87,7 +86,8 @@ def attributes(kind: type) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
-        found |= described(each.__dict__.get("__doc__") or "")
+        if each.__module__.startswith(__package__):
+            found |= described(each.__doc__ or "")
     return found
 
 

@@ -229,8 +229,10 @@ class PeerExcluded(Notice, frozen=True, kw_only=True):
         Fingerprint of its public key.
     signed
         What it signed twice.
-    round, step
-        Gossip step, counted from 0.
+    round
+        Round, counted from 0.
+    step
+        Gossip step in the round, counted from 0.
     proof
         File with the proof; null if none is kept.
     """
@@ -250,8 +252,10 @@ class NeighboursMissing(Notice, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    absent, gone
-        Neighbours that never came, and those that left.
+    absent
+        Neighbours that never came.
+    gone
+        Neighbours that left.
     message
         Message of the error.
     """

@@ -33,12 +33,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     diversity
         Diversity of the updates of all peers, the mean of their squared norms over the squared norm of their mean:
         1 where all agree, N where they have nothing in common. Only a simulation knows it.
-    bytes_out, bytes_in
-        Bytes sent and received since the start of the run.
-    seconds_training, seconds_waiting
-        Seconds in this round.
-    heard, missed
-        Number of models used in this round; neighbours whose model did not arrive in time.
+    bytes_out
+        Bytes sent since the start of the run.
+    bytes_in
+        Bytes received since the start of the run.
+    seconds_training
+        Seconds of training in this round.
+    seconds_waiting
+        Seconds of waiting in this round.
+    heard
+        Number of models used in this round.
+    missed
+        Neighbours whose model did not arrive in time.
     privacy_spent
         Epsilon so far against the broker and ``privacy.colluders`` peers; ``None`` without a claim.
     """

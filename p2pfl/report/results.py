@@ -17,14 +17,18 @@ class BudgetStop(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    done, rounds
-        Number of rounds that ran, and that the experiment has.
+    done
+        Number of rounds that ran.
+    rounds
+        Number of rounds of the experiment.
     epsilon
         The budget, ``privacy.epsilon``.
     account
         File with costs of earlier runs on the same data; null if there were none.
-    peers, among
-        Number of peers that stopped so, and of all peers.
+    peers
+        Number of peers that stopped so.
+    among
+        Number of all peers.
     """
 
     done: int
@@ -88,8 +92,10 @@ class PeerResult(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    alone, together
-        Score of a model that the peer trains alone, and of the model that it learned with the others; null if unknown.
+    alone
+        Score of a model that the peer trains alone; null if unknown.
+    together
+        Score of the model that it learned with the others; null if unknown.
     attacker
         Whether the peer attacks the others.
     """
@@ -121,8 +127,10 @@ class Weights(msgspec.Struct, frozen=True):
     ----------
     of
         Total weight at the start.
-    held, on_its_way
-        Weight in the models of survivors, and weight that never arrived.
+    held
+        Weight in the models of survivors.
+    on_its_way
+        Weight that never arrived.
     lost
         Weight that died with peers.
     statement
@@ -145,8 +153,10 @@ class FeatureStatistics(msgspec.Struct, frozen=True):
         Number of training samples.
     classes
         Number of samples of each class; null without classes.
-    mean, deviation
-        Mean and standard deviation of each feature.
+    mean
+        Mean of each feature.
+    deviation
+        Standard deviation of each feature.
     """
 
     samples: int
@@ -164,8 +174,10 @@ class Guarantee(msgspec.Struct, frozen=True, omit_defaults=True):
         Privacy mode.
     clip
         Bound of the change that a peer releases; null without one.
-    noise, mask
-        Standard deviation of the private noise and of a mask.
+    noise
+        Standard deviation of the private noise.
+    mask
+        Standard deviation of a mask.
     participation
         Probability with which a peer takes part in a round.
     statement
@@ -174,8 +186,12 @@ class Guarantee(msgspec.Struct, frozen=True, omit_defaults=True):
         Epsilon of each peer's data so far; null without a claim.
     examples
         Guarantee for single samples; null without one.
-    delta, adjacency, colluders
-        Delta, adjacency and number of colluding peers of the claim; absent without one.
+    delta
+        Delta of the claim; absent without one.
+    adjacency
+        Data sets that the claim makes indistinguishable; absent without one.
+    colluders
+        Number of peers that may collude; absent without a claim.
     """
 
     mode: str
@@ -196,8 +212,14 @@ class Versions(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    p2pfl, python, torch, numpy
-        Versions.
+    p2pfl
+        Version of p2pfl.
+    python
+        Version of Python.
+    torch
+        Version of torch.
+    numpy
+        Version of numpy.
     platform
         Operating system and architecture.
     cpus
@@ -219,8 +241,12 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     schema
         Version of the format.
-    seed, algorithm, split
-        Seed, algorithm and split of the data, as in the experiment file.
+    seed
+        Seed, as in the experiment file.
+    algorithm
+        Algorithm, as in the experiment file.
+    split
+        Split of the data, as in the experiment file.
     versions
         Software and machine.
     began
@@ -244,23 +270,36 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Version of the format.
     name
         Name of the experiment.
-    peers, rounds, steps
-        Number of peers, of rounds that ran, and of gossip steps in a round.
+    peers
+        Number of peers.
+    rounds
+        Number of rounds that ran.
+    steps
+        Number of gossip steps in a round.
     stopped
         How the privacy budget stopped the run early; null if it did not.
     accounted
         Whether the account of the data counts the run.
     metric
         Name of the score; null without one.
-    alone, together, pooled
-        Score of models that peers train alone, of the models that they learned together, and of one model on all data;
-        null if unknown.
+    alone
+        Score of models that peers train alone; null if unknown.
+    together
+        Score of the models that the peers learned together; null if unknown.
+    pooled
+        Score of one model that is trained on all data; null if unknown.
     common
         Scores of the one model of all peers, if they agreed on one.
     per_peer
         Scores by peer.
-    start_s, wall_s, total_s, training_s
-        Seconds until the first round, from there to the end of the last round, altogether, and of local training.
+    start_s
+        Seconds until the first round.
+    wall_s
+        Seconds from the first round to the end of the last one.
+    total_s
+        Seconds altogether, without the baselines.
+    training_s
+        Seconds of local training of all peers.
     peer_memory
         Private memory of a peer in bytes, the median; null where peers have no processes.
     bytes_sent
@@ -283,8 +322,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         What hides the models, and what this guarantees.
     predicted
         Whether the durations are predicted by ``simulate --network``; absent otherwise.
-    seed, algorithm, split, versions, began
-        Provenance; absent where none is recorded.
+    seed
+        Seed of the experiment; absent without provenance, as are the fields below.
+    algorithm
+        Algorithm, as in the experiment file.
+    split
+        Split of the data, as in the experiment file.
+    versions
+        Software and machine.
+    began
+        Start of the run in UTC, ISO 8601; null if it was not recorded.
     """
 
     schema: Literal[1] = SCHEMA
@@ -329,8 +376,10 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     ----------
     schema
         Version of the format.
-    name, peer
-        Name of the experiment and of the peer.
+    name
+        Name of the experiment.
+    peer
+        Name of the peer.
     accounted
         Whether the account of the data counts the run.
     scores
@@ -351,8 +400,16 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         What could not be settled, by peer; empty if nothing is open.
     best
         Best model, by peer; empty if none is kept.
-    seed, algorithm, split, versions, began
-        Provenance; absent where none is recorded.
+    seed
+        Seed of the experiment; absent without provenance, as are the fields below.
+    algorithm
+        Algorithm, as in the experiment file.
+    split
+        Split of the data, as in the experiment file.
+    versions
+        Software and machine.
+    began
+        Start of the run in UTC, ISO 8601; null if it was not recorded.
     """
 
     schema: Literal[1] = SCHEMA
