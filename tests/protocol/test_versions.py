@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 import p2pfl
-from p2pfl.errors import DecodeError
+from p2pfl.errors import DecodeError, PeerError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer import Peer
 from p2pfl.peer.introductions import Introductions
 from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.refusals import NotSigned, text
+from p2pfl.protocol.refusals import NotSigned, OtherWireFormat, text
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.report.notices import VersionDiffers
@@ -140,3 +140,23 @@ def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it
         assert not membership.hear(signed)
         assert membership.refused["bob"] == NotSigned("bob", theirs=version, ours="0.1.0")
         assert text(membership.refused["bob"]).startswith(f'the announcement of "bob" is not signed by it{told}; check')
+
+
+@pytest.mark.parametrize("theirs", [1, 4, VERSION + 1])  # payloads that begin with 2, 3, 5 and 6 are sealed
+def test_a_peer_of_another_wire_format_is_refused_with_both_versions(theirs):
+    """What the broker retains of it is the announcement of another release."""
+    changes = ["topology.kind=path", "topology.peers=2", "transport.gather=0.2"]
+    transport, experiment = MemoryTransport(), read(SMALL, changes=changes)
+
+    async def main():
+        async with asyncio.timeout(60), transport.join("older") as older:
+            payload = bytes([theirs]) + encode(Hello("peer1", 1, "up"))[1:]
+            await older.publish("p2pfl/v1/test/peer/peer1/state", payload, retain=True)
+            async with Peer("peer0", plan(experiment, only=["peer0"]), transport=transport) as peer:
+                await peer.run()
+
+    with pytest.raises(PeerError) as caught:
+        asyncio.run(main())
+    assert caught.value.refused == (OtherWireFormat("peer1", theirs=theirs, ours=VERSION),)
+    said = f'"peer1" uses version {theirs} of the wire format, and this peer uses version {VERSION}; install one'
+    assert said in str(caught.value)
