@@ -12,6 +12,8 @@ from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, scaled
 from p2pfl.identity import Source
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.privacy import Masks
+from p2pfl.report.damage import CommonScoresUnknown
+from p2pfl.report.notices import Notice
 
 
 class Agreeing:
@@ -81,7 +83,7 @@ class Agreeing:
         state: State,
         *,
         among: Callable[[], Masks | None],
-        say: Callable[[str], None],
+        tell: Callable[[Notice], None],
     ) -> tuple[State, dict[str, float] | None]:
         """Return the one model, and its scores; none where somebody is missing, or there is no test data."""
         state = await self.agreement.settle(net, state)
@@ -91,7 +93,7 @@ class Agreeing:
             try:
                 blind = self.agreement.blind(net, among(), phase=CLOSING)
             except CoverError as error:
-                say(f"the scores of the common model stay unknown: {error}")
+                tell(CommonScoresUnknown(peer=self.name, message=str(error)))
                 return state, None
             common = await self.agreement.score(blind, scored)
         return state, None if net.missed else common

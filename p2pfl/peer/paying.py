@@ -15,10 +15,11 @@ from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped, bare
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.notices import unpaid
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy import private
 from p2pfl.privacy.stream import Ints, to_grid
+from p2pfl.report.damage import SettlementIncomplete
+from p2pfl.report.notices import Notice
 from p2pfl.rows import Rows
 
 
@@ -30,7 +31,7 @@ async def paid(
     source: Source,
     round: int,
     neighbourhood: Callable[[int], LiveNeighbourhood],
-    say: Callable[[str], None],
+    tell: Callable[[Notice], None],
 ) -> State:
     """Release what is public once more with the masks that are owed, if anybody owes any, and mix it.
 
@@ -44,8 +45,8 @@ async def paid(
         The first after the last.
     neighbourhood
         Makes that of a round.
-    say
-        Called with a sentence where rows of this exchange were missed for good, which no record tells.
+    tell
+        Called with a notice where models of this gossip step are missing for good, which no record contains.
 
     Returns
     -------
@@ -70,7 +71,7 @@ async def paid(
         participation=plan.protection.settings.participation,
     )
     if live.missed and not live.session.books.conserving:
-        say(unpaid(live.missed))
+        tell(SettlementIncomplete(peer=live.peers[0], neighbours=tuple(sorted({*live.missed}))))
     return after
 
 

@@ -12,6 +12,7 @@ from p2pfl.experiment.schema import Privacy
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.budget import Budget
 from p2pfl.report.meter import Meter, stopped
+from p2pfl.report.results import BudgetStop
 from p2pfl.simulation import simulate
 
 TABLE = {
@@ -301,8 +302,9 @@ def test_a_run_that_its_budget_ends_says_so(rounds, stops, tmp_path):
     path = tmp_path / "b.jsonl"
     run = simulate(experiment(path, f"rounds={rounds}"), baselines=False, folder=tmp_path / "run")
     played = run.summary["rounds"]
-    said = f"{played} of 400 rounds: another one would exceed privacy.epsilon = 8"
-    assert run.summary["stopped"] == (said if stops else None)
+    peers = run.summary["peers"]
+    stop = {"done": played, "rounds": 400, "epsilon": 8.0, "account": None, "peers": peers, "among": peers}
+    assert run.summary["stopped"] == (stop if stops else None)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped"] == run.summary["stopped"]
 
 
@@ -310,18 +312,18 @@ def test_a_run_that_stops_early_because_of_earlier_ones_names_their_account(tmp_
     path = tmp_path / "b.jsonl"
     simulate(experiment(path), baselines=False)
     run = simulate(experiment(path, "rounds=400"), baselines=False)
-    assert run.summary["stopped"].endswith(f"privacy.epsilon = 8, including what {path} had before")
+    assert run.summary["stopped"]["account"] == str(path)
 
 
 def test_a_run_that_a_dearer_round_ends_says_so_too(tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", "simulation.absence=0.2")
     run = simulate(settings, baselines=False)
-    said = f"{run.summary['rounds']} of 400 rounds: another one would exceed privacy.epsilon = 8"
-    assert run.summary["stopped"] == said
+    stop = run.summary["stopped"]
+    assert (stop["done"], stop["rounds"], stop["epsilon"]) == (run.summary["rounds"], 400, 8.0)
 
 
 def test_peers_that_their_budget_ended_are_counted():
-    said = "8 of 10 rounds: another one would exceed privacy.epsilon = 8"
+    stop = BudgetStop(8, 10, 8.0)
     assert stopped([None, None]) is None
-    assert stopped([said, said]) == said
-    assert stopped([said, None, None]) == f"{said} (1 of 3 peers)"
+    assert stopped([stop, stop]) == BudgetStop(8, 10, 8.0, peers=2, among=2)
+    assert stopped([stop, None, None]) == BudgetStop(8, 10, 8.0, peers=1, among=3)

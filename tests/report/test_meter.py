@@ -7,6 +7,7 @@ import pytest
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
 from p2pfl.report.meter import Meter
+from p2pfl.report.notices import BudgetExceeded
 
 TABLE = {
     "rounds": 6,
@@ -34,9 +35,7 @@ def test_a_last_release_that_turns_out_uncovered_is_recorded_although_nothing_is
     cost, local = found.protection.cost, found.protection.local
     assert meter.spent == pytest.approx(found.protection.spent({cost: 5, local: 1}))
     assert meter.spent == pytest.approx(5.80, abs=0.005)
-    assert (
-        meter.overdrawn == "epsilon 5.8 has been spent, more than privacy.epsilon = 4, because a release lacked a mask"
-    )
+    assert meter.overdrawn == BudgetExceeded(peer="peer0", spent=meter.spent, epsilon=4.0)
     if kept:
         assert len(path.read_text().splitlines()) == 7
         assert Meter(resolved(path, epsilon=9), ["peer0"], run="next").spent == pytest.approx(meter.spent)

@@ -20,7 +20,6 @@ from p2pfl.peer.storage.checkpoint import Journal
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.flows import FlowLedger
 from p2pfl.protocol.ledgers.masks import MaskLedger
-from p2pfl.protocol.ledgers.unsettled import Unsettled
 from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.session.gathering import Gathering
@@ -28,6 +27,7 @@ from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Claim
 from p2pfl.protocol.wire.rows import Head
+from p2pfl.report.results import Unsettled
 from p2pfl.rows import raw
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.signing import Seal
