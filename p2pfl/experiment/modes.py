@@ -1,7 +1,8 @@
 """Privacy modes: one class says what leaves a peer, what that rules out, and what it promises.
 
 A mode of your own has ``name``, ``traits``, ``unused``, ``wrap``, ``effective`` and ``statement`` as these have;
-``privacy.mode = "package.module:Class"`` makes it from those keys of ``[privacy]`` for which it has parameters.
+``privacy.mode = "package.module:Class"`` makes it from those keys of ``[privacy]`` for which it has parameters; all
+other keys count as unused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import MODES
 from p2pfl.privacy import Settings
@@ -237,12 +239,25 @@ def mode_of(wanted: schema.Privacy) -> Mode:
 def section(mode: Mode) -> schema.Privacy:
     """Return the section ``[privacy]`` of a mode.
 
+    Raises
+    ------
+    ExperimentError
+        A parameter that is not a key of the section has another value than its default, which would be lost.
+
     Examples
     --------
     >>> section(Independent(noise=0.1)).noise
     0.1
     """
     made: Any = mode  # a dataclass
-    given = {each.name: getattr(made, each.name) for each in fields(made)}
-    known = {key: value for key, value in given.items() if key in schema.Privacy.__struct_fields__}
+    known = {}
+    for each in fields(made):
+        value = getattr(made, each.name)
+        if each.name in schema.Privacy.__struct_fields__:
+            known[each.name] = value
+        elif value != each.default:
+            raise ExperimentError(
+                f"{type(mode).__name__} has a parameter {each.name}, which is not a key of [privacy]; "
+                "name it like one of the keys, such as noise, or set its default in a subclass"
+            )
     return schema.Privacy(mode=MODES.name_of(mode), **known)

@@ -181,9 +181,12 @@ def _uncompressed(wanted: Compression) -> dict[str, str]:
 
 
 def _unused(mode: str) -> Mapping[str, str]:
-    """Return the keys of ``[privacy]`` that a mode does not use; none where a class of the user's own says nothing."""
+    """Return the keys of ``[privacy]`` that a mode does not use; those without a parameter in a class of the user."""
     found: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
-    return found
+    if ":" not in mode:
+        return found
+    other = {key for key in Privacy.__struct_fields__ if key != "mode" and not MODES.takes(mode, key)}
+    return {**{key: f'privacy.mode is "{mode}", which has no parameter {key}' for key in other}, **found}
 
 
 def _traits(name: str) -> Traits:

@@ -24,9 +24,9 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.learning import checks
-from p2pfl.learning.batching import Batch
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
-from p2pfl.learning.optimisers import PlainUpdate, StackedUpdate
+from p2pfl.learning.steps.batching import Batch
+from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.rows import Rows, norms
 

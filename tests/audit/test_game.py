@@ -5,7 +5,7 @@ import builds
 import numpy as np
 import pytest
 
-from p2pfl.audit.game import play
+from p2pfl.audit.attacks.game import play
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Pipeline, release
 from p2pfl.privacy import Settings

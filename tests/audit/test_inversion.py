@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pfl.audit.attacks.inversion import analytic, first_linear, invert, psnr, ssim
 from p2pfl.audit.audit import _one_step
-from p2pfl.audit.inversion import analytic, first_linear, invert, psnr, ssim
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.learners import learner

@@ -4,7 +4,7 @@ import builds
 import numpy as np
 import pytest
 
-from p2pfl.audit.membership import FEWEST, MIXED, _halves, _ratio, infer
+from p2pfl.audit.attacks.membership import FEWEST, MIXED, _halves, _ratio, infer
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.learners import learner

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.errors import ModelError
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.optimisers import ELEMENTWISE, PlainUpdate, Recipe
+from p2pfl.learning.steps.optimisers import ELEMENTWISE, PlainUpdate, Recipe
 
 PEERS = ("ada", "bob", "cyd", "dee")
 SIZES = (9, 4, 12, 6)

@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from p2pfl.audit.live import short
-from p2pfl.audit.swarms import launched
-from p2pfl.audit.tap import Tap, Tapped
+from p2pfl.audit.live.restarts import short
+from p2pfl.audit.live.swarms import launched
+from p2pfl.audit.live.tap import Tap, Tapped
 from p2pfl.privacy import Settings
 from p2pfl.transport import MemoryTransport
 from swarms import live

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from p2pfl.audit.inversion import invert
+from p2pfl.audit.attacks.inversion import invert
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.privacy import Settings

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, mean
-from p2pfl.learning.plain import Autocast
+from p2pfl.learning.steps.batching import Batch, Footprint
+from p2pfl.learning.steps.plain import Autocast
 
 
 class Stacked:

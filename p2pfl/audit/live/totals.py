@@ -10,9 +10,9 @@ import numpy as np
 
 from p2pfl.audit import statistics
 from p2pfl.audit.claims import Claim
+from p2pfl.audit.live.swarms import DEADLINE
+from p2pfl.audit.live.tap import Tap, Tapped
 from p2pfl.audit.statistics import Ints
-from p2pfl.audit.swarms import DEADLINE
-from p2pfl.audit.tap import Tap, Tapped
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.peer import Peer

@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from p2pfl.audit.attacks.separation import LOOKS, Bools, separation
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
-from p2pfl.audit.separation import LOOKS, Bools, separation
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.privacy import Settings
 from p2pfl.rows import draw

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from p2pfl.learning.batching import Batch
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, mean
+from p2pfl.learning.steps.batching import Batch
 
 Autocast = Callable[[], contextlib.AbstractContextManager[object]]
 """Function that makes the context in which a model runs."""

@@ -13,10 +13,10 @@ import torch
 
 from p2pfl.data import IntArray
 from p2pfl.errors import LearningError
-from p2pfl.learning.batching import Batch, Plan
 from p2pfl.learning.dropout import KeyedDropout, round_keys, step_keys
 from p2pfl.learning.learner import Correction
-from p2pfl.learning.optimisers import PlainUpdate, Recipe, StackedUpdate
+from p2pfl.learning.steps.batching import Batch, Plan
+from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
 from p2pfl.rows import Layout, Rows
 
 

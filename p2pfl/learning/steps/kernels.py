@@ -6,9 +6,10 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import KeyedDropout
-from p2pfl.learning.layers import (
+from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
+from p2pfl.learning.steps.batching import Batch, Footprint
+from p2pfl.learning.steps.layers import (
     POINTWISE,
     Affine,
     Convolution,
@@ -20,7 +21,6 @@ from p2pfl.learning.layers import (
     gelu,
     rectifier,
 )
-from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
 
 
 class Kernels:

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
+from p2pfl.audit.attacks.separation import Bools, auc, auc_error
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import OPEN, Floats, Fresh, Pipeline, Train
-from p2pfl.audit.separation import Bools, auc, auc_error
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy

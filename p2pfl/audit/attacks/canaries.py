@@ -22,9 +22,9 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
+from p2pfl.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
-from p2pfl.audit.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting import divergence
