@@ -15,10 +15,10 @@ from p2pfl.data import Federation, nothing
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
-from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.file.reading import check as read_table
+from p2pfl.experiment.file.reading import plain
 from p2pfl.experiment.modes import Mode, section
-from p2pfl.experiment.reading import check as read_table
-from p2pfl.experiment.reading import plain
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import Parts, assembled
 from p2pfl.experiment.rules.rule import Composition

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import mode_traits, traits_of
-from p2pfl.experiment.exchanges import exchanges
-from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.parts.gossip_steps import exchanges
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection, protection, sizes_masks
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check

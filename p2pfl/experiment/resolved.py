@@ -18,8 +18,8 @@ from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.protection import Protection
-from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import ring_width
 from p2pfl.identity import Source

@@ -13,13 +13,13 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
 from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
-from p2pfl.experiment.compression import codec
-from p2pfl.experiment.contest import attack, misled, rule
-from p2pfl.experiment.exchanges import exchanges, flood
-from p2pfl.experiment.healing import healer
-from p2pfl.experiment.learners import algorithm, expected_update, learner, takes_data
-from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
+from p2pfl.experiment.parts.codec import codec
+from p2pfl.experiment.parts.gossip_steps import exchanges, flood
+from p2pfl.experiment.parts.healing import healer
+from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
+from p2pfl.experiment.parts.robustness import attack, misled, rule
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan, size_and_norm
 from p2pfl.experiment.rules.rule import Composition

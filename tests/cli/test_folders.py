@@ -9,7 +9,7 @@ import pytest
 from p2pfl.cli import folders
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.experiment.reading import write
+from p2pfl.experiment.file.reading import write
 
 CLINIC = read({"name": "clinic", "rounds": 3})
 

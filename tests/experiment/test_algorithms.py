@@ -20,7 +20,7 @@ from p2pfl.algorithms import (
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.experiment.learners import algorithm
+from p2pfl.experiment.parts.learners import algorithm
 from p2pfl.traits import Traits
 
 

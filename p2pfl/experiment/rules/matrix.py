@@ -8,9 +8,9 @@ from typing import Any
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError
 from p2pfl.experiment.catalogue import traits_of
-from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.outline import built
-from p2pfl.experiment.reading import read
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 

@@ -15,10 +15,10 @@ import tomli_w
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import CODECS, MODES, RULES
+from p2pfl.experiment.file.sentences import idle, mismatch, shown
 from p2pfl.experiment.schema import Experiment, Section
-from p2pfl.experiment.sentences import idle, mismatch, shown
 
-SHIPPED = Path(__file__).parent.parent / "experiments"
+SHIPPED = Path(__file__).parents[2] / "experiments"
 """The experiments that come with the package."""
 
 PATHS = (
