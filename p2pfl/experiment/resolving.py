@@ -1,4 +1,4 @@
-"""From an experiment to its plan: what is named is built, and what does not go together is refused."""
+"""Build the plan of an experiment, and refuse parts that do not work together."""
 
 from __future__ import annotations
 
@@ -38,12 +38,17 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     experiment
         Validated settings.
     only
-        The peers at hand; all by default.
+        Names of the local peers, which run live; all by default.
+
+    Returns
+    -------
+    Plan
+        What peers and simulations run.
 
     Raises
     ------
     InputError
-        If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
+        A graph is disconnected, a split is impossible, a model does not fit the data, or a name is unknown.
     """
     asked = Composition.of(experiment)
     check(asked)
@@ -84,11 +89,11 @@ class Parts:
     asked
         The settings, and the traits of what they name.
     topology, weights, federation, learner
-        As in :class:`p2pfl.experiment.resolved.Plan`.
+        Parts of a :class:`p2pfl.experiment.resolved.Plan`.
     mean_samples
-        The mean size of the peers' data, where all know it.
+        Mean number of samples of a peer, if all peers know it.
     sizes
-        What each peer knows of the sizes of all, where it runs live; ``None`` in a simulation, which has them all.
+        Numbers of samples of all peers that a live peer knows; ``None`` in a simulation, which has all data.
     """
 
     asked: Composition
@@ -114,16 +119,21 @@ def assembled(
     Parameters
     ----------
     parts
-        Of the plan.
+        Parts of the plan.
     make
-        Returns the algorithm, given by name what it may have parameters for.
+        Function that returns the algorithm; it receives values by name for the algorithm's parameters.
     codec, rule, attack, healing
-        As in :class:`p2pfl.experiment.resolved.Plan`.
+        Further parts of a :class:`p2pfl.experiment.resolved.Plan`.
+
+    Returns
+    -------
+    Plan
+        The plan.
 
     Raises
     ------
     InputError
-        Something does not go together.
+        Parts do not work together.
     """
     asked, topology, weights, trained = parts.asked, parts.topology, parts.weights, parts.learner
     experiment = asked.experiment
@@ -165,7 +175,7 @@ def assembled(
 
 
 def data_folder() -> Path | None:
-    """Where the user keeps his data sets: the environment's ``P2PFL_DATA``."""
+    """Return the folder of the user's data sets, from the environment variable ``P2PFL_DATA``; ``None`` if not set."""
     folder = os.environ.get("P2PFL_DATA")
     return Path(folder) if folder else None
 
@@ -190,7 +200,7 @@ def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[s
 
 
 def _given(parts: Parts, gossip: Gossip, *, diameter: int) -> dict[str, Any]:
-    """Return what an algorithm may ask for by the names of its parameters."""
+    """Return the values that an algorithm can receive, by the names of its parameters."""
     experiment, learning = parts.asked.experiment, parts.asked.experiment.learning
     average = Averaging(
         parts.topology.peers,

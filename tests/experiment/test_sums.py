@@ -172,10 +172,13 @@ def test_more_exchanges_a_round_cost_more_noise():
             "peer0 alone can tell the row of .* from the sums of the 9 exchanges .* fewer gossip.steps",
         ),
         (["gossip.steps=9", "gossip.acceleration=chebyshev"], "alone can tell the row"),
-        (["learning.stop=0.1"], "learning.stop: expected none with .*, for it tells others how far each row moved"),
-        (["learning.fraction=0.5"], "learning.fraction: expected 1"),
-        (["privacy.participation=0.5"], "privacy.participation: expected 1"),
-        (["privacy.colluders=0"], "privacy.colluders: expected 1 or more"),
+        (
+            ["learning.stop=0.1"],
+            "learning.stop = 0.1 .*, because it shows others how far each model moved; leave it out",
+        ),
+        (["learning.fraction=0.5"], "learning.fraction = 0.5 does not work .*; set it to 1, or"),
+        (["privacy.participation=0.5"], "privacy.participation = 0.5 does not work .*; set it to 1, or"),
+        (["privacy.colluders=0"], "privacy.colluders = 0 does not work .*; set it to 1 or more, or"),
         (["privacy.clip=inf", "privacy.epsilon=1"], "privacy.clip"),
     ],
 )
