@@ -147,7 +147,7 @@ class PeerError(RunError):
 
 
 class ResumeError(PeerError):
-    """A peer that resumes finds nobody to go on with; what it had learned is kept."""
+    """A peer that resumes finds no neighbour with which to continue; its checkpoint is kept."""
 
 
 class LostModelError(RunError):

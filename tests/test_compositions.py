@@ -28,7 +28,9 @@ def test_the_docs_show_the_table(refusals, monkeypatch):
 
 def test_every_refusal_is_one_sentence_with_what_to_do(refusals):
     for why in filter(None, refusals.values()):
-        assert re.search(r"expected .*got .*: (take|leave|change|set) ", why), why
+        assert re.search(
+            r" (does not work (with|on|under)|has no effect, because) .*; (take|leave|change|set) ", why
+        ), why
         assert "\n" not in why
 
 

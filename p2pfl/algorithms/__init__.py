@@ -1,4 +1,4 @@
-"""One idea, one file: how peers learn from each other."""
+"""Algorithms, one per file: how peers learn from each other."""
 
 from p2pfl.algorithms.algorithm import Accounting, Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging

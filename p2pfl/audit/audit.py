@@ -22,8 +22,8 @@ from p2pfl.audit.pipeline import Fresh
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.learners import learner
-from p2pfl.experiment.reading import check, plain
+from p2pfl.experiment.file.reading import check, plain
+from p2pfl.experiment.parts.learners import learner
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy import Settings

@@ -1,4 +1,4 @@
-"""Privacy modes: one class says what leaves a peer, what that rules out, and what it promises.
+"""Privacy modes: one class defines what leaves a peer, what that rules out, and what it guarantees.
 
 A mode of your own has ``name``, ``traits``, ``unused``, ``wrap``, ``effective`` and ``statement`` as these have;
 ``privacy.mode = "package.module:Class"`` makes it from those keys of ``[privacy]`` for which it has parameters; all
@@ -28,7 +28,7 @@ MASK_KEYS = ("mask", "mask_graph", "mask_degree")
 
 
 class Mode(Protocol):
-    """A privacy mode: protection of the models that leave a peer."""
+    """Protection of the models that leave a peer."""
 
     traits: ClassVar[ModeTraits]
 
@@ -39,7 +39,7 @@ class Mode(Protocol):
 
     @property
     def unused(self) -> Mapping[str, str]:
-        """Keys of ``[privacy]`` that change nothing, and for each of them why."""
+        """Keys of ``[privacy]`` that have no effect, each with the reason."""
         ...
 
     def wrap(
@@ -52,29 +52,34 @@ class Mode(Protocol):
         round: int,
         charge: Callable[[], None] | None = None,
     ) -> Neighbourhood:
-        """Return a round's neighbourhood through which models leave hidden."""
+        """Return the neighbourhood of a round that protects models before they leave."""
         ...
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode that remains with these noises."""
+        """Return the mode that is in effect with these settings."""
         ...
 
     def statement(self, *, claimed: bool, whose: str = "") -> str:
-        """Return what is promised beside an epsilon, in words.
+        """Return what the mode guarantees besides an epsilon, in words.
 
         Parameters
         ----------
         claimed
-            Whether differential privacy is claimed.
+            Whether the run claims differential privacy.
         whose
-            Of whom it is not claimed, where it is claimed of somebody else.
+            Whose data the claim does not cover, if it covers that of others.
+
+        Returns
+        -------
+        str
+            Clauses of a sentence.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy:
-    """Models leave as they are, sealed against the broker and readable by every neighbour.
+    """No protection of models from neighbours; they are encrypted against the broker.
 
     Examples
     --------
@@ -105,12 +110,12 @@ class NoPrivacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Independent:
-    """Updates are clipped, and each peer adds private noise of its own, which stays in the models.
+    """Clipped updates with private noise of each peer, which stays in the models.
 
     Parameters
     ----------
     clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
-        See :class:`p2pfl.experiment.schema.Privacy`.
+        Keys of :class:`p2pfl.experiment.schema.Privacy`.
 
     Examples
     --------
@@ -140,7 +145,7 @@ class Independent:
         return private(net, **how)
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode itself; no privacy at all without noise."""
+        """Return the mode itself; no protection if there is no noise."""
         return self if settings.noise else NoPrivacy()
 
     def statement(self, *, claimed: bool, whose: str = "") -> str:
@@ -150,12 +155,12 @@ class Independent:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairwise(Independent):
-    """Pairs of peers add noise to one model and subtract it from the other: masks hide models and cancel in the mean.
+    """Masks of pairs of peers: noise that one adds and the other subtracts hides models and cancels in the mean.
 
     Parameters
     ----------
     mask, mask_graph, mask_degree, partners
-        See :class:`p2pfl.experiment.schema.Privacy`, as for all others.
+        Keys of :class:`p2pfl.experiment.schema.Privacy`, like all others.
 
     Examples
     --------
@@ -173,7 +178,7 @@ class Pairwise(Independent):
     unused: ClassVar[Mapping[str, str]] = {}
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode itself; private noise alone without masks."""
+        """Return the mode itself; private noise alone if there are no masks."""
         return self if settings.mask else Independent().effective(settings)
 
     def statement(self, *, claimed: bool, whose: str = "") -> str:
@@ -185,12 +190,12 @@ class Pairwise(Independent):
 
 @dataclass(frozen=True, kw_only=True)
 class SecAgg(Independent):
-    """Each peer receives the exact sum of its neighbours' models and none of them.
+    """Secure sums: each peer receives the exact sum of its neighbours' models and no single model.
 
     Parameters
     ----------
     clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
-        See :class:`p2pfl.experiment.schema.Privacy`.
+        Keys of :class:`p2pfl.experiment.schema.Privacy`.
 
     Examples
     --------
@@ -205,7 +210,7 @@ class SecAgg(Independent):
     )
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode itself, which does not rest on noise."""
+        """Return the mode itself, which does not depend on noise."""
         del settings
         return self
 

@@ -31,7 +31,7 @@ import msgspec
 
 from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, write
-from p2pfl.experiment.reading import kept
+from p2pfl.experiment.file.reading import kept
 from p2pfl.files import DRIVE, replace
 from p2pfl.report.damage import kinds
 from p2pfl.report.notices import SCHEMA, Notice

@@ -20,8 +20,8 @@ from p2pfl.algorithms import State
 from p2pfl.errors import ExperimentError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.agreement import alike, scaled, told
-from p2pfl.experiment.contest import attack
-from p2pfl.experiment.reading import checked
+from p2pfl.experiment.file.reading import checked
+from p2pfl.experiment.parts.robustness import attack
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer

@@ -9,7 +9,7 @@ from p2pfl.audit.attacks.inversion import analytic, first_linear, invert, psnr, 
 from p2pfl.audit.audit import _one_step
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.learners import learner
+from p2pfl.experiment.parts.learners import learner
 from p2pfl.privacy import Settings
 
 

@@ -28,7 +28,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(p2pfl, place, argu
     (place / "secret.toml").write_text(f'{(place / "small.toml").read_text()}\n[transport]\nbroker = "{URL}"\n')
     said = p2pfl(*arguments)
     assert said.status == 2
-    assert "expected an address without a password, got mqtt://127.0.0.1:1 with one: set P2PFL_BROKER_USER" in said.err
+    assert "transport.broker contains a password for mqtt://127.0.0.1:1; set P2PFL_BROKER_USER" in said.err
     assert "s3cret" not in said.out + said.err
     assert len(said.err.splitlines()) == 1
     assert not (place / "runs").exists()

@@ -92,7 +92,7 @@ def test_a_mode_of_ones_own_hides_alike_in_a_simulation_and_live():
 
 
 def test_a_mode_of_ones_own_says_which_keys_it_does_not_use():
-    with pytest.raises(ExperimentError, match=r"privacy\.mask: .* Rounding has no masks"):
+    with pytest.raises(ExperimentError, match=r"privacy\.mask = .* Rounding has no masks"):
         read(SMALL, changes=[*OWN, "privacy.mask=1"])
 
 
@@ -117,7 +117,7 @@ def test_a_parameter_that_no_key_has_keeps_its_default():
 
 
 def test_names_of_modes_are_checked_before_anything_starts():
-    with pytest.raises(ExperimentError, match=r'privacy\.mode: expected .*"pairwise".* got "pairwize": did you mean'):
+    with pytest.raises(ExperimentError, match=r'privacy\.mode is "pairwize"; set it to .*"pairwise".*; did you mean'):
         read(SMALL, changes=["privacy.mode=pairwize"])
 
 

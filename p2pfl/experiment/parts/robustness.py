@@ -17,14 +17,19 @@ from p2pfl.rows import draw
 
 
 def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> Rule | None:
-    """The robust rule of an experiment; ``None`` where rows are averaged.
+    """Return the robust rule of an experiment; ``None`` if models are averaged.
 
     Parameters
     ----------
     experiment
-        With its section ``[robustness]``.
+        Experiment with the section ``[robustness]``.
     topology
-        On which everybody must hear enough others.
+        Topology, on which each peer must receive enough models.
+
+    Returns
+    -------
+    Rule or None
+        The rule.
 
     Raises
     ------
@@ -47,8 +52,8 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
         peer = min(graph.peers, key=lambda each: len(graph.hears(each)))
         if (count := 1 + len(graph.hears(peer))) < fewest:
             raise ExperimentError(
-                f"robustness.attackers: expected every peer to have at least {fewest} rows, its own included, to bear "
-                f"{wanted.attackers} with {wanted.rule}, got {count} for {peer}: take a denser topology, or fewer"
+                f"robustness.attackers = {wanted.attackers} with {wanted.rule} needs at least {fewest} models at each "
+                f"peer, its own included, and {peer} has only {count}; choose a denser topology, or lower it"
             )
     return made
 
@@ -59,57 +64,64 @@ def _made(wanted: schema.Robustness) -> Rule:
 
 
 def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attack | None:
-    """The attack of an experiment; ``None`` where all are honest.
+    """Return the attack of an experiment; ``None`` if all peers are honest.
 
     Parameters
     ----------
     experiment
-        With its section ``[attack]``.
+        Experiment with the section ``[attack]``.
     peers
-        All peers, of whom some lie.
+        All peers, including those that attack.
     live
-        Whether liars know no more than their own row.
+        Whether Byzantine peers know only their own models.
+
+    Returns
+    -------
+    Attack or None
+        The attack.
 
     Raises
     ------
     ExperimentError
-        It names peers that there are not, or leaves fewer than two honest.
+        The attack names unknown peers, needs the models of others, or leaves fewer than two honest peers.
     """
     wanted = experiment.attack
     if wanted.name == "none":
         return None
     if live and wanted.name in ALL:
         raise ExperimentError(
-            f'attack.name: live peers need an attack that takes their own parameters alone, got "{wanted.name}", for '
-            "which malicious peers must know the parameters of all honest ones: use simulate, or another attack"
+            f'attack.name = "{wanted.name}" needs the models of all honest peers, which live peers do not know; use '
+            "p2pfl simulate, or choose another attack"
         )
     if unknown := sorted(set(wanted.peers) - set(peers)):
-        raise ExperimentError(f'attack.peers: expected peers of the experiment, got "{unknown[0]}": correct it')
+        raise ExperimentError(
+            f'attack.peers contains "{unknown[0]}", which is not a peer of the experiment; correct it'
+        )
     count = max(int(wanted.share > 0), int(wanted.share * len(peers) + 0.5))
     drawn = draw(experiment.seed, "liars").permutation(len(peers))[:count]
     liars = frozenset(wanted.peers or (peers[index] for index in drawn))
     if len(peers) - len(liars) < 2:
         raise ExperimentError(
-            f"attack.peers: expected at least two honest peers, got {len(peers) - len(liars)} of {len(peers)}: "
-            "let fewer lie"
+            f"the attack leaves {len(peers) - len(liars)} of {len(peers)} peers honest; lower attack.share or shorten "
+            "attack.peers until at least two are"
         )
     return Attack(wanted.name, liars, len(peers), wanted.scale, experiment.seed)
 
 
 def misled(federation: Federation, attack: Attack | None) -> Federation:
-    """The same data, but that of liars who flip labels.
+    """Return the data of all peers, with flipped labels at the peers that attack by ``label_flip``.
 
     Raises
     ------
     ExperimentError
-        There are no labels.
+        The data have no classes.
     """
     if attack is None or attack.name != "label_flip":
         return federation
     dataset = federation.dataset
     if dataset.classes is None:
         raise ExperimentError(
-            'attack.name: expected another than "label_flip" where no classes are learned, got it: take another attack'
+            'attack.name = "label_flip" needs data with classes, and these have none; choose another attack'
         )
     targets = dataset.targets.clone()
     for peer in attack.liars & set(federation.train):

@@ -1,4 +1,4 @@
-"""From the sections ``[model]`` and ``[learning]`` to a learner and an algorithm, a user's own code included."""
+"""Learner and algorithm from the sections ``[model]`` and ``[learning]``, a user's own code included."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from p2pfl.data import Federation
 from p2pfl.data.imported import located
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.experiment.catalogue import ALGORITHMS, imported, traits_of
+from p2pfl.experiment.file.sentences import shown, words
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
@@ -26,10 +27,29 @@ from p2pfl.privacy.stream import normals
 
 
 def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, source: Source | None = None) -> Learner:
-    """The learner of an experiment on a federation.
+    """Return the learner of an experiment on a federation.
 
-    ``peers`` multiplies the steps of a round where they are given as a number, so that one model on
-    pooled data takes as many as all peers together. ``source`` hides samples: the system's by default.
+    Parameters
+    ----------
+    experiment
+        Experiment with the sections ``[model]`` and ``[learning]``.
+    federation
+        Data of the peers.
+    peers
+        Factor of the steps of a round, if they are given as a number; so one model on pooled data takes as many as
+        all peers together.
+    source
+        Source of the noise that hides samples; the operating system's by default.
+
+    Returns
+    -------
+    Learner
+        The learner.
+
+    Raises
+    ------
+    InputError
+        The model, the optimiser or the user's own code does not work.
     """
     learning, model = experiment.learning, experiment.model
     if learning.learner is not None:
@@ -77,14 +97,19 @@ GIVEN = ("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule",
 def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     """Return the learner that ``learning.learner`` makes.
 
-    The factory is given what it has parameters for: ``federation`` (who has which samples), ``peers`` (those at hand),
-    ``model`` (the torch module of ``[model]``), ``seed``, ``rounds``, keys of ``[learning]`` by their names, and
-    ``learning.learner_options``.
+    The factory receives those of these that it has parameters for: ``federation`` (the data of the peers), ``peers``
+    (names of the local ones), ``model`` (the torch module of ``[model]``), ``seed``, ``rounds``, keys of ``[learning]``
+    by their names, and ``learning.learner_options``.
+
+    Returns
+    -------
+    Learner
+        The result of the factory.
 
     Raises
     ------
     ExperimentError
-        It cannot be imported, has other parameters, or makes no learner.
+        The factory cannot be imported, has other parameters, raises an exception or returns no learner.
     """
     reference, options = experiment.learning.learner or "", experiment.learning.learner_options
     factory = imported(reference)
@@ -115,7 +140,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
 
 
 def takes_data(experiment: Experiment) -> bool:
-    """Return whether a learner needs the data of ``[data]``: one of the user's own may have its own."""
+    """Return whether a learner needs the data of ``[data]``; a user's own learner may have data of its own."""
     reference = experiment.learning.learner
     if reference is None:
         return True
@@ -123,14 +148,16 @@ def takes_data(experiment: Experiment) -> bool:
 
 
 def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
-    """Return the root mean square of a number of one round's update, as far as public numbers bound it.
+    """Return the expected root mean square of a parameter's change in one round, from public numbers alone.
 
     Parameters
     ----------
-    experiment, learner
-        Whose rate, steps and initial parameters.
+    experiment
+        Experiment with the learning rate and the steps.
+    learner
+        Learner with the initial parameters.
     mean_samples
-        Training samples of a peer, on average; ``None`` where they are private.
+        Mean number of training samples of a peer; ``None`` if it is private.
 
     Returns
     -------
@@ -167,12 +194,12 @@ def _steps(experiment: Experiment) -> int | None:
 
 
 def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
-    """The model of an experiment; whatever a user's own class raises is said in one sentence."""
+    """Return the model of an experiment; an exception of a user's own class becomes one sentence."""
     model, dataset = experiment.model, federation.dataset
     if ":" not in model.name and model.options:
         raise ExperimentError(
-            f'expected model.options for a class of your own, got {", ".join(model.options)} for "{model.name}": '
-            "set model.hidden for the widths of mlp and cnn"
+            f'model.options sets {", ".join(model.options)}, but the model "{model.name}" takes no options; leave them '
+            "out, or set model.hidden for the widths of mlp and cnn"
         )
     try:
         return build(
@@ -186,11 +213,11 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
         raise
     except Exception as error:
         said = located(error, module=model.name.partition(":")[0])
-        raise ModelError(f"expected model.name {model.name} to make a model, got {said}: mend it") from error
+        raise ModelError(f"model.name: {model.name} raised {said}; fix it") from error
 
 
 def _own(reference: str) -> PerSample:
-    """A user's loss or metric, under the name that he gave it; ours as they are."""
+    """Return a user's loss or metric under the user's name for it; built-in ones unchanged."""
     function: PerSample = imported(reference)
     return function if function in BUILT_IN else Own(function, name=reference)
 
@@ -201,25 +228,30 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     Parameters
     ----------
     name
-        Known, or ``package.module:Class``.
+        Name in the catalogue, or ``package.module:Class``.
     options
-        The user's, checked against the types of the parameters.
+        The user's options, which are checked against the types of the parameters.
     given
-        What an experiment can give: an algorithm gets what it has parameters for.
+        Values by name; the algorithm receives those that it has parameters for.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm.
 
     Raises
     ------
     ExperimentError
-        There is no such algorithm, or no such option, or its value has another type.
+        The algorithm or an option is unknown, or the value of an option has another type.
     """
     kind = ALGORITHMS.kind(name)
     parameters = inspect.signature(kind).parameters
     trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
     own = [parameter for parameter in parameters if parameter not in {*given, *trained}]
     if unknown := [option for option in options if option not in own]:
-        expected = ", ".join(own) or "none"
+        known = ", ".join(own) or "none"
         raise ExperimentError(
-            f"learning.algorithm_options: expected {expected} for {name}, got {unknown[0]}: drop or rename it"
+            f"learning.algorithm_options: {name} has no option {unknown[0]}; its options are: {known}"
         )
     hints = get_type_hints(kind, include_extras=True)
     values = {option: _checked(value, hints.get(option, Any), option=option) for option, value in options.items()}
@@ -230,8 +262,7 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
 def _checked(value: Any, kind: Any, *, option: str) -> Any:
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        said = str(error)
+    except msgspec.ValidationError:
         raise ExperimentError(
-            f"learning.algorithm_options.{option}: {said[0].lower()}{said[1:]}, for {value!r}: correct it"
+            f"learning.algorithm_options.{option} is {shown(value)}; set it to {words(kind)}"
         ) from None

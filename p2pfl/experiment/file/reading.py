@@ -1,4 +1,4 @@
-"""From a file and ``--set`` to a validated experiment, and back."""
+"""Read an experiment from a file and ``--set``, validate it, and write it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import tomli_w
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import CODECS, MODES, RULES
+from p2pfl.experiment.file.sentences import idle, mismatch, shown
 from p2pfl.experiment.schema import Experiment, Section
-from p2pfl.experiment.sentences import idle, mismatch, shown
 
-SHIPPED = Path(__file__).parent.parent / "experiments"
-"""The experiments that come with the package."""
+SHIPPED = Path(__file__).parents[2] / "experiments"
+"""Folder of the experiments that come with the package."""
 
 PATHS = (
     "topology.file",
@@ -37,10 +37,10 @@ PATHS = (
 """Keys that hold a path, relative to the experiment file."""
 
 MADE = ("privacy.budget", "trust.keys")
-"""Those of what is made when it is missing."""
+"""Keys that hold a path which a run creates if it is missing."""
 
 HELD = ("privacy.budget",)
-"""Keys that no change takes back: what is left out of an account is spent twice."""
+"""Keys that no change resets, because a run without its account would spend the budget twice."""
 
 
 S = TypeVar("S", bound=Section)
@@ -56,15 +56,20 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     changes
         ``section.key=value`` as on the command line.
 
+    Returns
+    -------
+    Experiment
+        The validated experiment.
+
     Raises
     ------
     ExperimentError
-        For a missing file, an unknown key, a value of the wrong type or out of range, or one without effect.
+        The file is missing, a key is unknown or has no effect, or a value has the wrong type or is out of range.
 
     Notes
     -----
-    A change of the algorithm takes what the source says of the former one back to its default, where
-    it has no effect on the new one, so that one file serves to compare them.
+    A change of the algorithm resets those keys of the source to their default that have no effect on the
+    new algorithm, so that one file serves to compare algorithms.
 
     Examples
     --------
@@ -101,16 +106,20 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _refuse(stale: Mapping[str, str], experiment: Experiment, *, origin: str) -> None:
-    """Refuse what has no effect, for whoever set it believes that it has."""
+    """Refuse keys without effect, because the user expects one."""
     for key, why in stale.items():
         value = shown(flat(experiment)[key])
-        raise ExperimentError(
-            f"{origin}: {key}: expected a key that has an effect, got {value}, but {why}: leave it out"
-        )
+        raise ExperimentError(f"{origin}: {key} = {value} has no effect, because {why}; leave it out")
 
 
 def find(source: str | Path) -> Path:
-    """The file of an experiment, or of the shipped one of that name."""
+    """Return the path of an experiment file, or of the shipped experiment of that name.
+
+    Raises
+    ------
+    ExperimentError
+        There is no such file, and no shipped experiment of that name.
+    """
     path = Path(source)
     if path.is_file():
         return path
@@ -118,12 +127,30 @@ def find(source: str | Path) -> Path:
     if str(source) in shipped:
         return SHIPPED / f"{source}.toml"
     near = difflib.get_close_matches(str(source), shipped, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"shipped are {', '.join(shipped)}"
-    raise ExperimentError(f'expected an experiment file or the name of a shipped one, got "{source}": {hint}')
+    hint = f'did you mean "{near[0]}"?' if near else f"name a file, or one of {', '.join(shipped)}"
+    raise ExperimentError(f'"{source}" is neither an experiment file nor a shipped experiment; {hint}')
 
 
 def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experiment:
-    """Validate a table, key by key."""
+    """Return the experiment of a table, validated key by key.
+
+    Parameters
+    ----------
+    table
+        The table, as TOML or a user's code gives it.
+    origin
+        Where it comes from; the first words of an error message.
+
+    Returns
+    -------
+    Experiment
+        The validated experiment.
+
+    Raises
+    ------
+    ExperimentError
+        A key is unknown, or a value is wrong.
+    """
     _keep_secret(table, origin=origin)
     experiment = checked(table, Experiment, origin=origin)
     names = {
@@ -142,13 +169,18 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
 def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:
     """Validate a table as a section of a file, which stands ``within`` others such as ``"peers.ada."``.
 
+    Returns
+    -------
+    Section
+        The section, of type ``kind``.
+
     Raises
     ------
     ExperimentError
-        Names the key, as it is written in the file, what is expected there, and what came.
+        A key is unknown or has the wrong type; the message names it as it is written in the file.
     """
     for key, section in _unknown(table, kind, within):
-        raise ExperimentError(f'{origin}: expected a known key, got "{key}": {_hint(key, section, of=kind)}')
+        raise ExperimentError(f'{origin}: unknown key "{key}"; {_hint(key, section, of=kind)}')
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
@@ -156,21 +188,21 @@ def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str
 
 
 def _keep_secret(table: Mapping[str, Any], *, origin: str) -> None:
-    """Refuse a password where others can read it: experiments are copied into run directories, commands are listed."""
+    """Refuse a password in an experiment, which is copied into run directories and listed as part of commands."""
     transport = table.get("transport")
     brokers = transport.get("broker") if isinstance(transport, Mapping) else None
     for url in [brokers] if isinstance(brokers, str) else brokers if isinstance(brokers, Sequence) else []:
         if isinstance(url, str) and re.search("//[^@]*:.*@", url):
             bare = re.sub("//.*@", "//", url)
             raise ExperimentError(
-                f"{origin}: transport.broker: expected an address without a password, got {bare} with one: set"
-                " P2PFL_BROKER_USER and P2PFL_BROKER_PASSWORD, or name a file in transport.credentials, and change the"
-                " password if others could read it"
+                f"{origin}: transport.broker contains a password for {bare}; set P2PFL_BROKER_USER and"
+                " P2PFL_BROKER_PASSWORD or name a file in transport.credentials instead, and change the password if"
+                " others could read it"
             )
 
 
 def plain(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as a table without empty keys."""
+    """Return an experiment as a table without empty keys."""
     table: dict[str, Any] = msgspec.to_builtins(experiment, builtin_types=(float,))
     return {
         key: {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else value
@@ -179,25 +211,30 @@ def plain(experiment: Experiment) -> dict[str, Any]:
 
 
 def write(experiment: Experiment) -> str:
-    """The experiment as TOML, every default spelt out."""
+    """Return an experiment as TOML, with all defaults."""
     return tomli_w.dumps(plain(experiment))
 
 
 def kept(path: Path, *, whole: bool) -> Experiment:
-    """Read what :func:`write` has written: not one of its keys is left out, so what lacks the last ones was cut.
+    """Read a file that :func:`write` has written with all keys; a file without the last ones was cut off.
 
     Parameters
     ----------
     path
-        Of the file.
+        Path of the file.
     whole
-        Whether the last key must be there; a version that adds one reads what earlier ones have written, but such a run
-        is not gone on with. What has no key at all is always refused.
+        Whether the last key must be present. A version that adds a key can read files of earlier versions without
+        it, but cannot resume such a run. A file without any key is always refused.
+
+    Returns
+    -------
+    Experiment
+        The validated experiment.
 
     Raises
     ------
     ExperimentError
-        As :func:`read`, and for a file that was cut or emptied.
+        The file was cut off or emptied, or :func:`read` refuses it.
     """
     experiment, table = read(path), _load(path)
     keys = [*flat(experiment)]
@@ -205,14 +242,14 @@ def kept(path: Path, *, whole: bool) -> Experiment:
     last = max((place for place, key in enumerate(keys, 1) if key in there | {*table}), default=0)
     if last < (len(keys) if whole else 1):
         raise ExperimentError(
-            f"{path}: expected an experiment with every key, as the run has written it, got none from {keys[last]} on: "
-            "the file was cut; take it from a copy, or begin a new run"
+            f"{path} was cut off, because its keys from {keys[last]} on are missing; restore it from a copy, or start "
+            "a new run"
         )
     return experiment
 
 
 def flat(experiment: Experiment) -> dict[str, Any]:
-    """``{"section.key": value}`` of all keys.
+    """Return all keys of an experiment as ``{"section.key": value}``.
 
     Examples
     --------
@@ -232,16 +269,16 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path}: expected TOML, got a file that is not: {error}") from None
+        raise ExperimentError(f"{path} is not valid TOML ({error}); correct it") from None
     except OSError as error:
-        raise ExperimentError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
+        raise ExperimentError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
 
 
 def _resolve(table: dict[str, Any], folder: Path) -> None:
-    """Make paths absolute that are found in a folder: the file's own first, then where the command was started.
+    """Make relative paths absolute, first from the folder of the file, then from where the command was started.
 
-    What is missing and to be made belongs into the first, so that it is found again from wherever the next run starts:
-    a budget that is not would be spent twice.
+    A missing file that a run creates belongs into the first folder, so that the next run finds it from anywhere: a
+    budget that is not found would be spent twice.
     """
     for dotted in PATHS:
         *parents, key = dotted.split(".")
@@ -264,10 +301,10 @@ def _found(path: str, folder: Path) -> str:
 
 
 def _set(table: dict[str, Any], change: str) -> str:
-    """Make one change; return the beginning of all keys that it names."""
+    """Make one change to a table, and return the beginning of all keys that it names."""
     dotted, equals, text = change.partition("=")
     if not equals or not dotted:
-        raise ExperimentError(f'expected --set section.key=value, got "{change}"')
+        raise ExperimentError(f'--set "{change}" has no key or no value; write it as section.key=value')
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -277,13 +314,13 @@ def _set(table: dict[str, Any], change: str) -> str:
     for parent in parents:
         inner = inner.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise ExperimentError(f'expected --set section.key=value, got "{change}": "{parent}" is not a section')
+            raise ExperimentError(f'--set "{change}": "{parent}" is not a section; write it as section.key=value')
     inner[key] = value
     return f"{dotted.strip()}."
 
 
 def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
-    """Every key that a section does not have, and the section."""
+    """Yield the unknown keys of a table, each with its section."""
     sections = _sections(section)
     for key, value in table.items():
         if key not in section.__struct_fields__:
@@ -293,13 +330,13 @@ def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "")
 
 
 def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
-    """What an unknown key may have meant: the same in another section, or the nearest in this one."""
+    """Return what an unknown key may have meant: the same key in another section, or the nearest in this one."""
     prefix, _, name = key.rpartition(".")
     places = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
     near = places or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
     if near:
         return f'did you mean "{near[0] if places or not prefix else f"{prefix}.{near[0]}"}"?'
-    return f"known are {', '.join(section.__struct_fields__)}"
+    return f"the known keys are {', '.join(section.__struct_fields__)}"
 
 
 def _sections(section: type[Section]) -> dict[str, type[Section]]:

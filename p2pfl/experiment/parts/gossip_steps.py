@@ -1,4 +1,4 @@
-"""How many exchanges a round takes, and in how many a word of anybody reaches everybody."""
+"""Gossip steps of a round, and how many of them carry a message to all peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ def exchanges(
     weights: tuple[graphs.Weights, ...],
     hidden: Protection | None = None,
 ) -> tuple[int, float | None]:
-    """Return the number of gossip steps per round, and rho where they are accelerated; secure sums make one."""
+    """Return the number of gossip steps per round, and rho if they are accelerated; secure sums make one.
+
+    Raises
+    ------
+    ExperimentError
+        No peer would take part in a round, or accelerated weights might be too close to zero.
+    """
     gossip = experiment.gossip
     if mode_traits(experiment.privacy.mode).sums:
         return 1, None
@@ -42,37 +48,37 @@ def exchanges(
 
 
 def _taking_part(experiment: Experiment) -> float:
-    """Share of the peers that take part in a round, on average."""
+    """Return the share of the peers that takes part in a round, on average."""
     learning = experiment.learning
     if learning.drop_stragglers and learning.stragglers == 1:
         raise ExperimentError(
-            "learning.stragglers: expected less than 1 with learning.drop_stragglers, got 1, so that nobody ever takes "
-            "part: lower it, or keep them"
+            "learning.stragglers = 1 with learning.drop_stragglers leaves no peer in any round; lower it, or set "
+            "learning.drop_stragglers to false"
         )
     return learning.fraction * (1 - learning.stragglers if learning.drop_stragglers else 1.0)
 
 
 def _near_one(*, share: float, peers: int) -> float:
-    """What disagreement leaves no mass near zero.
+    """Return the share of a disagreement at which no weight is close to zero.
 
-    Masses of 1 at a share C of N peers lie within C / 2 of their mean once their disagreement, of norm
+    Weights of 1 at a share C of N peers lie within C / 2 of their mean once their disagreement, of norm
     sqrt(C N), has shrunk to that.
     """
     return math.sqrt(share / peers) / 2
 
 
 def _check_masses(experiment: Experiment, *, fewest: int, share: float) -> None:
-    """Accelerated weights may be negative: too few steps leave masses near zero, and rows are divided by them."""
+    """Refuse too few accelerated steps: they leave weights close to zero, and models are divided by them."""
     gossip = experiment.gossip
     if gossip.steps is not None and gossip.steps < fewest:
         raise ExperimentError(
-            f"gossip.steps: expected at least {fewest} with {gossip.acceleration} where a share of {share:g} of the "
-            f"peers take part, got {gossip.steps}: raise it, leave it out, or set gossip.acceleration to none"
+            f"gossip.steps is {gossip.steps}, and {gossip.acceleration} needs at least {fewest} where a share of "
+            f"{share:g} of the peers takes part; raise it, leave it out, or set gossip.acceleration to none"
         )
 
 
 def flood(topology: graphs.Topology | graphs.Schedule) -> int:
-    """Exchanges after which everybody has heard from everybody, from whichever phase they begin."""
+    """Return after how many gossip steps a message has reached all peers, from whichever phase they start."""
     if isinstance(topology, graphs.Topology):
         return graphs.diameter(topology)
     hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]

@@ -1,4 +1,4 @@
-"""From ``topology.heal`` to a graph that closes over whoever is missing."""
+"""A graph that heals over missing peers, from ``topology.heal``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from p2pfl.experiment.schema import Experiment
 
 
 def healer(experiment: Experiment) -> graphs.Healing | None:
-    """The graph that heals; ``None`` where the graph stays as it is.
+    """Return the graph that heals over missing peers; ``None`` if ``topology.heal`` is false.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The weights with which peers mix, and what they allow."""
+"""Mixing weights from ``gossip.weights``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RULES = {
 def mixing(
     experiment: Experiment, topology: graphs.Topology | graphs.Schedule, healer: graphs.Healing | None = None
 ) -> tuple[graphs.Weights, ...]:
-    """Return the weights of every exchange of a period; a graph that heals has its own.
+    """Return the weights of each gossip step of a period; a graph that heals has its own.
 
     Raises
     ------
     ExperimentError
-        There is no file of weights where one is named.
+        The file of weights is missing or holds no matrix.
     """
     if healer is None:
         kind = experiment.gossip.weights
@@ -42,6 +42,6 @@ def _weights(kind: str | None, topology: graphs.Topology) -> graphs.Weights:
     except (OSError, ValueError) as error:
         known = ", ".join(f'"{name}"' for name in RULES)
         raise ExperimentError(
-            f'gossip.weights: expected {known} or a file with a matrix, got "{kind}": {error}'
+            f'gossip.weights is "{kind}", which is no file with a matrix ({error}); set it to {known} or to such a file'
         ) from None
     return graphs.given(topology, matrix)

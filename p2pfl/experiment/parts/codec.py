@@ -12,19 +12,24 @@ from p2pfl.experiment.schema import Experiment
 
 
 def codec(experiment: Experiment, *, length: int, dtype: torch.dtype) -> Codec | None:
-    """The codec of an experiment; ``None`` where rows travel whole.
+    """Return the codec of an experiment; ``None`` if models are sent whole.
 
     Parameters
     ----------
     experiment
-        With its section ``[compression]``.
+        Experiment with the section ``[compression]``.
     length, dtype
-        Of its rows.
+        Number and type of the parameters.
+
+    Returns
+    -------
+    Codec or None
+        The codec.
 
     Raises
     ------
     ExperimentError
-        It saves nothing.
+        The encoded model is not smaller than the model itself.
 
     Examples
     --------
@@ -42,7 +47,7 @@ def codec(experiment: Experiment, *, length: int, dtype: torch.dtype) -> Codec |
     short, whole = size(made, length, dtype), length * dtype.itemsize
     if short >= whole:
         raise ExperimentError(
-            f"compression: expected a row in fewer than its {whole} bytes, got {short} with {wanted.name}: "
-            "leave it out, or lower share, levels or bits"
+            f'compression.name = "{wanted.name}" sends {short} bytes for a model of {whole} bytes; leave it out, or '
+            "lower compression.share, levels or bits"
         )
     return made

@@ -50,13 +50,13 @@ def test_every_name_is_a_rule(changes, rule):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["privacy.mode=pairwise"], "each row is under masks that only the average of all takes off"),
-        (["privacy.mode=secagg"], "peers are given sums and no row that could be looked at"),
+        (["privacy.mode=pairwise"], "masks cancel only in the average, so no single model can be recognised"),
+        (["privacy.mode=secagg"], "peers receive sums and no single model"),
         (
             ["learning.weighted=true"],
-            "learning.weighted = true, as a weight is a claim that a malicious peer would inflate",
+            "learning.weighted = true, because a Byzantine peer would inflate its own weight",
         ),
-        (["learning.fraction=0.5"], "learning.fraction below 1, as a weight"),
+        (["learning.fraction=0.5"], "learning.fraction below 1, because a Byzantine peer"),
         (["privacy.mode=independent", "privacy.participation=0.5", "privacy.noise=0.1"], "privacy.participation below"),
         (["gossip.acceleration=chebyshev"], "which expects linear mixing"),
         (["learning.consensus=true"], "learning.consensus, which takes a plain average"),
@@ -72,7 +72,7 @@ def test_every_name_is_a_rule(changes, rule):
 @pytest.mark.parametrize("wanted", ["robustness.rule=median", "attack.name=sign_flip"])
 def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, changes, why):
     key = wanted.partition("=")[0]
-    with pytest.raises(ExperimentError, match=f'^{key}: expected "none" with .*{why}.*got .*: change one of the two$'):
+    with pytest.raises(ExperimentError, match=f'^{key} = ".*" does not work with .*{why}.*; change one of the two$'):
         planned(
             wanted, *[change for change in changes if not change.startswith("learning.weighted") or "true" in change]
         )
@@ -81,26 +81,29 @@ def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, c
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (["robustness.rule=median", "compression.name=top_k"], "under which differences travel and no rows"),
-        (["robustness.rule=median", "robustness.attackers=4"], "at least 9 rows, .* to bear 4 with median, got 8 for"),
-        (["robustness.rule=clipped_gossip", "robustness.attackers=4"], "at least 9 rows"),
-        (["robustness.rule=krum", "robustness.attackers=3"], "at least 9 rows"),
-        (["robustness.rule=median", "topology.kind=one_peer_exponential"], "at least 3 rows, .*got 2"),
+        (["robustness.rule=median", "compression.name=top_k"], "under which peers send differences and no models"),
+        (["robustness.rule=median", "robustness.attackers=4"], "= 4 with median needs at least 9 models .* only 8;"),
+        (["robustness.rule=clipped_gossip", "robustness.attackers=4"], "at least 9 models"),
+        (["robustness.rule=krum", "robustness.attackers=3"], "at least 9 models"),
+        (["robustness.rule=median", "topology.kind=one_peer_exponential"], "at least 3 models .* only 2;"),
         (
             ["robustness.rule=median", "topology.kind=epidemic_local", "topology.peers=12", "topology.degree=3"],
-            "at least 3 rows, .*got 1",  # though everybody is heard by three
+            "at least 3 models .* only 1;",  # though each peer sends to three
         ),
-        (["robustness.rule=clipped_gossip", "robustness.nearest=true"], "whose centre is the own row"),
-        (["robustness.rule=self_centred_clipping"], "radius: expected a number with self_centred_clipping, got none"),
-        (["robustness.rule=median", "robustness.radius=1.0"], "radius: expected none with median, got 1"),
-        (["robustness.attackers=2"], 'a key that has an effect, got 2, but robustness.rule is "none"'),
-        (["attack.share=0.5"], 'but attack.name is "none"'),
-        (["attack.name=sign_flip", "attack.share=0.5", 'attack.peers=["peer0"]'], "attack.peers says who lies"),
+        (["robustness.rule=clipped_gossip", "robustness.nearest=true"], "whose centre is the peer's own model"),
+        (
+            ["robustness.rule=self_centred_clipping"],
+            "radius is not set, which does not work with self_centred_clipping; set it to a number",
+        ),
+        (["robustness.rule=median", "robustness.radius=1.0"], "radius = 1 does not work with median; leave it out"),
+        (["robustness.attackers=2"], 'attackers = 2 has no effect, because robustness.rule is "none"; leave it out'),
+        (["attack.share=0.5"], 'because attack.name is "none"'),
+        (["attack.name=sign_flip", "attack.share=0.5", 'attack.peers=["peer0"]'], "attack.peers names the peers that"),
         (["attack.name=label_flip", "attack.scale=2.0"], "labels are flipped or not"),
-        (["attack.name=sign_flip", 'attack.peers=["eve"]'], 'peers of the experiment, got "eve"'),
-        (["attack.name=sign_flip", "attack.share=0.99"], "at least two honest peers, got 0 of 8"),
-        (["attack.name=sign_flip", "compression.name=float16"], "whose codes are of true rows"),
-        (["attack.name=label_flip", "data.name=diabetes"], "where no classes are learned"),
+        (["attack.name=sign_flip", 'attack.peers=["eve"]'], '"eve", which is not a peer of the experiment; correct it'),
+        (["attack.name=sign_flip", "attack.share=0.99"], "leaves 0 of 8 peers honest; lower attack.share"),
+        (["attack.name=sign_flip", "compression.name=float16"], "which encodes true models; leave one of the two out"),
+        (["attack.name=label_flip", "data.name=diabetes"], "needs data with classes"),
         (["attack.name=sing_flip"], 'did you mean "sign_flip"'),
     ],
     ids=str,
@@ -117,14 +120,14 @@ class OwnMerging(GossipLearning):
 @pytest.mark.parametrize("wanted", ["robustness.rule=median", "attack.name=sign_flip"])
 def test_no_algorithm_in_cycles_of_its_own_goes_with_rules_or_lies(wanted):
     own = f"learning.algorithm={__name__}:OwnMerging"
-    with pytest.raises(ExperimentError, match=r'expected "none" with .*:OwnMerging, which weighs the rows'):
+    with pytest.raises(ExperimentError, match=r"does not work with .*:OwnMerging, which weighs the rows"):
         plan(read({key: value for key, value in SMALL.items() if key != "gossip"}, changes=[own, wanted]))
 
 
 @pytest.mark.parametrize("name", ["alie", "ipm", "dissensus"])
 def test_live_liars_cannot_know_what_honest_peers_will_send(name):
     assert planned(f"attack.name={name}").attack is not None
-    with pytest.raises(ExperimentError, match="must know the parameters of all honest ones: use simulate"):
+    with pytest.raises(ExperimentError, match=r"needs the models of all honest peers, .*; use p2pfl simulate"):
         planned(f"attack.name={name}", only=["peer0"])
 
 

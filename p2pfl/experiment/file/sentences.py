@@ -1,4 +1,4 @@
-"""What a key of the experiment file expects, in words."""
+"""Sentences about keys of the experiment file: values of the wrong type, and keys that have no effect."""
 
 from __future__ import annotations
 
@@ -32,14 +32,28 @@ from p2pfl.traits import UNDECLARED, Traits
 
 
 def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Experiment) -> str:
-    """One sentence for what msgspec says of a value: the key, what was expected, what came.
+    """Return one sentence for a validation error of msgspec: the key, its value, and what to set it to.
+
+    Parameters
+    ----------
+    message
+        What msgspec says.
+    table
+        The table that it validated.
+    section
+        The section that the table should be.
+
+    Returns
+    -------
+    str
+        The sentence; the message itself if it names no key.
 
     Examples
     --------
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
-    'rounds: expected a whole number >= 1, got 0'
+    'rounds is 0; set it to a whole number >= 1'
     >>> mismatch("Invalid enum value 'laier' - at `$.privacy.clipping`", {"privacy": {"clipping": "laier"}})
-    'privacy.clipping: expected "flat" or "layer", got "laier": did you mean "layer"?'
+    'privacy.clipping is "laier"; set it to "flat" or "layer"; did you mean "layer"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -55,23 +69,34 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
                 kind = next(field.type for field in struct.fields if field.name == part)
     choices = [choice for choice in _choices(kind) if isinstance(choice, str)]
     near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
-    hint = f': did you mean "{near[0]}"?' if near else ""
+    hint = f'; did you mean "{near[0]}"?' if near else ""
     empty = " that is not empty" if value == "" and not choices else ""
-    return f"{key}: expected {_words(kind)}{empty}, got {shown(value)}{hint}"
+    return f"{key} is {shown(value)}; set it to {_words(kind)}{empty}{hint}"
+
+
+def words(kind: Any) -> str:
+    """Return what values a type annotation accepts, in words.
+
+    Examples
+    --------
+    >>> words(bool)
+    'true or false'
+    """
+    return _words(inspect.type_info(kind))
 
 
 def idle(experiment: Experiment) -> dict[str, str]:
-    """What is set to something other than its default but changes nothing, and for each key why.
+    """Return the keys that differ from their default but have no effect, each with the reason.
 
     Examples
     --------
     >>> idle(Experiment(learning=Learning(algorithm="dpsgd", epochs=3)))
-    {'learning.epochs': 'dpsgd makes learning.steps steps a round, 1 by default'}
+    {'learning.epochs': 'dpsgd makes learning.steps steps per round, 1 by default'}
     """
     model, topology = experiment.model, experiment.topology
     found = _unlearned(experiment)
     if topology.file is not None:
-        drawn = "topology.file says who hears whom"
+        drawn = "topology.file defines the graph"
         keys = (key for key in Topology.__struct_fields__ if key != "file")
         found |= {f"topology.{key}": drawn for key in keys if _set(topology, Topology(), key)}
     if experiment.data.name == "synthetic" or ":" in experiment.data.name:
@@ -87,11 +112,11 @@ def idle(experiment: Experiment) -> dict[str, str]:
 
 
 def _unlearned(experiment: Experiment) -> dict[str, str]:
-    """The keys of ``[learning]`` that change nothing."""
+    """Return the keys of ``[learning]`` that have no effect."""
     learning = experiment.learning
     why = _undone(experiment)
     if _traits(learning.algorithm).full_participation:
-        everybody = f"all peers take part in each round of {learning.algorithm} and count alike"
+        everybody = f"all peers take part in each round of {learning.algorithm} and have equal weights"
         why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
     if not learning.stragglers:
         why["drop_stragglers"] = "there are no learning.stragglers"
@@ -105,52 +130,52 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
 
 
 def _undone(experiment: Experiment) -> dict[str, str]:
-    """The keys that say how peers train and that change nothing."""
+    """Return the keys of local training that have no effect."""
     learning, found = experiment.learning, _traits(experiment.learning.algorithm)
     name, kept = learning.algorithm, not learning.drop_stragglers
     why: dict[str, str] = {}
     if found.own_optimizer:
-        alone = f"{name} takes gradient steps of its own, as learning.algorithm_options says"
+        alone = f"{name} takes gradient steps of its own, as learning.algorithm_options defines"
         return dict.fromkeys(["optimizer", "options", "epochs", "steps", *["stragglers"] * kept], alone)
     if found.default_steps is not None:
-        why["epochs"] = f"{name} makes learning.steps steps a round, {found.default_steps} by default"
+        why["epochs"] = f"{name} makes learning.steps steps per round, {found.default_steps} by default"
     elif found.full_batch:
-        why |= dict.fromkeys(["batch", "epochs", "steps"], f"{name} makes one step on all data a round")
+        why |= dict.fromkeys(["batch", "epochs", "steps"], f"{name} makes one step on all data per round")
     elif learning.steps is not None:
-        why["epochs"] = "learning.steps takes its place"
+        why["epochs"] = "learning.steps replaces it"
     if learning.example_noise:
         why["stragglers"] = "with learning.example_noise each peer makes all its steps"
     elif _most(experiment) == 1 and kept:
-        why["stragglers"] = "nobody can do less than one epoch or step a round"
+        why["stragglers"] = "no peer can do less than one epoch or step per round"
     return why
 
 
 def _most(experiment: Experiment) -> int:
-    """Epochs, or steps, that a peer is asked to make a round."""
+    """Return how many epochs or steps a peer makes per round at most."""
     learning = experiment.learning
     traits = _traits(learning.algorithm)
     return 1 if traits.full_batch else learning.steps or traits.default_steps or learning.epochs
 
 
 def _unmixed(experiment: Experiment) -> dict[str, str]:
-    """The keys of ``[gossip]`` that change nothing."""
+    """Return the keys of ``[gossip]`` that have no effect."""
     name, gossip = experiment.learning.algorithm, experiment.gossip
     why: dict[str, str] = {}
     if _traits(name).single_step:
-        why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one exchange a round, of rows as they are")
+        why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one gossip step per round, without acceleration")
     if experiment.learning.consensus:
         return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
     if mode_traits(experiment.privacy.mode).sums:
         why["tolerance"] = f'privacy.mode is "{experiment.privacy.mode}", with one gossip step per round'
     elif _traits(name).full_participation:
-        why["tolerance"] = f"{name} makes gossip.steps exchanges a round, 1 by default"
+        why["tolerance"] = f"{name} makes gossip.steps gossip steps per round, 1 by default"
     elif gossip.steps is not None:
-        why["tolerance"] = "gossip.steps takes its place"
+        why["tolerance"] = "gossip.steps replaces it"
     return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
 
 
 def _unhidden(experiment: Experiment) -> dict[str, str]:
-    """The keys of ``[privacy]`` that change nothing."""
+    """Return the keys of ``[privacy]`` that have no effect."""
     privacy = experiment.privacy
     traits, why = mode_traits(privacy.mode), dict(_unused(privacy.mode))
     if not traits.hides and experiment.learning.example_noise:
@@ -164,14 +189,14 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
     bounded = privacy.epsilon is not None or (privacy.noise and not math.isinf(privacy.clip))
     if traits.hides and not bounded and not experiment.learning.example_noise:
-        why["budget"] = "what updates cost adds up only where privacy.epsilon, or a clip and noise, bound it"
+        why["budget"] = "updates have a cost to add up only with privacy.epsilon, or with a clip and noise"
     if _traits(experiment.learning.algorithm).full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
 
 
 def _uncompressed(wanted: Compression) -> dict[str, str]:
-    """The keys of ``[compression]`` that change nothing."""
+    """Return the keys of ``[compression]`` that have no effect."""
     name, traits = wanted.name, codec_traits(wanted.name)
     taken = {key for key in ("share", "levels", "bits") if traits and CODECS.takes(name, key)}
     if traits and traits.differences:
@@ -190,7 +215,7 @@ def _unused(mode: str) -> Mapping[str, str]:
 
 
 def _traits(name: str) -> Traits:
-    """Return what an algorithm declares; nothing where a class of the user's own is not at hand to be asked."""
+    """Return the traits of an algorithm; those of no declaration if a user's own class cannot be imported here."""
     try:
         return traits_of(name)
     except ExperimentError:
@@ -200,7 +225,7 @@ def _traits(name: str) -> Traits:
 
 
 def _uncontested(experiment: Experiment) -> dict[str, str]:
-    """The keys of ``[robustness]`` and ``[attack]`` that change nothing."""
+    """Return the keys of ``[robustness]`` and ``[attack]`` that have no effect."""
     robustness, attack = experiment.robustness, experiment.attack
     why: dict[str, str] = {}
     if robustness.rule == "none":
@@ -210,7 +235,7 @@ def _uncontested(experiment: Experiment) -> dict[str, str]:
     if attack.name == "label_flip":
         why["attack.scale"] = "labels are flipped or not"
     if attack.peers:
-        why["attack.share"] = "attack.peers says who lies"
+        why["attack.share"] = "attack.peers names the peers that attack"
     wanted = {"robustness": (robustness, Robustness()), "attack": (attack, Attack())}
     return {key: reason for key, reason in why.items() if _set(*wanted[key.split(".")[0]], key.split(".")[1])}
 
@@ -237,12 +262,12 @@ def _words(kind: inspect.Type) -> str:
         case inspect.StrType() if kind.pattern is not None:
             return f"text that matches {kind.pattern}"
         case inspect.VarTupleType():
-            return f"a list, each {_words(kind.item_type)}"
+            return f"a list in which each item is {_words(kind.item_type)}"
         case inspect.DictType():
             return (
                 "a table"
                 if isinstance(kind.value_type, inspect.AnyType)
-                else f"a table, each {_words(kind.value_type)}"
+                else f"a table in which each value is {_words(kind.value_type)}"
             )
         case _:
             plain = {inspect.StructType: "a section with keys of its own", inspect.BoolType: "true or false"}
@@ -260,5 +285,11 @@ def _listed(words: list[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value as one would write it in the file."""
+    """Return a value as it is written in the file.
+
+    Examples
+    --------
+    >>> shown(True)
+    'true'
+    """
     return json.dumps(value, default=str)
