@@ -37,6 +37,8 @@ from p2pfl.protocol.wire.tags import parts
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
+pytestmark = pytest.mark.slow
+
 # ---------------------------------------------------------------------- a broker in the middle
 
 

@@ -15,6 +15,8 @@ from worlds.faults import History, Pause
 from worlds.settings import Plans, Setting
 from worlds.world import World
 
+pytestmark = pytest.mark.slow
+
 AVERAGING = ("learning.algorithm=fedavg", "topology.kind=complete", "topology.peers=4", "gossip.steps=2")
 MASKS = "privacy.mode=pairwise"
 PATIENCE, HANG, HUNG = 60.0, 12.0, 20.0
