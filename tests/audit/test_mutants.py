@@ -29,6 +29,7 @@ def attacked(privacy, *, effort=LITTLE, fresh=builds.fresh):
     return audit(planned(privacy), fresh=fresh, effort=effort)
 
 
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN, NOISY, REPLACED, {"mode": "pairwise", "noise": 1.0}, {}])
 def test_the_build_as_it_is_breaks_no_claim(privacy):
     found = attacked(privacy)

@@ -202,6 +202,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.sampled(fast=0, all=11)
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead, seeds = mutant
