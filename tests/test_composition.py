@@ -65,6 +65,7 @@ def equal(one, other):
             assert torch.equal(tensor, other[peer][name]), (peer, name)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     ("algorithm", "parts", "changes"),
     [
@@ -118,6 +119,7 @@ def test_python_and_the_file_end_in_the_same_parameters(algorithm, parts, change
     assert here.summary["privacy"]["statement"] == there.summary["privacy"]["statement"]
 
 
+@pytest.mark.slow
 def test_the_first_snippet_of_the_docs_runs():
     graph = p2pfl.topology.ring(8)
     data = {peer: sample(peer=peer, peers=graph.peers, seed=0) for peer in graph.peers}
@@ -147,6 +149,7 @@ def alone(name):
     return p2pfl.TorchLearner(model, federation, rate=0.5, device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "parts", "within"),
     [
@@ -287,6 +290,7 @@ def own_table(kind):
     return table if kind == "trainer" else {key: value for key, value in table.items() if key != "model"}
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from_the_file_alike(kind):
     here = p2pfl.simulate(p2pfl.FedAvg(), made(kind, gathered()), RING, rounds=4, seed=7)
@@ -297,6 +301,7 @@ def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from
     assert here.summary["pooled"] is None
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_loop_of_another_framework_learns_in_live_peers_as_in_a_simulation(kind):
     run = p2pfl.simulate(p2pfl.FedAvg(), made(kind, gathered()), RING, rounds=3, seed=7, baselines=False)

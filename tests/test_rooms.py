@@ -1,6 +1,7 @@
 """The table of rooms in CONTRIBUTING.md, held by reading the imports."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -91,8 +92,13 @@ def files():
     return sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
 def imports(path):
-    """Dotted names of all that a file imports, wherever in the file."""
+    """Return the dotted names of all that a file imports, wherever in the file."""
+    return frozenset(_imports(path))
+
+
+def _imports(path):
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -137,7 +143,7 @@ def test_no_files_lean_on_each_other_in_a_circle():
     """Rooms' own ``__init__`` only hand on; what a file takes through one is not followed here."""
     names = {"p2pfl." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in files()}
     graph = nx.DiGraph(
-        (name, used) for name, path in names.items() if path.stem != "__init__" for used in {*imports(path)} & {*names}
+        (name, used) for name, path in names.items() if path.stem != "__init__" for used in imports(path) & {*names}
     )
     assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
 

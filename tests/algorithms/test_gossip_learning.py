@@ -245,6 +245,7 @@ def test_slow_peers_train_on_the_batches_and_at_the_rates_of_their_own_cycles_un
     assert [(each.peer, each.round) for each in late.metrics] == [(each.peer, each.round) for each in plain.metrics]
 
 
+@pytest.mark.slow
 def test_the_smaller_the_steps_the_nearer_peers_come_to_the_common_optimum_although_rows_are_late_and_lost():
     ring, faults = topology.ring(4), Faults(0.2, 0.1, delay=1.0)
     apart = []
@@ -259,6 +260,7 @@ def test_the_smaller_the_steps_the_nearer_peers_come_to_the_common_optimum_altho
 DIGITS = {"rounds": 30, "topology": {"kind": "small_world", "peers": 10}, "simulation": {"slow": 0.2, "pace": 5}}
 
 
+@pytest.mark.slow
 def test_with_slow_peers_it_learns_digits_nearly_as_well_as_fedavg_that_nobody_slows():
     table = {**DIGITS, "learning": {"algorithm": "gossip_learning"}}
     late = simulate(table | {"simulation": {**DIGITS["simulation"], "delay": 1.0}}, baselines=False).summary

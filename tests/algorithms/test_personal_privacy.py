@@ -23,6 +23,7 @@ def run(name, mode):
     return simulate(table, baselines=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HIDDEN)
 def test_masks_cancel_and_leave_the_personal_models_as_they_are_without(name):
     plain, masked = (run(name, mode).models for mode in ("none", "pairwise"))

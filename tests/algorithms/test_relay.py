@@ -85,6 +85,7 @@ def test_a_round_is_that_of_the_paper_message_by_message():
         assert state.rows.squeeze(-1).numpy() == pytest.approx(x, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_optimum_to_ten_digits():
     ends = play(RelaySGD(TREE), quadratics(), TREE, rounds=500)[-1].rows
     assert (ends - OPTIMUM).abs().max() < 1e-10

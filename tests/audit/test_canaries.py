@@ -9,6 +9,8 @@ from p2pfl.audit.attacks.canaries import one_run, plant
 from p2pfl.privacy import Settings
 from p2pfl.topology import ring
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("count", "guesses", "correct", "delta", "epsilon"),

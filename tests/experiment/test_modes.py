@@ -97,7 +97,9 @@ def test_a_mode_of_ones_own_says_which_keys_it_does_not_use():
 
 
 def test_a_key_that_a_mode_of_ones_own_has_no_parameter_for_is_refused():
-    with pytest.raises(ExperimentError, match=r"privacy\.clip: .*Rounding\", which has no parameter clip"):
+    with pytest.raises(
+        ExperimentError, match=r"privacy\.clip = 1\.0 has no effect, .*Rounding\", which has no parameter clip"
+    ):
         read(SMALL, changes=[*OWN, "privacy.clip=1"])
 
 

@@ -43,7 +43,7 @@ def resolved(*changes):
 def test_live_peers_refuse_acceleration_under_masks_and_a_simulation_does_not(kind, live):
     experiment = read(SMALL, changes=["privacy.mode=pairwise", f"gossip.acceleration={kind}"])
     assert plan(experiment).gossip.rho
-    with pytest.raises(ExperimentError, match=r"gossip\.acceleration: .* and live peers, as a model that comes late"):
+    with pytest.raises(ExperimentError, match=r"gossip\.acceleration = .* and live peers, because a late model"):
         plan(experiment, **live)
 
 

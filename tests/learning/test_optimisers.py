@@ -210,6 +210,7 @@ def test_plain_descent_has_the_settings_that_torch_reads_out_of_its_class():
     assert recipe.settings(4) == recipe._read(recipe._opened())
 
 
+@pytest.mark.slow
 def test_plain_descent_does_not_have_torch_import_its_compiler():
     code = (
         "import sys; from p2pfl.experiment import plan, read; plan(read({'data': {'name': 'synthetic'}}));"

@@ -24,6 +24,8 @@ from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
 from swarms import SMALL, live
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-10
 GRID = 2.0**-20
 
@@ -195,6 +197,7 @@ def difference(ended, run):
     return largest
 
 
+@pytest.mark.sampled(fast=6, all=30)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
     experiment = read(SMALL, changes=changes)
@@ -212,6 +215,7 @@ def broker():
         yield running
 
 
+@pytest.mark.sampled(fast=2, all=18)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
     experiment = read(SMALL, changes=changes)

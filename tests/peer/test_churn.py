@@ -64,6 +64,7 @@ def released():
     return learner.fit(learner.start(peers), peers=peers, round=0).rows.mean(0)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("until", [(0, 1), (0, 2), (0, 6)], ids=["first", "first two", "never"])
 def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(until):
     rows, _, records = played(["learning.weighted=false"], until=until)
@@ -89,6 +90,7 @@ def blind(monkeypatch, *, peer, to, rounds):
     monkeypatch.setattr(Cover, "partners", overlook)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("peer", "to"), [("peer1", "peer0"), ("peer0", "peer1")], ids=["follower", "leader"])
 def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, peer, to):
     blind(monkeypatch, peer=peer, to=to, rounds=[0])

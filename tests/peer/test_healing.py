@@ -2,12 +2,16 @@
 
 import asyncio
 
+import pytest
+
 from lives import Lives
 from p2pfl.experiment import read
 from p2pfl.report.notices import KeyTrusted
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL
+
+pytestmark = pytest.mark.slow
 
 RING = ["topology.kind=ring", "topology.heal=true", "rounds=40", "gossip.steps=2"]
 

@@ -173,6 +173,7 @@ async def behind(lives, name, *, keys=1):
     return await started(lives.transport, swarm="test", peer=name, clock=lambda: NOW - HOUR, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silently", [False, True], ids=["announced as dead", "announced as up"])
 def test_a_peer_that_starts_again_with_its_clock_an_hour_behind_joins_the_others(tmp_path, silently):
     experiment = read(SMALL, changes=RING)

@@ -1,6 +1,7 @@
 """A neighbour with a key of its own may say anything; the others learn on."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,6 +102,7 @@ def besieged(barrage):
     return session
 
 
+@pytest.mark.slow
 @settings(MANY)
 @given(st.lists(message, max_size=8))
 def test_whatever_an_insider_says_raises_nothing_else_and_holds_up_nobody(barrage):

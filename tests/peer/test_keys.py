@@ -22,6 +22,8 @@ from p2pfl.secagg.ring import mask
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
+pytestmark = pytest.mark.slow
+
 COMPLETE = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "learning.algorithm=dpsgd"]
 SUMS = [*COMPLETE, "rounds=4", "privacy.mode=secagg"]
 MASKS = [*COMPLETE, "rounds=6", "privacy.mode=pairwise", "privacy.mask=30.0"]

@@ -135,6 +135,7 @@ def calm(experiment):
     return run(experiment)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: words.__name__)
 def test_a_stranger_changes_nothing_whatever_it_says(experiment, undisturbed, calm, words):
     ended = asyncio.run(disturbed(experiment, MemoryTransport(), words))
@@ -142,6 +143,7 @@ def test_a_stranger_changes_nothing_whatever_it_says(experiment, undisturbed, ca
     assert_bounded(ended, calm)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
 def test_a_stranger_on_a_real_broker_changes_nothing(experiment, undisturbed, calm):
     def everything(*about):

@@ -45,6 +45,7 @@ def masses(state):
     return float(state.extra["mass"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silently", [False, True], ids=["the broker tells", "nobody tells"])
 def test_survivors_state_what_a_death_took(silently, tmp_path):
     ended, lives = played(["transport.patience=0.5"], tmp_path, silently=silently)

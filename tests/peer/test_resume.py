@@ -23,6 +23,8 @@ from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
+pytestmark = pytest.mark.slow
+
 GRID = 2.0**-20
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "gossip.steps=3"]
 MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1"]
@@ -74,6 +76,7 @@ def restarted(changes, folder, *, at):
     return experiment, ended
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_all_that_are_killed_end_as_if_nothing_had_happened(changes, tmp_path):
     experiment, ended = restarted(changes, tmp_path, at=(3, 1 if "gossip.steps=1" not in changes else 0))
@@ -334,6 +337,7 @@ def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_slow(cha
     assert apart(models(ended), simulated(experiment)) <= (GRID if changes[0] in MASKS else 1e-10)
 
 
+@pytest.mark.sampled(fast=1, all=4)
 @pytest.mark.parametrize("resume", [True, False], ids=["from its checkpoint", "from nothing"])
 @pytest.mark.parametrize(
     "changes",

@@ -31,6 +31,7 @@ def as_objects(plan, folder):
     asyncio.run(live(plan.experiment, transport, resolved=plan))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [as_children, as_objects])
 def test_two_runs_of_one_experiment_share_no_key_mask_or_noise(run, tmp_path):
     tap = Tap()

@@ -38,6 +38,8 @@ from p2pfl.report.notices import KeyTrusted
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
+pytestmark = pytest.mark.slow
+
 # ---------------------------------------------------------------------- a broker in the middle
 
 

@@ -14,6 +14,8 @@ from p2pfl.report.meter import Meter
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
 
+pytestmark = pytest.mark.slow
+
 NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mode=pairwise", "privacy.epsilon=4"]
 
 

@@ -133,6 +133,7 @@ REAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "said"), REAL.values(), ids=REAL)
 def test_a_real_run_gone_wrong_is_told_what_to_change(changes, said):
     summary = simulate(read(DIGITS, changes=changes), baselines=False).summary
@@ -140,6 +141,7 @@ def test_a_real_run_gone_wrong_is_told_what_to_change(changes, said):
     assert said in sentence
 
 
+@pytest.mark.slow
 def test_one_exchange_on_the_complete_graph_is_enough_however_differently_much_peers_have():
     changes = ["topology.kind=complete", "data.split=power_law", "gossip.steps=1", "rounds=30"]
     run = simulate(read(DIGITS, changes=changes), baselines=False)
@@ -147,6 +149,7 @@ def test_one_exchange_on_the_complete_graph_is_enough_however_differently_much_p
     assert advice(live) == advice(run.metrics) == []
 
 
+@pytest.mark.slow
 def test_of_a_real_run_that_went_well_nothing_is_said():
     assert simulate(read(DIGITS, changes=["rounds=30"]), baselines=False).summary["advice"] == []
 

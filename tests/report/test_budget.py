@@ -36,6 +36,7 @@ def experiment(path, *changes):
     return read(TABLE, changes=[f'privacy.budget="{path}"', *changes])
 
 
+@pytest.mark.slow
 def test_two_runs_on_the_same_data_add_up_and_the_second_stops_at_the_budget(tmp_path):
     path = tmp_path / "wine.budget.jsonl"
     first = simulate(experiment(path), baselines=False)
@@ -73,6 +74,7 @@ def test_a_round_without_all_mask_neighbours_costs_what_private_noise_alone_give
     assert resolved.protection.local.mu > resolved.protection.cost.mu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [["simulation.absence=0.2"], ["simulation.absence=0.05", "privacy.epsilon=20"]])
 def test_rounds_that_absent_peers_make_dearer_end_the_run_before_its_budget_is_exceeded(changes, tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", *changes)
@@ -280,6 +282,7 @@ def test_among_other_peers_the_data_may_have_been_anybodys(tmp_path):
     assert account(path).before(["peer1"]) == {Cost(0.7): 1, Cost(0.6): 1, Cost(0.1): 1}
 
 
+@pytest.mark.slow
 def test_other_names_on_the_same_data_do_not_begin_at_zero(tmp_path):
     path = tmp_path / "b.jsonl"
     simulate(experiment(path, "rounds=400"), baselines=False)
@@ -297,6 +300,7 @@ def test_a_peer_with_a_file_of_its_own_counts_its_lives_once_each(tmp_path):
     assert second.spent == pytest.approx(settings.protection.spent({settings.protection.cost: 2}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "stops"), [(3, False), (400, True)])
 def test_a_run_that_its_budget_ends_says_so(rounds, stops, tmp_path):
     path = tmp_path / "b.jsonl"
@@ -308,6 +312,7 @@ def test_a_run_that_its_budget_ends_says_so(rounds, stops, tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped"] == run.summary["stopped"]
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_early_because_of_earlier_ones_names_their_account(tmp_path):
     path = tmp_path / "b.jsonl"
     simulate(experiment(path), baselines=False)

@@ -23,6 +23,7 @@ def resolved(path=None, **changes):
     return plan(read(TABLE, changes=[*given, *(f"privacy.{key}={value}" for key, value in changes.items())]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_last_release_that_turns_out_uncovered_is_recorded_although_nothing_is_left(kept, tmp_path):
     path = tmp_path / "b.jsonl" if kept else None
@@ -56,6 +57,7 @@ def test_after_a_correction_the_next_release_is_refused_if_it_does_not_fit(tmp_p
     assert rounds == [0, 1, 2, 3, 4, 4]
 
 
+@pytest.mark.slow
 def test_a_correction_under_secret_participation_counts_the_release_again_in_full():
     found = resolved(participation=0.5)
     meter = Meter(found, ["peer0"], run="test")

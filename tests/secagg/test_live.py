@@ -33,6 +33,8 @@ from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
 from swarms import SMALL, Ended
 
+pytestmark = pytest.mark.slow
+
 SUMS = ["privacy.mode=secagg", "topology.kind=complete", "topology.peers=5", "gossip.steps=1", "transport.patience=20"]
 ALIKE = [*SUMS, "learning.weighted=false"]
 SIZE = 40
@@ -105,6 +107,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_live_peers_in_memory_end_in_the_rows_of_the_simulation_to_the_last_bit(changes):
     assert_same_bits(run(changes), simulated(changes))

@@ -195,6 +195,7 @@ def deceits(draw):
     return count, helpers, rolls, told
 
 
+@pytest.mark.slow
 @settings(MANY)
 @given(deceit=deceits())
 def test_whatever_a_receiver_says_it_gets_one_sum_and_never_both_masks_of_one_honest_peer(deceit):

@@ -44,6 +44,7 @@ def test_half_the_bandwidth_takes_twice_as_long():
     assert took[1] / took[0] == pytest.approx(2.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_peers_that_their_budget_ends_say_so_as_the_simulation_does():
     changes = ["rounds=9", "privacy.mode=pairwise", "privacy.clip=1", "privacy.epsilon=8", "privacy.noise=0.8"]
     experiment = read(SMALL, changes=changes)
@@ -52,6 +53,7 @@ def test_peers_that_their_budget_ends_say_so_as_the_simulation_does():
     assert (run.summary["stopped"]["done"], run.summary["stopped"]["rounds"]) == (run.summary["rounds"], 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [[], ["privacy.mode=pairwise"]], ids=str)
 def test_peers_over_a_network_learn_what_the_simulation_learns(changes):
     experiment = read(SMALL, changes=changes)
@@ -73,6 +75,7 @@ AGREED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", AGREED.values(), ids=AGREED)
 def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tmp_path):
     experiment = read(SMALL, changes=changes)
@@ -91,12 +94,14 @@ def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tm
     assert (run.summary["statistics"] is not None) == experiment.data.scale
 
 
+@pytest.mark.slow
 def test_training_on_scaled_features_takes_its_time():
     experiment = read(SMALL, changes=["data.scale=true", "rounds=1"])
     run = forecast(experiment, Network(training=Training(seconds=100.0)), baselines=False)
     assert [record.seconds_training for record in run.metrics] == pytest.approx([100.0] * len(run.metrics))
 
 
+@pytest.mark.nightly
 def test_what_hides_samples_over_a_network_is_what_hides_them_in_the_simulation():
     changes = ["learning.example_noise=1.0", "learning.batch=8", "rounds=2"]
     experiment = read(SMALL, changes=changes)
@@ -122,6 +127,7 @@ def test_a_peer_that_cannot_go_on_says_in_one_sentence_why_and_with_the_status_o
         assert capsys.readouterr().err.endswith("expected another model, got this one in round 0: change it\n")
 
 
+@pytest.mark.slow
 def test_a_forecast_is_the_same_each_time():
     experiment = read(SMALL, changes=["rounds=2"])
     began = datetime(2026, 1, 1, tzinfo=UTC)

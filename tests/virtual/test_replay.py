@@ -19,6 +19,8 @@ from p2pfl.virtual.replay import replayed
 from swarms import SMALL
 from worlds.__main__ import main as command
 
+pytestmark = pytest.mark.slow
+
 LINE = Conditions(latency=0.05, jitter=0.05, loss=0.05, overtaken=0.2)
 FOUR = ["topology.kind=complete", "topology.peers=4", "rounds=2"]
 

@@ -402,7 +402,7 @@ MIXED = (
         (
             lambda it: it.live and it.mode.masks,
             (
-                'with privacy.mode = "{mode}" and live peers, as a model that comes late cannot be corrected under '
+                'with privacy.mode = "{mode}" and live peers, because a late model cannot be corrected under '
                 "acceleration, and its masks would stay in the mean"
             ),
         ),
