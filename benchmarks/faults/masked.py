@@ -11,7 +11,7 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, plan, read
-from p2pfl.report.damage import Alarm
+from p2pfl.report.notices.damage import Alarm
 
 AFTER = 5
 """Rounds after a death in which the survivors recover."""

@@ -143,7 +143,7 @@ def _own(
     from p2pfl.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.peer.storage.lock import PEER, WITHIN, owned  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
-    from p2pfl.report.wording import sentence  # noqa: PLC0415
+    from p2pfl.report.notices.wording import sentence  # noqa: PLC0415
 
     if options.resume and last is None:
         print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.report import wording
+from p2pfl.report.notices import wording
 from p2pfl.report.results import alarms_of, stop_of
 
 if TYPE_CHECKING:

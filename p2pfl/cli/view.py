@@ -17,9 +17,9 @@ from p2pfl.experiment import Experiment, Plan
 from p2pfl.peer import Notice, Progress
 from p2pfl.peer.updates import Done
 from p2pfl.report import Record
-from p2pfl.report.notices import Severity
+from p2pfl.report.notices.kinds import Severity
+from p2pfl.report.notices.wording import sentence
 from p2pfl.report.summary import describe
-from p2pfl.report.wording import sentence
 
 PERIOD = 4
 """Times a second that the live table is drawn."""

@@ -24,7 +24,7 @@ from p2pfl.lazily import lazily
 if TYPE_CHECKING:
     from p2pfl.peer.peer import Peer
     from p2pfl.peer.updates import Progress
-    from p2pfl.report.notices import Notice
+    from p2pfl.report.notices.kinds import Notice
 
 __all__ = ["Notice", "Peer", "Progress"]
 

@@ -12,8 +12,8 @@ from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, scaled
 from p2pfl.identity import Source
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.privacy import Masks
-from p2pfl.report.damage import CommonScoresUnknown
-from p2pfl.report.notices import Notice
+from p2pfl.report.notices.damage import CommonScoresUnknown
+from p2pfl.report.notices.kinds import Notice
 
 
 class Agreeing:

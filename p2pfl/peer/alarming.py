@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from p2pfl.protocol.ledgers.payments import Mask
 from p2pfl.protocol.ledgers.slots import Slot
-from p2pfl.report.alarms import spoiled
-from p2pfl.report.damage import MasksCancelled
-from p2pfl.report.notices import Notice
+from p2pfl.report.notices.alarms import spoiled
+from p2pfl.report.notices.damage import MasksCancelled
+from p2pfl.report.notices.kinds import Notice
 
 
 @dataclass
@@ -44,11 +44,11 @@ class Alarms:
         Parameters
         ----------
         lost
-            Mask partners of which nothing came, as in :func:`p2pfl.report.alarms.spoiled`.
+            Mask partners of which nothing came, as in :func:`p2pfl.report.notices.alarms.spoiled`.
         slot
             Of the peer's release in this round.
         round, best
-            As in :func:`p2pfl.report.alarms.spoiled`.
+            As in :func:`p2pfl.report.notices.alarms.spoiled`.
         scores
             After the round.
         deviation

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from p2pfl.peer.connection import Connection
-from p2pfl.report.notices import Notice, PartnersAwaited
+from p2pfl.report.notices.kinds import Notice, PartnersAwaited
 
 
 async def covered(

@@ -23,7 +23,7 @@ from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.meter import Meter
-from p2pfl.report.notices import Notice
+from p2pfl.report.notices.kinds import Notice
 
 
 class Hiding:

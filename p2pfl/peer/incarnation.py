@@ -11,7 +11,7 @@ from p2pfl.errors import DecodeError, PeerError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
 from p2pfl.protocol.wire.messages import Claim, Hello
 from p2pfl.protocol.wire.sealing import Codec
-from p2pfl.report.notices import AnnouncementAhead, ClockBehind, Notice
+from p2pfl.report.notices.kinds import AnnouncementAhead, ClockBehind, Notice
 from p2pfl.transport import Channel, Transport
 
 SECOND = 10**9

@@ -9,7 +9,7 @@ from p2pfl.identity import FirstUse, fingerprint
 from p2pfl.protocol.equivocation import Proof
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.versions import escaped
-from p2pfl.report.notices import KeyTrusted, NameShared, Notice, PeerExcluded, VersionDiffers
+from p2pfl.report.notices.kinds import KeyTrusted, NameShared, Notice, PeerExcluded, VersionDiffers
 
 
 class Introductions:

@@ -18,8 +18,8 @@ from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy import private
 from p2pfl.privacy.stream import Ints, to_grid
-from p2pfl.report.damage import SettlementIncomplete
-from p2pfl.report.notices import Notice
+from p2pfl.report.notices.damage import SettlementIncomplete
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.rows import Rows
 
 

@@ -54,10 +54,10 @@ from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
-from p2pfl.report.damage import ConsensusIncomplete
-from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
-from p2pfl.report.notices import JoinsLate, LearningStopped, Notice, ReleasesEnded
+from p2pfl.report.notices.damage import ConsensusIncomplete
+from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
+from p2pfl.report.notices.masses import given
 from p2pfl.report.results import BudgetStop, Unsettled
 from p2pfl.report.summary import assess
 from p2pfl.secagg.in_process import partners
@@ -91,7 +91,7 @@ class Peer:
     observe
         Called with each round's record and state.
     notice
-        Called with each notice that people should read; :func:`p2pfl.report.wording.sentence` words it.
+        Called with each notice that people should read; :func:`p2pfl.report.notices.wording.sentence` words it.
     store
         Where it keeps what a later life can go on from; nowhere by default.
     former

@@ -14,7 +14,7 @@ from p2pfl.protocol.ledgers.masks import LEAP
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.session.events import Begin, Compare, Resume
-from p2pfl.report.notices import NeighboursMissing, Notice
+from p2pfl.report.notices.kinds import NeighboursMissing, Notice
 
 
 async def gathered(

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.payments import residual_variance
-from p2pfl.report.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
-from p2pfl.report.notices import Notice
+from p2pfl.report.notices.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.results import Unsettled
 
 

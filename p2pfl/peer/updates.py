@@ -10,7 +10,7 @@ import msgspec
 from p2pfl.peer.storage.best import Best
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.report import Record
-from p2pfl.report.notices import Notice
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.results import BudgetStop, Unsettled
 
 

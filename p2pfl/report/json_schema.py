@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.report.damage import kinds
+from p2pfl.report.notices.damage import kinds
 from p2pfl.report.records import Record
 from p2pfl.report.results import PeerSummary, Provenance, Summary
 

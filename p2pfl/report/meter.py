@@ -13,7 +13,7 @@ from p2pfl.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.budget import Budget
-from p2pfl.report.notices import BudgetExceeded
+from p2pfl.report.notices.kinds import BudgetExceeded
 from p2pfl.report.results import BudgetStop
 from p2pfl.report.sampling import SamplingMeter
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from p2pfl.report.notices import SCHEMA
+from p2pfl.report.notices.kinds import SCHEMA
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

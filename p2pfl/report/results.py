@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from p2pfl.report.damage import LossRose, MasksUncancelled
-from p2pfl.report.notices import SCHEMA
+from p2pfl.report.notices.damage import LossRose, MasksUncancelled
+from p2pfl.report.notices.kinds import SCHEMA
 
 
 class BudgetStop(msgspec.Struct, frozen=True):

@@ -14,9 +14,9 @@ from p2pfl.experiment import Plan
 from p2pfl.learning import Pools
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
-from p2pfl.report.advice import advice
-from p2pfl.report.damage import LossRose, MasksUncancelled
-from p2pfl.report.masses import Given, account
+from p2pfl.report.notices.advice import advice
+from p2pfl.report.notices.damage import LossRose, MasksUncancelled
+from p2pfl.report.notices.masses import Given, account
 from p2pfl.report.promises import promise
 from p2pfl.report.records import Record
 from p2pfl.report.results import (

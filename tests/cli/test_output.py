@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from p2pfl.cli import tables
-from p2pfl.report.damage import MasksUncancelled
+from p2pfl.report.notices.damage import MasksUncancelled
 
 
 def test_help_does_not_wait_for_torch():

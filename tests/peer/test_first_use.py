@@ -8,7 +8,7 @@ from p2pfl.peer.introductions import strangers
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.refusals import differences, text
 from p2pfl.protocol.wire.messages import Hello
-from p2pfl.report.notices import NameShared
+from p2pfl.report.notices.kinds import NameShared
 
 FACTS = {"seed": "1"}
 MALLORY = Identity.generate(SeededSource(9), peer="mallory")

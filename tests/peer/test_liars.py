@@ -20,7 +20,7 @@ from p2pfl.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Key, Pulse
 from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, read_row
 from p2pfl.protocol.wire.trailer import Said, Signature
-from p2pfl.report.notices import PeerExcluded
+from p2pfl.report.notices.kinds import PeerExcluded
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
 from swarms import SMALL

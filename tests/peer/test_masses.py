@@ -9,8 +9,8 @@ import torch
 from lives import Held, Lives, begun
 from p2pfl.experiment import read
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.report.damage import WeightLost
-from p2pfl.report.masses import account
+from p2pfl.report.notices.damage import WeightLost
+from p2pfl.report.notices.masses import account
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 

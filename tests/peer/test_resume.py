@@ -17,8 +17,8 @@ from p2pfl.protocol.entering import common
 from p2pfl.protocol.ledgers.slots import END
 from p2pfl.protocol.session.events import Tick
 from p2pfl.report import Run
-from p2pfl.report.damage import MasksUnsettled
-from p2pfl.report.notices import JoinsLate, NeighboursMissing, ReleasesEnded
+from p2pfl.report.notices.damage import MasksUnsettled
+from p2pfl.report.notices.kinds import JoinsLate, NeighboursMissing, ReleasesEnded
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL

@@ -34,7 +34,7 @@ from p2pfl.protocol.wire.envelope import SEALED
 from p2pfl.protocol.wire.messages import Claim, Hello, Key
 from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.protocol.wire.tags import parts
-from p2pfl.report.notices import KeyTrusted
+from p2pfl.report.notices.kinds import KeyTrusted
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 

@@ -16,8 +16,8 @@ from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.refusals import NotSigned, OtherWireFormat, text
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.protocol.wire.messages import Hello
-from p2pfl.report.notices import VersionDiffers
-from p2pfl.report.wording import sentence
+from p2pfl.report.notices.kinds import VersionDiffers
+from p2pfl.report.notices.wording import sentence
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 

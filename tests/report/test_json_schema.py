@@ -13,9 +13,9 @@ from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.peer.launch.swarm import run
 from p2pfl.report import Run
-from p2pfl.report.damage import LossRose, kinds
 from p2pfl.report.json_schema import FILES, attributes, json_schema, structs
-from p2pfl.report.notices import SCHEMA, KeyTrusted
+from p2pfl.report.notices.damage import LossRose, kinds
+from p2pfl.report.notices.kinds import SCHEMA, KeyTrusted
 from p2pfl.simulation import simulate
 from p2pfl.virtual.forecast import forecast, network
 from swarms import SMALL

@@ -7,7 +7,7 @@ import pytest
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
 from p2pfl.report.meter import Meter
-from p2pfl.report.notices import BudgetExceeded
+from p2pfl.report.notices.kinds import BudgetExceeded
 
 TABLE = {
     "rounds": 6,

@@ -16,9 +16,9 @@ from p2pfl.errors import LostModelError, PeerError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.protocol.ledgers.flows import Exchange, Row
-from p2pfl.report.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
-from p2pfl.report.masses import account
-from p2pfl.report.notices import LearningStopped, NeighboursMissing, Notice, ReleasesEnded
+from p2pfl.report.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
+from p2pfl.report.notices.kinds import LearningStopped, NeighboursMissing, Notice, ReleasesEnded
+from p2pfl.report.notices.masses import account
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
 from p2pfl.virtual.learner import Goals

@@ -11,8 +11,8 @@ from p2pfl.experiment import Plan
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.updates import Done, Failed, Progress
 from p2pfl.report import Run
-from p2pfl.report.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.report.notices import Notice, PeerFailed, PeerFinished, PhaseBegan
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.kinds import Notice, PeerFailed, PeerFinished, PhaseBegan
 from p2pfl.report.results import Guarantee, PeerSummary
 from p2pfl.report.summary import describe
 

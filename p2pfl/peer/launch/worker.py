@@ -33,7 +33,7 @@ from p2pfl.process import one_heap, private_memory
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record
 from p2pfl.report.model import described, metadata
-from p2pfl.report.notices import BrokerUnavailable, Notice, PasswordExposed, SecretsRecorded
+from p2pfl.report.notices.kinds import BrokerUnavailable, Notice, PasswordExposed, SecretsRecorded
 from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting, Wait

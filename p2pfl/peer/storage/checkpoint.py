@@ -41,7 +41,7 @@ from p2pfl.protocol.ledgers import masks as ledger
 from p2pfl.protocol.ledgers.drawn import Drawn, Epochs
 from p2pfl.protocol.ledgers.page import Page, Rows
 from p2pfl.protocol.ledgers.slots import END, Run, Slot
-from p2pfl.report.notices import BestModelDamaged, CheckpointDamaged, Notice
+from p2pfl.report.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.report.notices import Notice, kind_of
+from p2pfl.report.notices.kinds import Notice, kind_of
 
 
 class Alarm(Notice, frozen=True, kw_only=True):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import singledispatch
 
-from p2pfl.report import damage
-from p2pfl.report import notices as kinds
-from p2pfl.report.notices import Notice
+from p2pfl.report.notices import damage, kinds
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.results import BudgetStop
 
 MOVED = "may have moved only one of two models, which changes the mean of all models"
@@ -23,7 +22,7 @@ def sentence(notice: Notice) -> str:
     >>> sentence(damage.MasksCancelled(peer="ada", round=11, partners=("bob",)))
     'masks of bob are cancelled: what was missing in round 12 no longer moves the mean of the models'
     """
-    raise TypeError(f"{type(notice).__name__} has no sentence; register one in p2pfl.report.wording")
+    raise TypeError(f"{type(notice).__name__} has no sentence; register one in p2pfl.report.notices.wording")
 
 
 # ---------------------------------------------------------------------- the course of a peer

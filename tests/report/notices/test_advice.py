@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.experiment import read
 from p2pfl.report import Record
-from p2pfl.report.advice import advice
+from p2pfl.report.notices.advice import advice
 from p2pfl.simulation import simulate
 
 DIGITS = {

@@ -1,7 +1,7 @@
 """Notices: what people should know of a run besides its records, each as a kind with fields.
 
-:func:`p2pfl.report.wording.sentence` turns a notice into a sentence. The kind is the name of the class in snake case;
-``events.jsonl`` has one notice a line, and docs/schema.json describes each.
+:func:`p2pfl.report.notices.wording.sentence` turns a notice into a sentence. The kind is the name of the
+class in snake case; ``events.jsonl`` has one notice a line, and docs/schema.json describes each.
 """
 
 from __future__ import annotations

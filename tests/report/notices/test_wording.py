@@ -3,10 +3,11 @@
 import pytest
 
 from p2pfl.peer.unsettled import left_open
-from p2pfl.report import damage, notices
-from p2pfl.report.damage import kinds
+from p2pfl.report.notices import damage
+from p2pfl.report.notices import kinds as notices
+from p2pfl.report.notices.damage import kinds
+from p2pfl.report.notices.wording import sentence, stopped
 from p2pfl.report.results import BudgetStop, Unsettled
-from p2pfl.report.wording import sentence, stopped
 
 GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
 ME = {"peer": "ada"}

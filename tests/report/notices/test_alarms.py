@@ -2,8 +2,8 @@
 
 import math
 
-from p2pfl.report.alarms import spoiled
-from p2pfl.report.damage import LossRose, MasksUncancelled
+from p2pfl.report.notices.alarms import spoiled
+from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 
 GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from p2pfl.algorithms import start
 from p2pfl.experiment import plan, read
-from p2pfl.report.masses import account
-from p2pfl.report.masses import given as stated
+from p2pfl.report.notices.masses import account
+from p2pfl.report.notices.masses import given as stated
 
 PATH = plan(
     read(

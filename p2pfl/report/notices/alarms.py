@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from p2pfl.report.damage import Alarm, LossRose, MasksUncancelled
+from p2pfl.report.notices.damage import Alarm, LossRose, MasksUncancelled
 
 TRIPLED = 3.0
 """Ratio of the loss to that of the round before from which a model counts as spoiled without a known loss of partners.
