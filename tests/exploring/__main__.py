@@ -64,7 +64,7 @@ class Setting:
 def main() -> int:
     """Explore; the exit status is 1 if an invariant does not hold."""
     parser = argparse.ArgumentParser(prog="scripts/explore", description="Every interleaving of an agreement.")
-    parser.add_argument("--most", type=int, default=2_000_000, metavar="N", help="states (default: %(default)s)")
+    parser.add_argument("--most", type=int, default=3_000_000, metavar="N", help="states (default: %(default)s)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
     options = parser.parse_args()
     lines = [*HEAD]
