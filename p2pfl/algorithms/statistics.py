@@ -42,12 +42,12 @@ class Accord:
         return self.gossip.steps + self.diameter
 
     async def mean(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
-        """The mean over all peers of private numbers ``[R, K]``; every row of what comes back is the same."""
+        """Return the mean over all peers of private numbers ``[R, K]``; all rows of the result are equal."""
         values = values.to(torch.float64)  # [R, K]
         return await self.settle(net, await net.release(values, since=Public(torch.zeros_like(values))))
 
     async def settle(self, net: Neighbourhood, released: Released) -> Rows:
-        """The mean over all peers of what is public already, ``[R, P]``."""
+        """Return the mean over all peers of public numbers, ``[R, P]``."""
         mixed = (await self.gossip(net, released)).values  # [R, P]
         return await maximum(net, mixed, steps=self.diameter)
 
@@ -127,7 +127,7 @@ async def statistics(
 async def pooled(
     mean: Mean, *, scores: Mapping[str, torch.Tensor], targets: torch.Tensor, squared: bool
 ) -> dict[str, torch.Tensor]:
-    r"""What one model scores on the test data of all peers, each ``[R]``.
+    r"""Return the scores of one model on the test data of all peers, each ``[R]``.
 
     A score is a mean over samples, so :math:`\sum_k n_k s_k / \sum_k n_k` is the score on all of them;
     :math:`R^2` is not, and is taken from the squared error and the variance of all targets.

@@ -22,7 +22,7 @@ MOST = 128
 
 
 def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
-    """An experiment small enough to be attacked in minutes, and what to say where that is not the whole.
+    """Return an experiment that is small enough to attack in minutes, and what it leaves out.
 
     Examples
     --------

@@ -354,7 +354,7 @@ def _check_recording(options: argparse.Namespace) -> None:
 
 
 def _resumed(options: argparse.Namespace) -> Path:
-    """The run directory that is to be gone on with; its experiment takes the place of one that is not named."""
+    """Return the run directory to resume; its experiment is used if none is named."""
     folder = Path(options.resume)
     kept = folders.held(folder)
     if options.experiment is not None:

@@ -109,7 +109,7 @@ def _topology(resolved: Plan) -> dict[str, Any]:
 
 
 def _left(resolved: Plan) -> float:
-    """The share of the peers' disagreement that a round's exchanges leave, at worst."""
+    """Return the share of the disagreement between peers that the gossip steps of a round leave in the worst case."""
     weights, steps = resolved.weights, resolved.gossip.steps
     rho = graphs.contraction(weights[:1])
     if resolved.experiment.gossip.acceleration == "chebyshev":
@@ -194,7 +194,7 @@ def _show_data(data: Mapping[str, Any], console: Console) -> None:
 
 
 def _bars(counts: list[int]) -> str:
-    """A character a class, the taller the more a peer has of it.
+    """Return one character per class: the taller it is, the more samples of the class a peer has.
 
     Examples
     --------

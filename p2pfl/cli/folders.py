@@ -52,7 +52,7 @@ def _created(folder: Path) -> bool:
 
 
 def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
-    """The newest run directory of an experiment and a peer; ``None`` if there is none.
+    """Return the newest run directory of an experiment and a peer; ``None`` if there is none.
 
     Raises
     ------

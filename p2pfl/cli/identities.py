@@ -52,7 +52,7 @@ class Done:
         return f"ed25519:{base64.b64encode(self.public).decode()}"
 
     def results(self) -> dict[str, str | None]:
-        """What ``--json`` prints."""
+        """Return what ``--json`` prints."""
         return {
             "peer": self.peer,
             "key": self._key,
@@ -186,7 +186,7 @@ def revoked(name: str, *, roster: Path, reason: str) -> Done:
 
 
 def _read(path: Path, *, added: tuple[str, bytes] | None = None) -> Roster:
-    """A roster, with one more peer where it is not there yet."""
+    """Return a roster that contains one more peer."""
     roster = Roster.read(path) if added is None or path.exists() else Roster({})
     if added is None:
         return roster

@@ -47,7 +47,7 @@ ADJACENCY = {
 
 
 def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
-    """What the guarantee of an experiment follows from, after what was spent on its data before.
+    """Return what the guarantee of an experiment follows from, including what was spent on its data before.
 
     Data are read and a model is made only where the guarantee depends on more than they are known by.
 
@@ -72,7 +72,7 @@ def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
 
 
 def facts(outlined: Outline) -> dict[str, Any]:
-    """The guarantee by observer, epsilon over rounds, and what they follow from; infinite numbers are ``None``."""
+    """Return the guarantee by observer, epsilon over rounds, and their inputs; infinite numbers are ``None``."""
     protection, wanted = outlined.protection, outlined.experiment.privacy
     graph, settings = protection.graph, protection.settings
     degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
@@ -135,7 +135,7 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def described(found: Mapping[str, Any]) -> dict[str, str]:
-    """The facts but the table, for people."""
+    """Return all facts except the table, as text."""
     low, high = found["mask_graph"]["degree"]
     degree = f"{low}" if low == high else f"{low} to {high}"
     said = {"protected": f"{ADJACENCY[found['adjacency']]} ({found['adjacency']})"}
@@ -221,7 +221,7 @@ def draw(found: Mapping[str, Any], path: str) -> None:
 
 
 def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | None:
-    """What a trusted curator would reach and what peers reach alone, and a sentence; ``None`` without a claim."""
+    """Return the accuracy of a trusted curator and of peers alone, and a sentence; ``None`` without a guarantee."""
     if not outlined.protection.claimed:
         return None
     if only is not None:
@@ -290,7 +290,7 @@ def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, An
 
 
 def _warnings(protection: Protection, rounds: int) -> list[str]:
-    """What a claim is not worth, in sentences."""
+    """Return the limits of a guarantee, as sentences."""
     spent, delta, peers = (
         protection.spent({protection.cost: rounds}),
         protection.wanted.delta,
@@ -312,7 +312,7 @@ def _warnings(protection: Protection, rounds: int) -> list[str]:
 
 
 def _missing(protection: Protection) -> str | None:
-    """What a claim lacks, in a sentence."""
+    """Return what a guarantee lacks, as a sentence."""
     if protection.claimed:
         return None
     if not protection.mode.traits.hides:

@@ -32,7 +32,7 @@ FEW_LINES = 6
 
 
 def grid(first: str, *others: str) -> Table:
-    """A table without lines, its numbers to the right."""
+    """Return a table without rules, with its numbers aligned to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), caption_justify="left", title_justify="left")
     table.add_column(first)
     for name in others:
@@ -192,7 +192,7 @@ def _gains(result: Mapping[str, Any]) -> Table:
 
 
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
-    """What it cost, and what was not perfect."""
+    """Return what a run cost, and what went wrong in it."""
     exchanges = f"{result['steps']} exchange{'s' if result['steps'] > 1 else ''}"
     when = f"{result['wall_s']:.1f} s{', as foretold' if result.get('predicted') else ''}"
     said = [

@@ -68,7 +68,7 @@ def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
 
 
 def _weights(phases: Sequence[graphs.Topology]) -> tuple[str, list[graphs.Weights]]:
-    """What an experiment takes by default, and its name; sums where nothing else is possible."""
+    """Return the default of an experiment and its name; sums if nothing else is possible."""
     rule = "edges" if any(phase.weights for phase in phases) else "metropolis"
     try:
         return rule, [graphs.natural(phase) for phase in phases]
@@ -82,7 +82,7 @@ def _contracts(weights: Sequence[graphs.Weights], rho: float) -> bool:
 
 
 def described(found: Mapping[str, Any]) -> dict[str, str]:
-    """The facts for people."""
+    """Return the facts as text."""
     turns = found["period"] > 1
     said = {"peers": f"{found['peers']}", "edges": f"{found['edges']}", "neighbours of a peer": _span(found["degree"])}
     if turns:

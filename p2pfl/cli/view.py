@@ -36,7 +36,7 @@ STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm"
 
 
 def live(plan: Plan, *, quiet: bool) -> Lines | Live:
-    """The view of ``run``: a table in a terminal, lines in a log."""
+    """Return the view of ``run``: a table in a terminal, lines in a log."""
     lines = Lines(plan, peers=len(plan.topology.peers), quiet=quiet)
     return Live(plan, lines.console) if lines.console.is_terminal else lines
 
@@ -218,7 +218,7 @@ class Rounds:
 
 
 def brief(names: tuple[str, ...]) -> str:
-    """Some names for a line.
+    """Return a few names for one line.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def _heading(plan: Plan) -> Text:
 
 
 def _round(records: list[Record], *, rounds: int) -> str:
-    """A round's line: means over the peers."""
+    """Return the line of a round: means over the peers."""
     scores: Mapping[str, float] = {
         name: sum(record.scores[name] for record in records) / len(records) for name in records[0].scores
     }

@@ -105,7 +105,7 @@ class Agreement:
         return replace(state, rows=rows, public=Released(rows).public)
 
     async def score(self, net: Blinded, scores: dict[str, torch.Tensor]) -> dict[str, float]:
-        """What the one model scores on the test data of all peers, given what it scores on each one's own."""
+        """Return the scores of the common model on the test data of all peers, from its scores on each peer's own."""
         targets = scaling.target_totals(self.plan.federation, net.peers)
         squared = self.plan.experiment.learning.loss is None
         found = await pooled(partial(net.mean, self.exact()), scores=scores, targets=targets, squared=squared)
@@ -123,7 +123,7 @@ class Agreement:
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:
-    """The plan on features that are scaled by what all peers agreed on.
+    """Return the plan on features that are scaled by the statistics that all peers agreed on.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
 
 
 def directly(plan: Plan) -> tuple[Plan, Statistics]:
-    """What :meth:`Agreement.open` gives, computed where the data of all peers are at hand."""
+    """Return the result of :meth:`Agreement.open`, computed from the data of all peers."""
 
     async def mean(values: torch.Tensor) -> torch.Tensor:
         return values.mean(0, keepdim=True).expand_as(values)
@@ -157,7 +157,7 @@ async def _scaled(plan: Plan, peers: tuple[str, ...], *, mean: Mean) -> tuple[Pl
 
 
 def told(found: Statistics) -> dict[str, object]:
-    """The statistics for a summary."""
+    """Return the statistics for a summary."""
     return {
         "samples": int(found.samples[0]),
         "classes": found.classes[0].tolist() or None,
@@ -167,5 +167,5 @@ def told(found: Statistics) -> dict[str, object]:
 
 
 def alike(said: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
-    """What all peers say that their one model scores; nothing if they do not say the same."""
+    """Return the scores of the common model; nothing if the peers report different ones."""
     return said[0] if all(each == said[0] for each in said) else None

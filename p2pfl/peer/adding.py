@@ -21,7 +21,7 @@ from p2pfl.topology import Weights
 
 
 def known(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
-    """What everybody knows of all sums of an experiment.
+    """Return what all peers know about the sums of an experiment.
 
     Parameters
     ----------

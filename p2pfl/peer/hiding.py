@@ -181,7 +181,7 @@ class Hiding:
                 self.meter.correct(slot.round)
 
     def _lacking(self, cover: Cover, round: int) -> frozenset[str]:
-        """The partners to wait for before a release."""
+        """Return the mask partners to wait for before a release."""
         cover.masks = self.masks()  # somebody may have come back
         return cover.lacking(round, present=self._here(round))
 
@@ -204,5 +204,5 @@ class Hiding:
             self.connection.adding.giving.acquaint(self._secrets(self._epochs()))
 
     def _here(self, round: int) -> frozenset[str]:
-        """The neighbours that take part in a round."""
+        """Return the neighbours that take part in a round."""
         return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))

@@ -184,7 +184,7 @@ async def started(
     source: Source,
     clock: Callable[[], int],
 ) -> Start:
-    """Number a start of a peer by its clock, its journal and what the broker retains; see :func:`numbered`.
+    """Return the number of a start of a peer, from its clock, its journal and the broker; see :func:`numbered`.
 
     ``clock`` returns nanoseconds since 1970 and is read once; other parameters and errors are those of
     :func:`numbered` and :func:`announced`.

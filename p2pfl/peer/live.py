@@ -87,7 +87,7 @@ class LiveNeighbourhood:
         self.distance = moved(Released(before.level, before.masses), after)  # [1]
 
     def _row_weights(self) -> dict[str, float]:
-        """The weights of this exchange, our own among them; they stay though the edges become others meanwhile."""
+        """Return the weights of this gossip step, including the peer's own; they stay if edges change meanwhile."""
         return self.session.edges.row(self._phase)
 
     @property
@@ -95,7 +95,7 @@ class LiveNeighbourhood:
         return (self.round + self.step) % self.session.edges.period
 
     def _sum(self, released: Released, weights: dict[str, float]) -> Weighted | Conserved:
-        """What adds the rows of this exchange up."""
+        """Return the accumulator that adds the models of this gossip step."""
         share = weights.pop(self.name, 0.0)
         books = self.session.books
         if not self.conserving:
@@ -109,7 +109,7 @@ class LiveNeighbourhood:
         return total
 
     async def hear(self, released: Released) -> Heard:
-        """The rows of those heard; what did not come has no edge, its weight is one's own."""
+        """Return the models that arrived; the weight of a missing one falls to the peer's own."""
         weights = self._row_weights()
         order = await self._publish(released, weights)
         rows, peers = [released.values], [self.name]
@@ -126,7 +126,7 @@ class LiveNeighbourhood:
         return self._heard(rows, peers, used)
 
     def _heard(self, rows: list[Rows], peers: list[str], used: list[float]) -> Heard:
-        """What one listener heard, itself first: rows ``[1, P]``, whose they are, and their weights."""
+        """Return what one receiver has, its own model first: models ``[1, P]``, their owners, and their weights."""
         count = len(rows)
         return Heard(
             torch.cat(rows),  # [S, P]
@@ -137,7 +137,7 @@ class LiveNeighbourhood:
         )
 
     async def overheard(self, like: Rows) -> Rows | None:
-        """The average of what others say in the next exchange, before we say ours; ``None`` where it is not of rows.
+        """Return the average of the neighbours' next models before sending one's own; ``None`` if it is not of models.
 
         Only of those that were here before: two that come late do not wait for each other.
         """
@@ -198,7 +198,7 @@ class LiveNeighbourhood:
         return answer.model if isinstance(answer, Deliver) else None
 
     def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
-        """A row that came, unpacked; None where it is not as it should be."""
+        """Return a model that arrived, decoded; ``None`` if it is malformed."""
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
             try:
@@ -213,7 +213,7 @@ class LiveNeighbourhood:
         return delivery
 
     def _fault(self, delivery: Delivery, *, like: Released, weighted: bool) -> str:
-        """What is wrong with a row that came, empty if nothing is."""
+        """Return what is wrong with a model that arrived; empty if nothing is."""
         mass, coded = delivery.head.mass, like.coded
         length, codec = (like.rows.shape[-1], 0) if coded is None else (coded.size, coded.codec.number)
         if delivery.row.shape[0] != length or (mass is not None) != weighted:
@@ -251,7 +251,7 @@ class Weighted:
             self.masses = self.masses + weight * mass
 
     def close(self) -> Released:
-        """The sum."""
+        """Return the sum."""
         return Released(self.mixed, self.masses)
 
 
@@ -284,7 +284,7 @@ class Conserved:
             self.total += moved
 
     def close(self) -> Released:
-        """The sum, with what was found late of former exchanges."""
+        """Return the sum, including late models of earlier gossip steps."""
         due = self.books.close()
         if due is not None:
             self.total += due
@@ -297,7 +297,7 @@ class Conserved:
 
 
 def values(delivery: Delivery, like: Released) -> Rows:
-    """A received row as floats, ``[P]``."""
+    """Return a received model as floats, ``[P]``."""
     if delivery.head.grid is None:
         return delivery.row
     return Released(

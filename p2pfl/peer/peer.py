@@ -370,7 +370,7 @@ class Peer:
             self.vanished = answer.peers if isinstance(answer, Vanished) else frozenset()
 
     def _turns(self, rounds: range) -> Iterable[int]:
-        """The rounds that this peer plays: all, unless it is slow, or the others went on without it."""
+        """Yield the rounds that this peer plays: all, unless it is slow or the others continued without it."""
         plan, due = self.plan, rounds.start
         together = plan.topology.period == 1 and not plan.topology.at(0).directed
         for round in rounds:
@@ -384,7 +384,7 @@ class Peer:
                 due = answer.round if isinstance(answer, Play) else round + 1
 
     def _left(self) -> list[Notice]:
-        """What stays open at the end; who keeps account of what it gave moves nothing that its books would know."""
+        """Return what stays open at the end; running sums move nothing that the books would know."""
         if self.given is not None:
             return bereft(self.name, self.given, self.vanished)
         missed = {} if self.connection.adding is None else self.connection.adding.missed
@@ -452,13 +452,13 @@ class Peer:
         return SummedLiveNeighbourhood(self.connection, adding=self.connection.adding, bits=bits, **how)
 
     def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
-        """What a round's algorithm speaks to: hidden, with the liars and the rules of the experiment."""
+        """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
         hidden = self.hiding.private(net, round=round)
         safe = self.plan.contested(hidden, round=round, told=net, elsewhere=asyncio.to_thread)
         return Arriving(safe, net) if late and not isinstance(self.plan.algorithm, Accounting) else safe
 
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:
-        """What this peer needs to begin a round as if it had never been away."""
+        """Return what this peer needs to begin a round as if it had never been away."""
         page, rows = self.session.books.page()
         out, in_ = self.connection.bytes_out, self.connection.bytes_in
         return Checkpoint(self.name, round, state, page, rows, out, in_, statistics=self.statistics)

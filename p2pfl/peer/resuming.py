@@ -114,7 +114,7 @@ async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | 
 
 
 def rest(keeper: Keeper, peer: str) -> Checkpoint:
-    """The last row of one that promised to release nothing more.
+    """Return the last model of a peer that promised to release nothing more.
 
     Raises
     ------

@@ -192,7 +192,7 @@ class Cover:
 
 
 def shifted(state: State, row: Row | None, *, mass: float | None) -> State:
-    """The rows with what was found late after the last exchange: in homogeneous coordinates where there is a mass."""
+    """Return the models with what arrived after the last gossip step; homogeneous if there is a weight."""
     if row is None:
         return state
     late = torch.from_numpy(row).to(state.public.rows)  # [P] or [P + 1]

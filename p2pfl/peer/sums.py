@@ -85,7 +85,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         return await super().hear(released)
 
     def _points(self, released: Released) -> Floats:
-        """The own row in steps of the grid, ``[P]``."""
+        """Return the peer's own model in steps of the grid, ``[P]``."""
         points: Floats = grid_points(released, bits=self.bits)[0]  # [P]
         largest = np.abs(points).max(initial=0.0)
         if not largest < LIMIT:
@@ -96,7 +96,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         return points
 
     def _mixed(self, released: Released, points: Floats, total: Ints | None, weights: dict[str, float]) -> Released:
-        """The sum with the own row in it, added in the order of the simulation."""
+        """Return the sum including the peer's own model, added in the order of the simulation."""
         sums = portion(points, weight=weights[self.name])  # [P]
         if total is not None:
             sums += total
@@ -131,7 +131,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
                 await connection.publish(Publish(f"in/{slot.receiver}", term))
 
     async def _get(self, senders: Sequence[str]) -> Ints | None:
-        """The sum of the terms of those whom :attr:`Getting.here` names; ``None`` where it is not given."""
+        """Return the sum of the contributions of those that :attr:`Getting.here` names; ``None`` if it is withheld."""
         session, getting = self.session, self.adding.getting
         if not senders:
             return None
@@ -208,7 +208,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
 
 def _heard(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:
-    """The weights of those who are in the sum, in peer order; what is missing is the own row's."""
+    """Return the weights of the peers in the sum, in peer order; the rest is the weight of the peer's own model."""
     if not given and len(weights) > 1:
         return {own: 1.0}
     missed = sum(weight for peer, weight in weights.items() if peer != own and peer not in here)

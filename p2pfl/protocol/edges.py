@@ -73,7 +73,7 @@ class Edges:
         return frozenset(self.topology.hears(self.me))
 
     def row(self, phase: int) -> dict[str, float]:
-        """The weights that we give in this phase, our own among them."""
+        """Return the weights that this peer applies in a phase, including its own."""
         return self.weights[phase].row(self.me)
 
     @cached_property

@@ -9,7 +9,7 @@ REACH = 4
 
 
 def common(kept: Iterable[Collection[int]]) -> int | None:
-    """The last round with which all can go on; ``None`` if there is none. Who has nothing comes late, and is not asked.
+    """Return the last round from which all can resume, or ``None``; peers without a checkpoint join late.
 
     Examples
     --------
@@ -22,7 +22,7 @@ def common(kept: Iterable[Collection[int]]) -> int | None:
 
 
 def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> int:
-    """The round in which a peer takes part again while others go on.
+    """Return the round in which a peer takes part again while the others continue.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ class Mailbox:
         return "kept"
 
     def _contradiction(self, sender: str, exchange: tuple[int, int], said: Said) -> Proof | None:
-        """What the sender said before of this exchange and now otherwise."""
+        """Return the evidence that the sender sent two different models for this gossip step."""
         heard = self._said.setdefault(sender, {})
         first = heard.setdefault(exchange, said)
         if len(heard) > WINDOW:  # what is past goes first, then what is farthest, lest far rows hide the present one
@@ -127,12 +127,12 @@ class Mailbox:
         return Proof(first, said) if first.statement != said.statement else None
 
     def _present(self, sender: str) -> tuple[int, int]:
-        """The exchange in which a sender is wanted."""
+        """Return the gossip step in which a sender's model is wanted."""
         del sender  # the same for all
         return self.exchange
 
     def take(self, sender: str) -> Delivery | None:
-        """The sender's row of this exchange, once."""
+        """Return the sender's model of this gossip step, once."""
         delivery = self.peek(sender)
         if delivery is not None:
             self._settled.add(sender)
@@ -140,7 +140,7 @@ class Mailbox:
         return delivery
 
     def peek(self, sender: str) -> Delivery | None:
-        """The sender's row of this exchange, which waits to be taken."""
+        """Return the sender's model of this gossip step without taking it."""
         queue = self._waiting.get(sender)
         return queue[0] if queue and queue[0].exchange == self.exchange else None
 
@@ -195,7 +195,7 @@ class Newest(Mailbox):
         self._newest.pop(sender, None)
 
     def collect(self) -> dict[str, Delivery]:
-        """The rows that have come since one last asked, each once."""
+        """Return the models that have arrived since the last call, each once."""
         came = {sender: queue.popleft() for sender, queue in self._waiting.items() if queue}
         return dict(sorted(came.items()))
 

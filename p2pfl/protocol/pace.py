@@ -69,18 +69,18 @@ class Pace:
     _behind: set[str] = field(default_factory=set)
 
     def begin(self, round: int, *, now: float) -> None:
-        """The round before has ended, and this is the next."""
+        """Begin a round; the one before has ended."""
         before = round - 1 if self._round < 0 else max(self._before, self._round)
         self._before = min(before, round - 1)  # a round may be begun again
         self._round, self._begun, self._took = round, now, -1.0
 
     def ready(self, *, now: float) -> None:
-        """The own row of this round is ready, or that of a later exchange in it."""
+        """Record that the peer's own model of this round, or of a later gossip step in it, is ready."""
         if self._took < 0:
             self._took = now - self._begun
 
     def came(self, peer: str, round: int, *, now: float) -> None:
-        """A neighbour's first row of a round has come."""
+        """Record that a neighbour's first model of a round has arrived."""
         if round >= self._round:
             self._behind.discard(peer)
         if round != self._round:
@@ -88,7 +88,7 @@ class Pace:
         self._note(peer, round, (now - self._begun) / (round - self._before))
 
     def give_up(self, peer: str) -> None:
-        """A neighbour is not waited for in this round any more."""
+        """Stop waiting for a neighbour in this round."""
         if self.quantile < 1:
             self._behind.add(peer)
         self._note(peer, self._round, math.inf)
@@ -123,7 +123,7 @@ class Pace:
         return self._round > self._before + 1
 
     def next(self, *, places: Collection[int], apart: int) -> int:
-        """The round to play after this one.
+        """Return the round to play after this one.
 
         Parameters
         ----------

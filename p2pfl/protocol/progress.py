@@ -41,7 +41,7 @@ class Whereabouts:
         return bool(self.moved(self.places))
 
     def moved(self, peers: Collection[str]) -> list[int]:
-        """The rounds of those that have left the exchange in which they began."""
+        """Return the rounds of the peers that have left the gossip step in which they began."""
         there = [peer for peer in peers if peer in self.places]
         return [self.places[peer][0] for peer in there if self.places[peer] > (self.entered[peer], 0)]
 

@@ -56,7 +56,7 @@ class Doubts:
         return found
 
     def waits(self, peer: str, *, now: float) -> None:
-        """A neighbour that is behind said that it waits itself."""
+        """Record that a neighbour that is behind waits itself."""
         self._waits[peer] = now
 
     def look(self, *, before: float, now: float) -> bool:

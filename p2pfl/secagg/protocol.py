@@ -391,7 +391,7 @@ class Receiver:
         return self._unlocked == self._here
 
     def total(self) -> Ints | None:
-        """The sum of the terms of all on the roll, ``[P]`` grid points; ``None`` as long as it is masked."""
+        """Return the sum of all contributions, ``[P]`` grid points; ``None`` as long as it is masked."""
         if self.roll is None or self._unlocked != self._here:
             return None
         return signed(self._values)  # [P]

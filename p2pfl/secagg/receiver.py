@@ -97,7 +97,7 @@ class Getting:
         return coming is not None and coming.exchange > self._exchange
 
     def forget(self, sender: str) -> None:
-        """A sender's life has ended: the rest of its term does not come, and nobody can open what has.
+        """Forget a sender whose incarnation has ended: its contribution stays incomplete, and nobody can open it.
 
         The next one gives a term of its own, under a key of its own. Where that of the life before has been added, the
         sum stays masked.
@@ -206,6 +206,6 @@ class Getting:
         return self.call, self._receiver
 
     def total(self) -> Ints | None:
-        """The sum, ``[P]`` grid points, and the end of it; ``None`` where it stays masked."""
+        """Return the sum, ``[P]`` grid points, and end it; ``None`` if it stays masked."""
         receiver, self._receiver = self._receiver, None
         return None if receiver is None else receiver.total()

@@ -115,7 +115,7 @@ class Giving:
         return part, part.share(points)
 
     def give(self, part: Sender, share: Share, *, mass: float | None, piece: int) -> Iterator[Term]:
-        """The pieces of a term; none if the receiver has closed the sum meanwhile."""
+        """Return the pieces of a contribution; none if the receiver has closed the sum meanwhile."""
         slot = share.slot
         exchange = slot.round, slot.step
         if self.over(slot.receiver, exchange):

@@ -40,7 +40,7 @@ class Seal:
         return {peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce for peer, hello in self._lives().items()}
 
     def sign(self, slot: Slot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None) -> bytes:
-        """A statement of ours; of a consent, with the keys under which we have masked."""
+        """Return a signed statement; of a consent, with the keys under which this peer has masked."""
         return self.identity.sign(self._statement(self.membership.me.peer, slot, here, keys), domain=domain)
 
     def check(
@@ -74,7 +74,7 @@ class Seal:
         return Proof(first, second, "roll")
 
     def life(self, peer: str) -> int:
-        """The number of a peer's present life."""
+        """Return the number of a peer's present incarnation."""
         return self._lives()[peer].incarnation
 
     def _lives(self) -> dict[str, Hello]:

@@ -66,7 +66,7 @@ class Came(msgspec.Struct, frozen=True, tag_field="is", tag="came"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="is", tag="ended"):
-    """A round was over."""
+    """Record that a round has ended."""
 
     at: float
     round: int
@@ -130,7 +130,7 @@ class Recording:
         self.note(About(peer.name, peer.me.incarnation, told, roster, torch.get_num_threads()))
 
     def record(self, record: Record) -> None:
-        """A round was over."""
+        """Record that a round has ended."""
         self.note(Ended(self.now, record.round, record.seconds_training))
 
     def end(self, rows: Rows) -> None:

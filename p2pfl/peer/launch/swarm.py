@@ -85,7 +85,7 @@ class _Swarm:
             self.pipes[ours] = name
 
     def events(self) -> Iterator[Event]:
-        """What the peers say, until all have ended."""
+        """Yield what the peers report, until all have ended."""
         heard: dict[str, float] = {}
         while self.pipes:
             for pipe in wait(list(self.pipes), timeout=GRACE):
@@ -122,7 +122,7 @@ class _Swarm:
 
 
 def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
-    """The public keys of all; each peer's own is made in the folder, unless it is there."""
+    """Return the public keys of all peers; create the key of each peer in the folder unless it exists."""
     folder.mkdir(mode=0o700, exist_ok=True)
     for name in names:
         if not (folder / f"{name}.pem").exists():

@@ -88,7 +88,7 @@ def _login(experiment: Experiment, peer: str) -> Login:
 
 
 def brokers(experiment: Experiment) -> tuple[str, ...]:
-    """The addresses of its brokers."""
+    """Return the URLs of its brokers."""
     named = experiment.transport.broker
     return (named,) if isinstance(named, str) else named
 
@@ -220,7 +220,7 @@ async def _incarnation(
     clock: Callable[[], int],
     tell: Callable[[Event], None],
 ) -> int:
-    """Number this start."""
+    """Return the number of this start."""
     if resolved.experiment.transport.broker == "embedded":
         return clock()  # the broker was started with the run: it retains nothing of an earlier start
     journal = None if former is None or former.journal is None else former.journal.incarnation
@@ -324,7 +324,7 @@ def main(
 
 
 def earlier(folder: Path, name: str, *, tell: Callable[[Notice], None]) -> Former:
-    """What an earlier life of a peer left in a run directory; what of it cannot be used is said."""
+    """Return what an earlier incarnation of a peer left in a run directory; report what cannot be used."""
     store = Store(folder / "peers", name)
     former = store.former()
     for notice in store.doubts:

@@ -83,7 +83,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def packed(checkpoint: Checkpoint) -> bytes:
-    """The file of a checkpoint: safetensors with a note and a hash of all.
+    """Return the bytes of a checkpoint: safetensors with metadata and a hash of both.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class Journal(msgspec.Struct, frozen=True):
         alone: Collection[Slot] = (),
         sampled: Mapping[Sampling, int] | None = None,
     ) -> Journal:
-        """The journal with a release, before it is sent."""
+        """Return the journal with a release, before it is sent."""
         return msgspec.structs.replace(
             self,
             released=max(self.released, round),
@@ -245,7 +245,7 @@ class _Masks(msgspec.Struct, frozen=True):
 
 
 def sealed(journal: Journal) -> bytes:
-    """The file of a journal, which a hash begins."""
+    """Return the bytes of a journal, which begin with a hash."""
     data = msgspec.msgpack.encode(journal)
     return blake3.blake3(data).digest() + data
 
@@ -416,7 +416,7 @@ class Store:
                     self.disk.rename(self._former, self._newest)
 
     def journal(self) -> Journal | None:
-        """The journal, if there is one.
+        """Return the journal, if there is one.
 
         Raises
         ------

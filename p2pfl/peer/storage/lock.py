@@ -107,7 +107,7 @@ def _locked(descriptor: int, folder: Path) -> bool:
 
 
 def _who(descriptor: int) -> str:
-    """The first of its owners that lives; of those on other machines that cannot be seen."""
+    """Return the first owner that is alive, as far as this machine can tell."""
     signed = [int(each) for each in os.pread(descriptor, _LONGEST, 0).split() if each.isdigit()]
     first = next((pid for pid in signed if _lives(pid)), signed[0] if signed else None)
     return "another process" if first is None else f"process {first}"

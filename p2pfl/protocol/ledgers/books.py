@@ -118,7 +118,7 @@ class Books:
     # ------------------------------------------------------------------ checkpoints
 
     def page(self) -> tuple[Page, Rows]:
-        """What to save with the row, between two rounds."""
+        """Return what to save with the model, between two rounds."""
         rows: Rows = {}
 
         def kept(row: Row | None) -> str | None:
@@ -272,7 +272,7 @@ class Books:
         self._silent = EVERY
 
     def account(self, incarnation: int) -> Account:
-        """What to tell all partners; of those that are told the same, once."""
+        """Return the statements for all partners, each distinct statement once."""
         self._silent = 0
         self._number += 1
         moved: dict[Moved, list[str]] = {}

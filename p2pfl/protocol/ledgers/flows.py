@@ -321,14 +321,14 @@ class FlowLedger:
         back[exchange] = -moved
 
     def statement(self, partner: str) -> Statement:
-        """What to tell a partner with the next message, after the journal is durable."""
+        """Return the statement for a partner's next message, once the journal is durable."""
         ends = self._end(partner)
         kept = {exchange for exchange in ends.applied if exchange >= ends.known}
         safe = kept & ends.saved.applied
         return Statement(ends.known, self._closed, frozenset(safe), frozenset(kept - safe), ends.saved.settled)
 
     def checkpoint(self) -> Checkpoint:
-        """What to save with the row, in one piece; call :meth:`saved` when it is durable."""
+        """Return what to save with the model, atomically; call :meth:`saved` once it is durable."""
         return Checkpoint({partner: self._notes(ends) for partner, ends in self._ends.items()}, self._number + 1)
 
     def saved(self, checkpoint: Checkpoint) -> None:
@@ -345,7 +345,7 @@ class FlowLedger:
             ends.applied = {exchange for exchange in ends.applied if exchange >= oldest}
 
     def journal(self) -> Journal:
-        """What to make durable."""
+        """Return what to make durable."""
         return Journal(self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number)
 
     def meet(self, partner: str) -> None:
@@ -368,7 +368,7 @@ class FlowLedger:
         return frozenset(partner for partner, ends in self._ends.items() if ends.news and ends.news.closed == END)
 
     def unsettled(self) -> list[tuple[str, Exchange]]:
-        """The exchanges that are applied here and not known to be applied there."""
+        """Return the gossip steps that are applied here and not known to be applied there."""
         return [(partner, exchange) for partner, ends in self._ends.items() for exchange in sorted(ends.held)]
 
     def _notes(self, ends: _Ends) -> Notes:

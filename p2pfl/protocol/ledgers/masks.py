@@ -299,7 +299,7 @@ class MaskLedger:
         return frozenset(each for each, note in self._notes.items() if slot in note.own - note.heard)
 
     def uncancelled(self) -> list[Mask]:
-        """The masks that this peer cannot tell to be equal at both ends, by edge and slot."""
+        """Return the masks that may be applied at one end only, by edge and slot."""
         left = [Mask(self._edge(partner), *each) for partner, masks in self.lost.items() for each in masks]
         for partner, note in self._notes.items():
             doubtful = self._wanted(partner) ^ self._carried[partner]
@@ -311,7 +311,7 @@ class MaskLedger:
         return sorted(left)
 
     def journal(self) -> Journal:
-        """What to make durable."""
+        """Return what to make durable."""
         return Journal(self.until, dict(self._notes))
 
     def carried(self) -> dict[str, Drawn]:

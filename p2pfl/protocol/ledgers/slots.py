@@ -55,7 +55,7 @@ class Slots:
 
     @staticmethod
     def of(runs: Iterable[Run]) -> Slots:
-        """The slots of runs in any order, which may overlap."""
+        """Return the slots of runs, which may overlap and come in any order."""
         out: list[Run] = []
         for attempt, first, stop in sorted(runs):
             if out and out[-1][0] == attempt and first <= out[-1][2]:
@@ -98,7 +98,7 @@ class Slots:
         return self - self.before(slot)
 
     def _where(self, other: Slots, keep: Callable[[bool, bool], bool]) -> Slots:
-        """The slots to ``keep`` by whether they are here and whether they are there; none that are in neither."""
+        """Return the slots to ``keep``, by whether each end has them; none that neither end has."""
         here, there = ({(run[0], edge) for run in each.runs for edge in run[1:]} for each in (self, other))
         inside, beside, begun = False, False, None
         out: list[Run] = []

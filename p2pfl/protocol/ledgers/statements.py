@@ -56,7 +56,7 @@ class Journal:
     notes: Mapping[str, Notes]
 
     def statement(self, partner: str) -> Statement:
-        """What to tell a partner: nothing that a crash could make untrue, so it is read from the journal.
+        """Return the statement for a partner, from the journal, so that no crash can make it untrue.
 
         Examples
         --------

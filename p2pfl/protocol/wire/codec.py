@@ -72,7 +72,7 @@ _plain = msgspec.msgpack.Decoder(Plain)
 
 
 def encode(message: Message) -> bytes:
-    """The payload of one message; the data of a chunk are copied once.
+    """Return the payload of one message; the data of a chunk are copied once.
 
     Examples
     --------

@@ -126,7 +126,7 @@ class Envelope:
         return Key(self.incarnation, wrap(self.sender, key), have, known)
 
     def _edge(self, secret: bytes, peer: str, *, life: int, receiver: str, have: bool, known: bool) -> bytes:
-        """The key of one handover from life to life; another for each thing it says, so that nobody can change that."""
+        """Return the key of one handover between incarnations; it depends on the message, so nobody can change that."""
         said = have + 2 * known
         return edge_key(secret, purpose="aead", a=self.me, b=peer, round=life, attempt=said, receiver=receiver)
 
@@ -197,7 +197,7 @@ class Envelope:
         return message
 
     def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[SenderKey, Parts]:
-        """The neighbour's sender key and the parts of what it has sealed for us; nothing is decrypted or stored."""
+        """Return a neighbour's sender key and the parts of its sealed message; nothing is decrypted or stored."""
         key = self._keys.get(peer)
         if key is None:
             raise AuthenticityError(f'expected a key of "{peer}" before what it seals, got none yet')
@@ -215,7 +215,7 @@ class Envelope:
         self._last[kind] = number
 
     def seal_for(self, peer: str, message: ForOne) -> bytes:
-        """The payload of a message that only one neighbour can read, or make."""
+        """Return the payload of a message that only one neighbour can read or create."""
         theirs, secret = self._secrets[peer]
         number = self._sent[peer] = self._sent.get(peer, -1) + 1
         prefix = _PRIVATE.pack(PRIVATE, number)
@@ -250,7 +250,7 @@ class Envelope:
         return message
 
     def _private(self, secret: bytes, peer: str, *, life: int, receiver: str) -> SenderKey:
-        """The key of one direction of an edge, in one life of each end: nothing else is sealed under it."""
+        """Return the key of one direction of an edge in one incarnation of each end; it seals nothing else."""
         return SenderKey(self._direction(secret, peer, purpose="private", life=life, receiver=receiver))
 
     def _direction(self, secret: bytes, peer: str, *, purpose: str, life: int, receiver: str) -> bytes:

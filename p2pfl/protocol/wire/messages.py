@@ -72,7 +72,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True
         return Announced(self.peer, self.incarnation, self.nonce)
 
     def signed(self, identity: Identity, *, swarm: str) -> Hello:
-        """The same under a signature."""
+        """Return the announcement with a signature."""
         named = msgspec.structs.replace(self, identity=identity.public, signature=b"")
         return msgspec.structs.replace(named, signature=identity.sign(named.signable(swarm), domain="hello"))
 
@@ -81,7 +81,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True
         return verify(self.identity, self.signable(swarm), self.signature, domain="hello")
 
     def signable(self, swarm: str) -> bytes:
-        """What is signed: the swarm, and the message without its signature."""
+        """Return the signed bytes: the swarm, and the message without its signature."""
         head = vars(self).get("head") or _encoder.encode(self)
         fields = _fields.decode(head)
         place = 1 + self.__struct_fields__.index("signature")  # after the kind of message
@@ -89,7 +89,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True
         return swarm.encode() + b"/" + _encoder.encode(fields)
 
     def came(self, head: bytes) -> Hello:
-        """The same, to be verified by the bytes that it was read from; a changed copy forgets them."""
+        """Return the announcement with the bytes that it was read from; a changed copy drops them."""
         vars(self)["head"] = head
         return self
 
@@ -355,7 +355,7 @@ def sum_statement(
     here: tuple[str, ...],
     keys: tuple[bytes, ...] = (),
 ) -> bytes:
-    """What is signed of a roll, by its receiver, and of the consent to it, by a sender: in these lives alone.
+    """Return the signed bytes of a participant set, or of a consent to it, for these incarnations only.
 
     A sender signs under which ``keys`` of those on the roll it has masked, too, and in which incarnations: where two
     mean different incarnations of a third, masks would not cancel.

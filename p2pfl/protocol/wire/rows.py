@@ -254,7 +254,7 @@ def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, len
 
 
 def said_head(said: Said) -> Head:
-    """The head of the row that a sender has signed.
+    """Return the head of the model that a sender has signed.
 
     Raises
     ------

@@ -93,7 +93,7 @@ class Outbox:
         self._free()
 
     def lagging(self) -> list[str]:
-        """Listeners that have not acknowledged all that was sent, or hold back what is not."""
+        """Return the listeners that have not acknowledged all chunks, or that withhold credit."""
         return sorted(
             peer
             for peer, arrived in self._next.items()
@@ -245,7 +245,7 @@ class Inbox:
         return self._advance()
 
     def _part(self, chunk: Chunk) -> _Partial:
-        """The message that a chunk belongs to."""
+        """Return the message that a chunk belongs to."""
         part = self._partial.get(chunk.first)
         if part is None:
             # Of the messages in a window the first and the last may reach beyond it, those between lie within.
@@ -289,7 +289,7 @@ class Inbox:
         return self.granted - self._told >= max(1, self.window // 2)
 
     def ack(self, *, head: int | None = None) -> Ack:
-        """What to tell the sender; with its ``head``, also what is missing below it."""
+        """Return the acknowledgement for the sender; with its ``head``, also the chunks that are missing below it."""
         self._told = self.granted
         missing: list[int] = []
         upto = head if head is not None else max(self._later, default=self.next)

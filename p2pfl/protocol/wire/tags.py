@@ -101,7 +101,7 @@ def authentic(found: Parts, *, key: bytes) -> bool:
 
 
 def _digest(prefix: bytes, ciphertext: bytes | memoryview) -> bytes:
-    """The prefix has the same length in every message, so that the two cannot be split in another way."""
+    """Return the hash of a message; as all prefixes have one length, no other split has the same hash."""
     hashed = blake3.blake3(prefix)
     hashed.update(ciphertext)
     return hashed.digest()

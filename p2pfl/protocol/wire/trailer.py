@@ -56,7 +56,7 @@ class Hash(Protocol):
         ...
 
     def digest(self) -> bytes:
-        """The hash of all bytes so far."""
+        """Return the hash of all bytes so far."""
         ...
 
     def copy(self) -> Hash:
@@ -77,7 +77,7 @@ class Trailer(Protocol):
         ...
 
     def end(self, digest: bytes) -> bytes:
-        """The trailer of a message with this hash."""
+        """Return the trailer of a message with this hash."""
         ...
 
     def check(self, digest: bytes, trailer: bytes) -> None:
@@ -130,7 +130,7 @@ class Signature:
 
     @staticmethod
     def of(swarm: str, peer: str, incarnation: int, *, public: bytes, identity: Identity | None = None) -> Signature:
-        """The trailer of a peer's rows in one of its lives."""
+        """Return the trailer of a peer's models in one of its incarnations."""
         return Signature(f"{swarm}/{peer}/{incarnation:x}/", public, identity)
 
     def begin(self) -> Hash:
