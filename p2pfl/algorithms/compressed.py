@@ -8,8 +8,9 @@ import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.compression import At, Codec, coded
+from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
 from p2pfl.rows import Rows
 
 
@@ -121,6 +122,12 @@ class _Few:
     async def hear(self, released: Released) -> Heard:
         """As the wrapped neighbourhood hears, whole rows."""
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does, without compression."""
+        return await self._net.total(contribution, size=size, bits=bits, change=change)
 
     async def mix(self, released: Released) -> Released:
         """Mix what is left of the rows.

@@ -9,8 +9,9 @@ import numpy as np
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
+from p2pfl.encodings import Ints
 from p2pfl.errors import TopologyError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
 from p2pfl.rows import Rows
 from p2pfl.topology import Weights, lowest
 from p2pfl.traits import Traits
@@ -164,3 +165,8 @@ class _Lazy:
 
     async def hear(self, released: Released) -> Heard:
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        return await self._net.total(contribution, size=size, bits=bits, change=change)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Unpack
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from p2pfl.encodings import Ints
 from p2pfl.experiment import Plan
 from p2pfl.learning import Fitted, Fitting
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
 from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import to_grid
 from p2pfl.protocol.wire.codec import decode
@@ -21,8 +21,6 @@ from p2pfl.robust.net import Told, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
 from p2pfl.virtual.learner import Goals
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -202,3 +200,9 @@ class Watched:
     async def hear(self, released: Released) -> Heard:
         """Receive models as the neighbourhood does."""
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the neighbourhood does."""
+        return await self._net.total(contribution, size=size, bits=bits, change=change)

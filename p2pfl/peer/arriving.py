@@ -7,8 +7,9 @@ from typing import Unpack
 import torch
 
 from p2pfl.algorithms import AsyncLearner, Idle
+from p2pfl.encodings import Ints
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.rows import Rows
 
@@ -85,3 +86,9 @@ class Arriving:
     async def hear(self, released: Released) -> Heard:
         """Hear the neighbours' rows."""
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does."""
+        return await self._net.total(contribution, size=size, bits=bits, change=change)

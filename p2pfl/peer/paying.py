@@ -13,7 +13,7 @@ from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, bare
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released, bare
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.notices import unpaid
 from p2pfl.peer.settling import Cover
@@ -140,3 +140,16 @@ class Republished:
     async def hear(self, released: Released) -> Heard:
         """Hear as the wrapped neighbourhood does."""
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Raise an error, as a contribution is private.
+
+        Raises
+        ------
+        PrivacyError
+            Always.
+        """
+        del contribution, size, bits, change
+        raise PrivacyError("masks are paid with public parameters, and a contribution is private; report this as a bug")

@@ -8,8 +8,9 @@ from typing import Unpack
 
 import torch
 
+from p2pfl.encodings import Ints
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, settled
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released, settled
 from p2pfl.rows import Rows, distances
 
 
@@ -87,3 +88,9 @@ class Unhurried:
     async def hear(self, released: Released) -> Heard:
         """Hear the neighbours' rows."""
         return await self.net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does."""
+        return await self.net.total(contribution, size=size, bits=bits, change=change)

@@ -34,7 +34,8 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.encodings import Ints
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
 from p2pfl.robust.net import Told, around, weighted
 from p2pfl.rows import Rows, draw
 
@@ -208,6 +209,12 @@ class AttackedNeighbourhood:
         self._step += 1
         heard = await self._net.hear(Released(lies))
         return dissent(heard, own, attack) if attack.name == "dissensus" else true_to_self(heard, own)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does; Byzantine peers add their own true integers."""
+        return await self._net.total(contribution, size=size, bits=bits, change=change)
 
 
 def true_to_self(heard: Heard, own: Rows) -> Heard:

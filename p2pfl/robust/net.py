@@ -7,8 +7,9 @@ from typing import Protocol
 
 import torch
 
+from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
 from p2pfl.robust.rules import ClippedGossip, Rule
 from p2pfl.rows import Rows
 
@@ -85,6 +86,12 @@ class RobustNeighbourhood:
     async def hear(self, released: Released) -> Heard:
         """Receive as the wrapped neighbourhood does."""
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does."""
+        return await self._net.total(contribution, size=size, bits=bits, change=change)
 
     async def mix(self, released: Released) -> Released:
         """Aggregate the received models by the rule.

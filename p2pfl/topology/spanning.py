@@ -170,8 +170,9 @@ def _check(graph: Topology, among: tuple[str, ...]) -> None:
         raise TopologyError(f"the participants {brief(unknown)} are not in the topology; name peers of the topology")
     parts = graph.joined(among)
     if len(parts) > 1:
+        _, smallest = min((len(part), part) for part in parts)
         raise TopologyError(
-            f"{brief(min(parts, key=len))} cannot reach the other participants of a total without the peers that are "
+            f"{brief(smallest)} cannot reach the other participants of a total without the peers that are "
             "missing; start those again, or choose a denser topology"
         )
 
@@ -203,5 +204,7 @@ def cut(graph: Topology, *, among: Collection[str], least: int) -> tuple[str, ..
         return ()
     if here.number_of_edges() * 2 == len(here) * (len(here) - 1):
         return None  # whoever leaves, the others all share edges
-    found = tuple(sorted(nx.minimum_node_cut(here)))
+    names = sorted(here)
+    numbered = nx.convert_node_labels_to_integers(here, ordering="sorted")  # so that the same cut is found everywhere
+    found = tuple(names[number] for number in sorted(nx.minimum_node_cut(numbered)))
     return found if len(found) < least else None
