@@ -20,9 +20,12 @@ from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.meter import Meter
+from p2pfl.secagg.in_process import partners
+from p2pfl.topology import Topology
 
 
 class Hiding:
@@ -66,6 +69,7 @@ class Hiding:
     ) -> None:
         self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
+        self._total_graph, self._colluders = total_graph(plan), plan.experiment.privacy.colluders
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
         self.agreed, self.meter, self.source, self.say = agreed, meter, source, say
@@ -121,6 +125,13 @@ class Hiding:
         partners = {peer for edge in masks.secrets for peer in edge}
         here = {self.name, *self.membership.present & partners}
         return masks.among(here, least=self.least, whose=(self.name,))
+
+    def totals(self) -> TotalMasks | None:
+        """Return the masks of totals, in the present epochs; ``None`` where everybody may see contributions."""
+        if self._total_graph is None:
+            return None
+        secrets = self._secrets(self._epochs())
+        return TotalMasks(secrets, graph=self._total_graph, colluders=self._colluders)
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
@@ -205,3 +216,16 @@ class Hiding:
     def _here(self, round: int) -> frozenset[str]:
         """The neighbours that take part in a round."""
         return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))
+
+
+def total_graph(plan: Plan) -> Topology | None:
+    """Return who masks totals with whom: all who share masks of rows, or are added up by the same receiver.
+
+    ``None`` where neither masks nor sums hide rows.
+    """
+    if plan.masked:
+        return plan.protection.graph
+    if plan.protection.sums is None:
+        return None
+    edges = {*plan.topology.union.edges, *partners(plan.weights).edges}
+    return Topology(plan.topology.peers, tuple(edges))

@@ -9,9 +9,11 @@ from dataclasses import replace
 import torch
 
 from p2pfl.compression import Zstd
+from p2pfl.encodings import Ints
 from p2pfl.errors import DecodeError
-from p2pfl.neighbourhood import Heard, Public, Released, bare, checked, moved
+from p2pfl.neighbourhood import Contribution, Heard, Public, Released, bare, checked, moved
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.ledgers.books import Books, heaviest, vector
 from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.session.effects import Deliver
@@ -37,6 +39,8 @@ class LiveNeighbourhood:
         The round's exchanges so far.
     conserving
         Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
+    totalling
+        Carries the totals of the round; by default without masks.
     """
 
     def __init__(
@@ -48,12 +52,14 @@ class LiveNeighbourhood:
         zstd: Zstd | None = None,
         step: int = 0,
         conserving: bool = True,
+        totalling: Totalling | None = None,
     ) -> None:
         self.connection, self.session = connection, connection.session
         self.omegas = omegas
         self._positions: list[int] = []  # by chain: exchanges so far
         self.name = self.session.shared.me.peer
         self.round = round
+        self.totalling = totalling or Totalling(connection, round + 1)
         self.zstd = zstd
         self.conserving = conserving and self.session.books.conserving
         self.step = step
@@ -131,6 +137,25 @@ class LiveNeighbourhood:
                 used.append(weights[sender])
         self._close()
         return self._heard(rows, peers, used)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up what all peers contribute, along a spanning tree and under masks.
+
+        Raises
+        ------
+        PrivacyError
+            The contribution could make the total wrap around, or masks cannot hide it; then nothing is sent.
+        PeerError
+            Peers were lost.
+        """
+        del change
+        begun = asyncio.get_running_loop().time()
+        try:
+            return await self.totalling.total(contribution, peer=self.name, size=size, bits=bits)
+        finally:
+            self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
     def _heard(self, rows: list[Rows], peers: list[str], used: list[float]) -> Heard:
         """What one listener heard, itself first: rows ``[1, P]``, whose they are, and their weights."""

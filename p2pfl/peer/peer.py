@@ -40,6 +40,7 @@ from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.threads import Threaded
+from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.unsettled import Unsettled, unsettled
 from p2pfl.protocol.mailbox import Mailbox, Newest
@@ -437,6 +438,7 @@ class Peer:
             "zstd": self.plan.zstd,
             "step": step if step is not None else 0 if round else self._agreeing.opening,
             "conserving": conserving,
+            "totalling": Totalling(self.connection, round + 1 if step is None else 0, self.hiding.totals),
         }
         if self.plan.asynchronous:
             return AsynchronousNeighbourhood(self.connection, **how)
