@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -91,17 +91,19 @@ class Totalling:
             return np.zeros(0, np.int64)  # [0], which needs no message
         answer = await self.connection.ask(Contribute(masked))
         if isinstance(answer, Unfinished):
-            raise self._lost(answer)
+            raise _lost(answer.lost)
         assert isinstance(answer, Totalled)  # noqa: S101 (the answer to what was asked)
         return signed(answer.values)  # [K]
 
     async def _convene(self) -> None:
         answer = await self.connection.ask(Convene(self.round))
         if isinstance(answer, Unfinished):
-            raise self._lost(answer)
+            raise _lost(answer.lost)
         assert isinstance(answer, Convened)  # noqa: S101 (the answer to what was asked)
         self._masks = self.masks()
         if self._masks is not None:
+            if missing := {*self.connection.session.edges.topology.peers} - {*answer.peers}:
+                raise _lost(missing)
             self._masks.check(answer.peers)
         self.participants, self._attempt, self._number = answer.peers, answer.attempt, 0
 
@@ -113,10 +115,11 @@ class Totalling:
             return unsigned(values.copy(), bits)
         return self._masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
 
-    def _lost(self, answer: Unfinished) -> LostError:
-        gone = sorted(answer.lost)
-        return LostError(
-            f"a total over all peers did not complete, because {', '.join(gone) or 'a peer'} did not answer; start the "
-            "peers that are missing and the run again",
-            gone=gone,
-        )
+
+def _lost(peers: Collection[str]) -> LostError:
+    gone = sorted(peers)
+    return LostError(
+        f"a total over all peers did not complete, because {', '.join(gone) or 'a peer'} did not answer; start the "
+        "peers that are missing and the run again",
+        gone=gone,
+    )
