@@ -159,47 +159,70 @@ def from_narrow(total: Ints, *, fraction: int) -> Floats:
     return values
 
 
-def wide(values: npt.ArrayLike) -> Ints:
-    r"""Return two integers for each number, first all :math:`a`, then all :math:`b`; ``[2 K]`` int64.
+def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> Ints:
+    r"""Return some integers for each number, first the highest of all numbers; ``[words K]`` int64.
 
-    .. math:: m = x 2^{40}, \qquad a = \lfloor m / 2^{48} \rfloor, \qquad b = \mathrm{rint}(m - a 2^{48})
+    .. math:: x 2^f \approx \sum_{i < w} a_i 2^{48 i}, \qquad \lvert a_i \rvert \le 2^{48},
+              \qquad \operatorname{sgn} a_i = \operatorname{sgn} x
 
-    Sums of both are exact over fewer than :math:`2^{14}` peers.
+    Sums of all of them are exact over fewer than :math:`2^{14}` peers.
+
+    Parameters
+    ----------
+    values
+        ``[K]``, below :math:`2^{48 w - f}` in magnitude.
+    words
+        w, integers for each number.
+    fraction
+        f, fraction bits.
 
     Raises
     ------
     InputError
-        A number is not finite or not below :math:`2^{56}`.
+        A number is not finite or too large.
 
     Examples
     --------
     >>> wide([1.0, -0.5])
-    array([              0,              -1,   1099511627776, 280925220896768])
+    array([             0,              0,  1099511627776,  -549755813888])
     """
-    given = np.asarray(values, np.float64)
-    if not (np.abs(given) < WIDE).all():
-        raise InputError("wide numbers must be finite and below 2^56; give them in larger units")
-    points = np.ldexp(given, FRACTION)
-    high = np.floor(np.ldexp(points, -_LOW))
-    low = np.rint(points - np.ldexp(high, _LOW))
-    return np.concatenate([high, low]).astype(np.int64)
+    rest = np.asarray(values, np.float64)
+    if not (np.abs(rest) < 2.0 ** (_LOW * words - fraction)).all():
+        bound = _LOW * words - fraction
+        raise InputError(f"wide numbers must be finite and below 2^{bound}; give them in larger units")
+    rest = np.ldexp(rest, fraction)
+    found = []
+    for word in reversed(range(1, words)):
+        high = np.trunc(np.ldexp(rest, -_LOW * word))
+        rest = rest - np.ldexp(high, _LOW * word)  # exact: what is left of the digits
+        found.append(high)
+    return np.concatenate([*found, np.rint(rest)]).astype(np.int64)
 
 
-def from_wide(total: Ints) -> Floats:
-    """Return the numbers that a total of wide ones stands for, ``[K]``: the nearest float64 but for one rounding.
+def from_wide(total: Ints, *, words: int = 2, fraction: int = FRACTION) -> Floats:
+    """Return the numbers that a total of wide ones stands for, ``[K]``, up to the rounding of float64.
+
+    Parameters
+    ----------
+    total
+        ``[words K]``.
+    words, fraction
+        As of :func:`wide`.
 
     Examples
     --------
     >>> from_wide(wide([1.0, -0.5]) + wide([2.0, 0.25])).tolist()
     [3.0, -0.25]
     """
-    high, low = np.split(total, 2)
-    carried = high + (low >> _LOW)
-    rest = low & ((1 << _LOW) - 1)
-    values: Floats = np.ldexp(carried.astype(np.float64), _LOW - FRACTION) + np.ldexp(
-        rest.astype(np.float64), -FRACTION
-    )
-    return values
+    digits = total.reshape(words, -1)[::-1].copy()  # [words, K], the lowest first
+    for word in range(words - 1):
+        carried = (digits[word] + (1 << (_LOW - 1))) >> _LOW  # so that no digit outweighs half of the one above
+        digits[word] -= carried << _LOW
+        digits[word + 1] += carried
+    value = np.zeros(digits.shape[1])  # [K]
+    for word, digit in enumerate(digits):
+        value += np.ldexp(digit.astype(np.float64), _LOW * word - fraction)
+    return value
 
 
 def packed(first: Ints, second: Ints) -> Ints:

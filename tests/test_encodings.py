@@ -25,6 +25,14 @@ def test_a_total_of_wide_numbers_is_off_by_half_a_point_a_peer_and_one_rounding(
     assert abs(Fraction(float(total)) - points) <= Fraction(len(values), 2**41) + abs(points) * Fraction(2, 2**53)
 
 
+@given(st.lists(st.floats(-1e25, 1e25), min_size=1, max_size=20))
+def test_a_total_of_wide_numbers_of_four_words_is_exact_but_for_the_rounding_of_the_result(values):
+    how = {"words": 4, "fraction": 96}
+    total = encodings.from_wide(sum(encodings.wide([each], **how) for each in values), **how)[0]
+    points = exact(values)
+    assert abs(Fraction(float(total)) - points) <= Fraction(len(values), 2**97) + abs(points) * Fraction(2, 2**53)
+
+
 @given(st.lists(st.integers(-(2**52), 2**52), min_size=1, max_size=50))
 def test_whole_numbers_survive_the_wide_encoding_to_the_last_bit(values):
     total = encodings.from_wide(sum(encodings.wide([float(each)]) for each in values))[0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import masks_of
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.connection import Connection
@@ -24,8 +26,6 @@ from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.meter import Meter
-from p2pfl.secagg.in_process import partners
-from p2pfl.topology import Topology
 
 
 class Hiding:
@@ -69,7 +69,7 @@ class Hiding:
     ) -> None:
         self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
-        self._total_graph, self._colluders = total_graph(plan), plan.experiment.privacy.colluders
+        self._total_masks = masks_of(plan, {})
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
         self.agreed, self.meter, self.source, self.say = agreed, meter, source, say
@@ -128,10 +128,9 @@ class Hiding:
 
     def totals(self) -> TotalMasks | None:
         """Return the masks of totals, in the present epochs; ``None`` where everybody may see contributions."""
-        if self._total_graph is None:
+        if self._total_masks is None:
             return None
-        secrets = self._secrets(self._epochs())
-        return TotalMasks(secrets, graph=self._total_graph, colluders=self._colluders)
+        return replace(self._total_masks, secrets=self._secrets(self._epochs()))
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
@@ -216,16 +215,3 @@ class Hiding:
     def _here(self, round: int) -> frozenset[str]:
         """The neighbours that take part in a round."""
         return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))
-
-
-def total_graph(plan: Plan) -> Topology | None:
-    """Return who masks totals with whom: all who share masks of rows, or are added up by the same receiver.
-
-    ``None`` where neither masks nor sums hide rows.
-    """
-    if plan.masked:
-        return plan.protection.graph
-    if plan.protection.sums is None:
-        return None
-    edges = {*plan.topology.union.edges, *partners(plan.weights).edges}
-    return Topology(plan.topology.peers, tuple(edges))
