@@ -199,11 +199,19 @@ def cut(graph: Topology, *, among: Collection[str], least: int) -> tuple[str, ..
     >>> cut(complete(4), among=complete(4).peers, least=3) is None
     True
     """
+    return _cut(graph, tuple(sorted({*among})), least)
+
+
+@lru_cache(maxsize=64)
+def _cut(graph: Topology, among: tuple[str, ...], least: int) -> tuple[str, ...] | None:
     here = nx.Graph(graph.to_graph().subgraph(among).to_undirected())
     if nx.number_connected_components(here) != 1:
         return ()
     if here.number_of_edges() * 2 == len(here) * (len(here) - 1):
         return None  # whoever leaves, the others all share edges
+    alone = min(nx.articulation_points(here), default=None)  # in linear time, as flows are not
+    if alone is not None or least <= 2:
+        return (alone,) if alone is not None and least > 1 else None
     names = sorted(here)
     numbered = nx.convert_node_labels_to_integers(here, ordering="sorted")  # so that the same cut is found everywhere
     found = tuple(names[number] for number in sorted(nx.minimum_node_cut(numbered)))
