@@ -22,7 +22,7 @@ SPLITS = {
     "Peers' data differ (Dirichlet, alpha 0.5)": {"split": "dirichlet", "alpha": 0.5},
 }
 ATTACKS = {
-    "nobody lies": {},
+    "no attackers": {},
     "sign flip, c = 4": {"name": "sign_flip", "scale": 4.0},
     "scaled, c = 30": {"name": "scaled", "scale": 30.0},
     "random, c = 1": {"name": "random"},

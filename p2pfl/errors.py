@@ -14,6 +14,7 @@
         ├── CoverError            no neighbour is present to share a mask with
         ├── BudgetError           a release would cost more than privacy.epsilon allows
         ├── DecodeError           bytes from the network that are not a valid message
+        │   ├── VersionError      a message of another version of the wire format
         │   └── AuthenticityError a message that the peer of its topic has not sealed for this peer
         ├── TransportError        the connection was lost, a publish did not get through
         │   ├── BusyError         the broker refused a subscription that it may grant later
@@ -94,6 +95,23 @@ class DecodeError(RunError):
     """Bytes from the network are not a message of this protocol."""
 
 
+class VersionError(DecodeError):
+    """A message of another version of the wire format.
+
+    Parameters
+    ----------
+    theirs, ours
+        Versions.
+    """
+
+    def __init__(self, *, theirs: int, ours: int) -> None:
+        super().__init__(
+            f"the message has version {theirs} of the wire format, and this peer reads version {ours}; install one "
+            "version of p2pfl everywhere"
+        )
+        self.theirs, self.ours = theirs, ours
+
+
 class AuthenticityError(DecodeError):
     """A message was not sealed for this peer by the peer under whose topic it was published."""
 
@@ -117,15 +135,23 @@ class PeerError(RunError):
     ----------
     absent, gone
         Neighbours that never connected, and those that connected and left.
+    refused
+        Reasons for which announcements of neighbours do not count, see :mod:`p2pfl.protocol.refusals`.
     """
 
-    def __init__(self, sentence: str, *, absent: Sequence[str] = (), gone: Sequence[str] = ()) -> None:
-        super().__init__(sentence)
-        self.absent, self.gone = tuple(absent), tuple(gone)
+    def __init__(
+        self, message: str, *, absent: Sequence[str] = (), gone: Sequence[str] = (), refused: Sequence[object] = ()
+    ) -> None:
+        super().__init__(message)
+        self.absent, self.gone, self.refused = tuple(absent), tuple(gone), tuple(refused)
 
 
 class ResumeError(PeerError):
-    """A peer that resumes finds nobody to go on with; what it had learned is kept."""
+    """A peer that resumes finds no neighbour with which to continue; its checkpoint is kept."""
+
+
+class LostModelError(RunError):
+    """The model of a peer that may release nothing more is not on its disk."""
 
 
 class StorageError(RunError):

@@ -261,6 +261,42 @@ def untotalled() -> RunError:
     )
 
 
+class Wrapped:
+    """Neighbourhood that does everything as another does; the base of those that change a part of it.
+
+    Parameters
+    ----------
+    net
+        Neighbourhood to wrap.
+    """
+
+    def __init__(self, net: Neighbourhood) -> None:
+        self._net = net
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Names of the R local peers."""
+        return self._net.peers
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Release as the wrapped neighbourhood does."""
+        return await self._net.release(rows, since=since, masses=masses)
+
+    async def mix(self, released: Released) -> Released:
+        """Mix as the wrapped neighbourhood does."""
+        return await self._net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """Receive as the wrapped neighbourhood does."""
+        return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does."""
+        return await self._net.total(contribution, size=size, bits=bits, change=change)
+
+
 def unmixed() -> RunError:
     """Return the error of an asynchronous neighbourhood when an algorithm mixes, as no weights apply to all."""
     return RunError(

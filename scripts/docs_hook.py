@@ -1,4 +1,4 @@
-"""Add the pages that mkdocs makes from the code: experiment keys, commands, the Python API, and the root's own pages.
+"""Add the pages that mkdocs makes from the code: experiment keys, commands, files of a run, the Python API.
 
 mkdocs calls the functions ``on_files`` and ``on_page_markdown``. Nothing that they write is committed.
 """
@@ -73,6 +73,8 @@ def _is_section(kind: Any) -> bool:
 
 
 def _table(section: Any, hints: dict[str, Any]) -> str:
+    from p2pfl.report.json_schema import described  # noqa: PLC0415
+
     about = described(section.__doc__ or "")
     lines = ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
     for field in msgspec.structs.fields(section):
@@ -80,22 +82,6 @@ def _table(section: Any, hints: dict[str, Any]) -> str:
             cells = (f"`{field.name}`", values(hints[field.name]), _default(field.default), about.get(field.name, ""))
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
-
-
-def described(docstring: str) -> dict[str, str]:
-    """Return the text of each attribute of a NumPy docstring; attributes described together share it."""
-    body = docstring.partition("----------\n")[2]
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in body.splitlines():
-        if re.match(r"    \w", line):
-            names = [name.strip() for name in line.split(",")]
-            found |= dict.fromkeys(names, "")
-        elif line.strip():
-            for name in names:
-                text = re.sub(r"``", "`", line.strip())
-                found[name] = f"{found[name]} {text}".strip()
-    return found
 
 
 def values(kind: Any) -> str:
@@ -155,6 +141,75 @@ def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(part) for part in value) + "]"
     return "{}" if value == {} else str(value)
+
+
+# --- the files of a run
+
+
+def run_files() -> str:
+    """Return the page of the files of a run, from the classes that write them."""
+    from p2pfl.report.json_schema import ABOUT, FILES, json_schema, structs  # noqa: PLC0415
+
+    defs = json_schema()["$defs"]
+    parts = [
+        "# Files of a run",
+        (
+            "This page is generated from `p2pfl/report/`. "
+            "[`schema.json`](../schema.json) is the same as a JSON Schema; `p2pfl schema` prints it."
+        ),
+        ABOUT,
+    ]
+    for file, kinds in FILES.items():
+        parts.append(f"## {file}")
+        top = {kind.__name__ for kind in kinds}
+        for kind in structs(list(kinds)):
+            name = kind.__name__
+            if name in top or file == "summary.json":
+                parts += [*_headed(defs[name], name), _fields(defs[name])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _headed(schema: dict[str, Any], name: str) -> list[str]:
+    """Return the heading of a class, which is its kind if it has one, and its description."""
+    kind = schema["properties"].get("kind", {}).get("enum", [name])[0]
+    return [f"### {kind}", schema["description"]]
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    lines = ["| field | value | meaning |", "| --- | --- | --- |"]
+    for name, field in schema["properties"].items():
+        cells = (f"`{name}`", _json(field), field.get("description", ""))
+        if name != "kind":
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _json(field: dict[str, Any]) -> str:
+    """Return what a field may hold, in words.
+
+    Examples
+    --------
+    >>> _json({"type": ["number", "null"]}), _json({"type": "array", "items": {"type": "string"}})
+    ('number or null', 'list of text')
+    """
+    words = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`", "null": "null"}
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_json(part) for part in field["anyOf"]))
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    match field.get("type"):
+        case "array":
+            return f"list of {_json(field['items'])}" if "items" in field else "list"
+        case "object":
+            part = field.get("additionalProperties")
+            return f"table of {_json(part)}" if isinstance(part, dict) and part else "table"
+        case list(kinds):
+            return " or ".join(words[kind] for kind in kinds)
+        case kind:
+            return words.get(str(kind), "any")
 
 
 # --- the command line
@@ -253,7 +308,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     from mkdocs.structure.files import File  # noqa: PLC0415
 
-    pages = {"reference/keys.md": keys(), "reference/commands.md": commands(), **api()}
+    pages = {"reference/keys.md": keys(), "reference/commands.md": commands(), "reference/files.md": run_files()}
+    pages |= api()
     pages |= {f"{name.lower()}.md": root(f"{name}.md") for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
     for place, content in pages.items():
         files.append(File.generated(config, place, content=content))

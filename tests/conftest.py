@@ -1,7 +1,9 @@
 """What all tests share."""
 
+import math
 import os
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,33 @@ os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
 
 for name, examples in {"dev": 8, "ci": 25, "thorough": 1000}.items():  # tests/effort.py scales them
     settings.register_profile(name, deadline=None, max_examples=examples)  # no test is timed: a busy machine is slow
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 collect_ignore = ["fuzz.py"]  # scripts/fuzz runs it, with atheris
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave the cases that a ``sampled`` test does not keep to the slower tiers, before ``-m`` selects.
+
+    ``sampled(fast=2, all=20)`` keeps two evenly spaced cases in the fast tier and twenty in ``--all``. Without ``all``,
+    ``--all`` runs every case.
+    """
+    sampled = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            sampled[item.nodeid.partition("[")[0]].append(item)
+    for cases in sampled.values():
+        wanted = cases[0].get_closest_marker("sampled").kwargs
+        daily = _spaced(cases, wanted.get("all", len(cases)))
+        fast = _spaced(daily, wanted["fast"])
+        for case in cases:
+            case.add_marker("fast" if case in fast else "slow" if case in daily else "nightly")
+
+
+def _spaced(cases, count):
+    """Return at most ``count`` of the cases, evenly spaced."""
+    return cases[:: math.ceil(len(cases) / count)] if count else []
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -64,7 +64,7 @@ IDENTITIES = {name: Identity.generate(SOURCE, peer=name) for name in NAMES}
 KEYS = {name: ExchangeKey.from_source(SOURCE, peer=name) for name in NAMES}
 ROSTER = Roster({name: each.public for name, each in IDENTITIES.items()})
 SECRETS = swarm_secrets(complete(5).named(NAMES), source=SOURCE, run=SWARM)
-SUMS = known((metropolis(complete(5).named(NAMES)),), size=6, width=64, colluders=1)
+SUMS = known(metropolis(complete(5).named(NAMES)), size=6, width=64, colluders=1)
 NOW = (0, 0)
 SIGNED = Signature.of(SWARM, "ada", 1, public=IDENTITIES["ada"].public, identity=IDENTITIES["ada"])
 
@@ -224,7 +224,7 @@ def books():
     for step in range(3):
         made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
         made.apply("ada", (0, step), np.ones(2))
-        made.close(omega=1.0)
+        made.close()
     return made
 
 

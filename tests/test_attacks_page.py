@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from benchmarks.attacks import ATTACKS, PAGE, RULES, SPLITS, accuracy, written
 
 
@@ -17,6 +19,7 @@ def test_the_page_has_a_number_for_each_attack_under_each_rule():
         assert [len(line.split("|")) for line in lines] == [len(RULES)] * len(SPLITS)
 
 
+@pytest.mark.slow
 def test_where_a_fifth_of_the_peers_lies_the_average_learns_nothing_and_rules_learn():
     found = {
         name: accuracy({"split": "iid"}, ATTACKS["sign flip, c = 4"], RULES[name], seed=0)

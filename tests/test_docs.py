@@ -34,6 +34,7 @@ def hook():
     return module
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("mkdocs", "mkdocstrings", "material"):
         if importlib.util.find_spec(package) is None:

@@ -43,6 +43,7 @@ def test_importing_p2pfl_or_asking_for_its_errors_loads_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_everything_can_be_taken_at_once():
     code = "from p2pfl import *; simulate, Peer, topology.ring(3), data.federate, TorchLearner"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

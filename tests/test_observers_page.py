@@ -35,17 +35,17 @@ PARTNERS = (
 SUMS = ("privacy/test_release.py::test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit",)
 
 HELD = {
-    "a broker that only listens, and whoever taps the line to one without TLS": {
+    "a broker that only listens, and anybody who reads an unencrypted connection to it": {
         "sizes, times, topics, announcements (public keys, settings)": BYTES,
         "the same bytes": BYTES,
     },
     "a broker that lies": {
         "no model that you release": FORGE,
-        "the same guarantee: your noise needs nobody": NOISE,
+        "the same guarantee: your noise needs no other peer": NOISE,
         "no model that you release: each is sealed, and leaves under `privacy.partners` masks or not at all": FORGE
         + BYTES
         + PARTNERS,
-        "up to the local floor; with an epsilon your neighbours' budgets end it": LIES,
+        "at most the local floor; with an epsilon, your neighbours' budgets end the attack": LIES,
     },
     "one neighbour": {
         "every model that you release": BARE,
@@ -55,19 +55,19 @@ HELD = {
     },
     "t neighbours": {
         "everything that those t peers receive": BARE,
-        "the same guarantee whoever colludes": NOISE,
-        "nothing is left if they are all your mask neighbours": KNOWN,
+        "the same guarantee, whichever peers collude": NOISE,
+        "your exact update if they are all of your mask partners": KNOWN,
         "the guarantee for t colluders": EXACT,
     },
     "neighbours with the broker": {
         "no more than those neighbours alone": BYTES,
         "the same guarantee with any broker": NOISE,
-        "masks of the other edges hold if the broker only listens; if it lies, one mask that "
-        "they lack where fewer than `privacy.partners` neighbours collude: the sum of two updates shows": KNOWN
+        "masks of the other edges hold if the broker only listens; if it lies and fewer than `privacy.partners` "
+        "neighbours collude, one mask that they do not know remains, and they learn the sum of two updates": KNOWN
         + PARTNERS,
-        "the same guarantee if the broker only listens; up to the local floor if it lies": EXACT + LIES,
+        "the same guarantee if the broker only listens; at most the local floor if it lies": EXACT + LIES,
     },
-    "everyone else together": {
+    "all other peers together": {
         "everything": BARE,
         "the guarantee holds for one honest peer": NOISE,
         "your exact update": (
@@ -75,7 +75,7 @@ HELD = {
         ),
         "the local floor: your private noise alone": FLOOR,
     },
-    "whoever gets the final model": {
+    "anybody who receives the final model": {
         "the model": BARE,
         "a model with that much noise": NOISE,
         "the exact average": SUMS,

@@ -73,6 +73,7 @@ def index():
         pytest.skip("pip reaches no package index")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("index")
 def test_an_installation_on_a_board_brings_no_cuda(tmp_path):
     report = tmp_path / "report.json"

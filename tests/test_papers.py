@@ -33,6 +33,7 @@ def _data(monkeypatch):
     deck2018.data.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 @pytest.mark.parametrize(("setting", "steps"), [(1, 10), (1, 1000), (2, 1), (2, 100)])
 def test_the_deck_takes_as_many_steps_as_printed(setting, steps):
@@ -50,12 +51,14 @@ def test_without_its_data_a_paper_is_not_run(monkeypatch):
     assert "set P2PFL_DATA" in line.why
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 def test_four_hospitals_score_as_published_to_four_decimals():
     found = fed_heart.federated(44, order=0)
     assert [round(score, 4) for score in found] == list(fed_heart.PUBLISHED[44])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 @pytest.mark.parametrize("method", ["FedProx", "FedAdam"])
 def test_what_is_made_of_federated_averaging_scores_as_published_on_all_patients(method):
@@ -155,12 +158,14 @@ def test_the_status_tells_of_a_line_that_is_not_met_and_does_not_say_why(line, s
     assert "## deck2018\n\nSchalk" in (tmp_path / "papers.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_runner_of_fedprox_follows_the_engine(monkeypatch):
     monkeypatch.setattr(fedprox, "ROUNDS", 2)
     points = fedprox.curve.__wrapped__("(1, 1)", 0.9, "FedProx, mu = 1")
     assert [round for round, _, _ in points] == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 def test_the_runners_that_score_as_they_go_follow_the_engine(monkeypatch):
     monkeypatch.setattr(scaffold, "MOST", 1)

@@ -63,6 +63,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these thresholds")
 def test_memory_that_is_freed_and_needed_again_is_not_returned_to_the_system_in_between():
     def faults(setting):

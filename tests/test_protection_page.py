@@ -38,6 +38,7 @@ def test_the_page_has_a_line_for_each_promise():
     assert list(TABLE) == list(privacy.HOSPITALS)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_scores_of_the_shipped_promise_over_ten_seeds():
     *scores, gainers = privacy.reached([read("hospitals", changes=[f"seed={seed}"]) for seed in range(10)])
     *printed, counted = TABLE["epsilon 8"][:4]

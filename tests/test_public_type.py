@@ -20,8 +20,8 @@ MAKERS = {
     "algorithms/algorithm.py",  # the agreed start, and a state that is read from disk
     "algorithms/statistics.py",  # zeros
     "audit/claims.py",  # what the audit releases is made up
-    "audit/inversion.py",
-    "audit/membership.py",
+    "audit/attacks/inversion.py",
+    "audit/attacks/membership.py",
     "audit/noise.py",
     "audit/pipeline.py",
     "experiment/sums.py",  # factors in place of parameters

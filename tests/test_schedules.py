@@ -68,6 +68,7 @@ def test_a_base_graph_of_all_is_complete_and_of_powers_is_as_short_as_can_be():
     assert graphs.base(1).at(0) == Topology(("peer0",), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "s", "oracle", "local"), EPIDEMIC)
 def test_an_epidemic_exchange_leaves_what_the_paper_says(n, s, oracle, local):
     assert oracle == pytest.approx((1 - s / (n - 1)) / (s + 1), abs=5e-5)
@@ -80,6 +81,7 @@ def test_an_epidemic_exchange_leaves_what_the_paper_says(n, s, oracle, local):
     assert left == pytest.approx(local, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "s", "oracle", "local"), EPIDEMIC[:2])
 def test_epidemic_exchanges_of_drawn_rows_leave_what_the_paper_says(n, s, oracle, local):
     for build, published in ((graphs.epidemic_oracle, oracle), (graphs.epidemic_local, local)):

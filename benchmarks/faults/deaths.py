@@ -65,7 +65,7 @@ def kills(options: argparse.Namespace, folder: Path) -> Shown:
     return Shown(
         options.command,
         f"{killed} times `kill -9` of a random peer ({learning} while it learned{others}), "
-        f"started again {f'after {options.down:g} s' if options.down else 'at once'}",
+        f"started again {f'after {options.down:g} s' if options.down else 'immediately'}",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
         found(nursery, wanted),
     )
@@ -95,7 +95,7 @@ def brokers(options: argparse.Namespace, folder: Path) -> Shown:
         seconds = nursery.end(within=LONGEST)
     broker.stop(in_order=True)
     enough(made, options.restarts, "restarts")
-    how = "ended in order" if options.in_order else "`kill -9`"
+    how = "SIGTERM" if options.in_order else "`kill -9`"
     kept = "nothing" if options.forgetful else "its disk"
     return Shown(
         options.command,
@@ -134,7 +134,7 @@ def bereaved(options: argparse.Namespace, folder: Path) -> Shown:
         options.command,
         f"{len(dying)} of {len(names)} peers killed for good ({options.kind}, each with digits of its own)",
         f"{len(names)} peers, {options.rounds} rounds, {seconds:.0f} s",
-        f"{len(nursery.done)} ended; {nursery.missed} rows missed; the models of those left differ by {wide:.2g}",
+        f"{len(nursery.done)} ended; {nursery.missed} models missed; the models of the survivors differ by {wide:.2g}",
     )
 
 
@@ -145,7 +145,7 @@ def found(nursery: Nursery, wanted: Experiment) -> str:
     mean, wanted_mean = sum(score.values()) / len(score), oracle.summary["together"]
     sentences = [
         f"all {len(nursery.done)} ended",
-        f"{nursery.missed} rows missed, {nursery.left_out} rounds left out",
+        f"{nursery.missed} models missed, {nursery.left_out} rounds left out",
         f"largest difference to `simulate` {apart(nursery.models(), oracle.models):.1g}",
         f"accuracy {mean:.3f} ({wanted_mean:.3f})",
     ]

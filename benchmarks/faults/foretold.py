@@ -51,15 +51,15 @@ def foretold(options: argparse.Namespace, folder: Path) -> Shown:
     seconds, foretold = last - first, said["wall_s"]
     return Shown(
         options.command,
-        f"lines as in `{options.network}`, rows of {4 * sum(affine([64, options.hidden, 10])):,} bytes of weights",
+        f"links as in `{options.network}`, models of {4 * sum(affine([64, options.hidden, 10])):,} bytes",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
-        f"foretold {foretold:.1f} s, taken {seconds:.1f} s: {100 * (seconds / foretold - 1):+.1f} %; "
-        f"in the training of each round's slowest {trained(virtual.metrics):.1f} s and "
+        f"predicted {foretold:.1f} s, measured {seconds:.1f} s: {100 * (seconds / foretold - 1):+.1f} %; "
+        f"training of the slowest peer of each round {trained(virtual.metrics):.1f} s and "
         f"{trained(nursery.records.values()):.1f} s; "
         f"{options.rounds / foretold:.3f} and {options.rounds / seconds:.3f} rounds a second; "
         f"bytes of a peer {said['bytes_sent'] / options.peers:,.0f} and "
         f"{sum(nursery.records[name, options.rounds - 1].bytes_out for name in names) / options.peers:,.0f}; "
-        f"{nursery.missed} rows missed",
+        f"{nursery.missed} models missed",
     )
 
 

@@ -34,7 +34,7 @@ def hostile(options: argparse.Namespace, folder: Path) -> Shown:
     ]
     return Shown(
         options.command,
-        "messages changed in fields and bytes, forged, replayed, reordered, equivocating, too many",
+        "messages with changed fields and bytes, forged, replayed, reordered and equivocating messages, floods",
         f"{time.perf_counter() - began:.0f} s",
         f"{passed} tests passed, with {sum(map(sum, tried)):,} cases drawn by Hypothesis",
     )
@@ -45,8 +45,8 @@ def fuzz(options: argparse.Namespace, folder: Path) -> Shown:
     inputs, covered, crashes = fuzzed(options.seconds, folder)
     return Shown(
         options.command,
-        "what coverage guides (atheris), into all readers of `tests/fuzz.py`: as strangers send it, and signed and "
-        "sealed by a neighbour who lies, up to what is decided of it",
+        "coverage-guided bytes (atheris) for all readers of `tests/fuzz.py`: as from strangers, and signed and "
+        "sealed as by a malicious neighbour, up to the decision about them",
         f"{options.seconds} s",
         f"{inputs:,} inputs reached {covered:,} edges: {crashes} crashes",
     )

@@ -11,6 +11,7 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, plan, read
+from p2pfl.report.notices.damage import Alarm
 
 AFTER = 5
 """Rounds after a death in which the survivors recover."""
@@ -75,7 +76,7 @@ def _died(wanted: Experiment, folder: Path, *, url: str, at: int) -> tuple[float
             nursery.listen(1.0)  # until they wait for the one that is stopped
         nursery.kill(victim)
         ended(before + AFTER + 1)
-    said = any("ALARM" in notice.sentence for notice in nursery.said)
+    said = any(isinstance(notice, Alarm) for notice in nursery.said)
 
     def mean(round: int) -> float:
         return statistics.mean(nursery.records[name, round].scores["accuracy"] for name in others)

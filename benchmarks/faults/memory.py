@@ -70,9 +70,9 @@ def endurance(options: argparse.Namespace, folder: Path) -> Shown:
         options.command,
         f"{len(names)} peers, pairwise masks, for {seconds / 60:.1f} minutes",
         f"{len(names)} peers, {rounds} rounds, {seconds:.0f} s",
-        f"all {len(nursery.done)} ended, {nursery.missed} rows missed; RSS of a peer "
+        f"all {len(nursery.done)} ended, {nursery.missed} models missed; RSS of a peer "
         f"{np.mean([columns[name][1].mean() for name in names]) / 1024:.0f} MB, slope {_mean(rss)} KB/min "
-        f"(of its private pages {_mean(private)}), the steepest of all {max(rss):.2g}; mosquitto "
+        f"(of its private pages {_mean(private)}), steepest slope {max(rss):.2g}; mosquitto "
         f"{columns['broker'][1].mean() / 1024:.1f} MB, {of_broker:.2g} ± {spread:.1g}",
     )
 
@@ -100,7 +100,7 @@ def virtual(options: argparse.Namespace, folder: Path) -> Shown:
         f"{options.peers} peers, pairwise masks, for {run.summary['wall_s'] / 3600:.2f} virtual hours over "
         f"`{options.network}`",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
-        f"all ended, {missed} rows missed; RSS of the one process {kept[1].mean() / 1024:.0f} MB, slope "
+        f"all ended, {missed} models missed; RSS of the one process {kept[1].mean() / 1024:.0f} MB, slope "
         f"{slope / 1024:.2f} ± {spread / 1024:.2f} MB a virtual hour, of which {len(run.metrics):,} records, which it "
         f"keeps, are {_records(run.metrics) / 1024**2:.1f} MB",
     )

@@ -19,8 +19,10 @@ from p2pfl.experiment import Experiment, plain, plan
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer import Notice, Progress
 from p2pfl.peer.launch import fork_server as server
-from p2pfl.peer.notices import Done, Event, Failed
+from p2pfl.peer.updates import Done, Event, Failed
 from p2pfl.report import Record
+from p2pfl.report.notices.damage import MasksUnsettled, StepsUnsettled
+from p2pfl.report.notices.kinds import JoinsLate
 
 LOOK = 0.05
 """Seconds between two looks whether somebody is to be started."""
@@ -238,8 +240,9 @@ def apart(one: Models, other: Models) -> float:
 
 def told(nursery: Nursery) -> list[str]:
     """What the peers said aloud, counted."""
-    late = sum("the others are ahead" in notice.sentence for notice in nursery.said)
-    open_ = [notice.sentence for notice in nursery.said if "may have" in notice.sentence]
-    exchanges = sum(int(sentence.split()[0]) for sentence in open_)
-    found = [f"{late} lives came back in a later round"] if late else []
-    return [*found, f"{exchanges} exchanges told to be open at one end" if open_ else "nothing stays open"]
+    late = sum(isinstance(notice, JoinsLate) for notice in nursery.said)
+    steps = sum(sum(notice.steps.values()) for notice in nursery.said if isinstance(notice, StepsUnsettled))
+    masks = sum(sum(notice.masks.values()) for notice in nursery.said if isinstance(notice, MasksUnsettled))
+    found = [f"{late} incarnations came back in a later round"] if late else []
+    open_ = [f"{count} {what} open at one end" for count, what in ((steps, "gossip steps"), (masks, "masks")) if count]
+    return [*found, *(open_ or ["nothing stays open"])]

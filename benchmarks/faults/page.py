@@ -7,7 +7,7 @@ MARKS = ("<!-- shown -->", "<!-- /shown -->")
 """Between which a page has its table."""
 
 HEAD = (
-    "| command: `python -m benchmarks.faults ...` | what happened | run | what came of it |",
+    "| command: `python -m benchmarks.faults ...` | what happened | run | result |",
     "| --- | --- | --- | --- |",
 )
 

@@ -77,8 +77,8 @@ def partition(options: argparse.Namespace, folder: Path) -> Shown:
         options.command,
         f"{brokers} cut for {options.cut:g} s by namespaces, after round {options.after + 1}",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
-        f"all {len(nursery.done)} ended; when the cable was whole again the sides were in rounds {sides[0]} and "
-        f"{sides[1]}; {nursery.missed} rows missed, {nursery.left_out} rounds left out; {conserved(nursery)}",
+        f"all {len(nursery.done)} ended; when the cable was restored, the sides were in rounds {sides[0]} and "
+        f"{sides[1]}; {nursery.missed} models missed, {nursery.left_out} rounds left out; {conserved(nursery)}",
     )
 
 
@@ -112,5 +112,5 @@ def conserved(nursery: Nursery) -> str:
     means = {key: torch.stack([models[name][key] for name in names]).mean(0) for key in wanted}
     off = max(float((means[key] - value).abs().max()) for key, value in wanted.items())
     wide = max(float((models[name][key] - means[key]).abs().max()) for name, key in itertools.product(names, wanted))
-    mean = f"the mean of the rows is that of what was learned to {off:.1g} (rows differ by {wide:.1g})"
+    mean = f"the mean of the models is that of what was learned to {off:.1g} (models differ by {wide:.1g})"
     return "; ".join([mean, *told(nursery)])

@@ -17,8 +17,8 @@ from p2pfl.errors import P2PFLError
 from p2pfl.experiment import check, plan
 from p2pfl.identity import Identity, Roster
 from p2pfl.peer.launch.worker import earlier, live
-from p2pfl.peer.notices import Failed
 from p2pfl.peer.storage.credentials import Credentials
+from p2pfl.peer.updates import Failed
 from p2pfl.virtual.learner import Timed
 
 _CLONE_NEWNET = 0x40000000

@@ -2,14 +2,15 @@
 
     python -m benchmarks.papers [NAME ...] [--write]
 
-Without names all papers are run, one after the other, on one thread. With --write what was run replaces
-its sections in docs/papers.md. The status is 1 if a line is not met and does not say why. Data sets are looked for
-where P2PFL_DATA says; lines without their data are not run, and say so.
+Without names it runs all papers, one after the other, on one thread. With --write the results replace their
+sections of docs/papers.md. The status is 1 if a line is not met and gives no reason. P2PFL_DATA names the folder
+of the data sets; a line whose data are missing is not run, and says so.
 """
 
 import argparse
 import ast
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -21,29 +22,35 @@ from p2pfl.errors import P2PFLError
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "papers.md"
-HEAD = """# Published and measured
+MARKS = ("<!-- summary -->", "<!-- /summary -->")
+"""Between which the page has its summary."""
+HEAD = f"""# Published and measured
 
-Published results, and ours from the same experiment run through this code. Every section is written by the command it
-names (with `--write`), and holds what that command printed; "not run" means that no figure is claimed. Seconds are
-wall time of one thread on two cores that other work shared.
+This page compares published results with those of p2pfl in the same experiments. The command of a section runs its
+experiment; with `--write` it also writes the section and the summary. Seconds are wall time of one thread on two cores
+that also ran other work. A difference from the paper is "no", followed by its size or its reason; "-" means that there
+is no claim, and "not run" that there is no figure.
+
+{MARKS[0]}
+{MARKS[1]}
 """
 
 
 def verdict(line: Line) -> str:
-    """Whether a line is met, and why not."""
+    """Return whether a line is met, and why not."""
     said = {True: "yes", False: "no", None: "-"}[line.met]
     return f"{said}: {line.why}" if line.why else said
 
 
 def title(name: str) -> str:
-    """The first line of a paper's docstring, read without importing it."""
+    """Return the first line of a paper's docstring, read without importing it."""
     file = Path(__file__).parent / f"{name}.py"
     text = file.read_text("utf-8") if file.exists() else ""
     return (ast.get_docstring(ast.parse(text)) or name).splitlines()[0]
 
 
 def section(name: str, lines: list[Line], *, seconds: float) -> str:
-    """A paper's part of the page."""
+    """Return a paper's section of the page."""
     cells = [(line.what, line.published, line.measured, verdict(line)) for line in lines]
     rows = [" | ".join(cell.replace("|", "\\|") for cell in each) for each in cells]
     table = "\n".join(f"| {row} |" for row in ("what | published | measured | met", "--- | --- | --- | ---", *rows))
@@ -51,7 +58,7 @@ def section(name: str, lines: list[Line], *, seconds: float) -> str:
 
 
 def written(page: str, sections: dict[str, str]) -> str:
-    r"""The page with these sections in place of those of the same name, in the order of their names.
+    r"""Return the page with these sections in place of those of the same name, sorted by name.
 
     Examples
     --------
@@ -61,11 +68,32 @@ def written(page: str, sections: dict[str, str]) -> str:
     head, *old = page.split("\n## ")
     kept = {text.partition("\n")[0]: f"## {text.strip()}\n" for text in old}
     kept |= sections
+    before, begin, after = head.partition(MARKS[0])
+    if begin:
+        head = f"{before}{begin}\n{summary(kept)}\n{MARKS[1]}{after.partition(MARKS[1])[2]}"
     return "\n".join([head.rstrip() + "\n", *(kept[name] for name in sorted(kept))])
 
 
+def summary(sections: dict[str, str]) -> str:
+    r"""Return a table that counts the verdicts of each section.
+
+    Examples
+    --------
+    >>> print(summary({"a": "## a\n\nA.\n\n| x | 1 | 1 | yes |\n| y | 1 | 2 | no: late |\n"}))
+    | section | paper | met | not met |
+    | --- | --- | ---: | ---: |
+    | [a](#a) | A | 1 | 1 |
+    """
+    rows = ["| section | paper | met | not met |", "| --- | --- | ---: | ---: |"]
+    for name in sorted(sections):
+        verdicts = re.findall(r"\| (yes|no)(?:: [^|]*)? \|$", sections[name], re.MULTILINE)
+        about = sections[name].split("\n")[2].rstrip(".")
+        rows.append(f"| [{name}](#{name}) | {about} | {verdicts.count('yes')} | {verdicts.count('no')} |")
+    return "\n".join(rows)
+
+
 def run(name: str) -> tuple[list[Line], float]:
-    """The lines of a paper, and the seconds they took."""
+    """Return the lines of a paper, and the seconds they took."""
     begun = time.perf_counter()
     try:
         lines = PAPERS[name]()
@@ -85,7 +113,7 @@ def show(name: str, lines: list[Line], *, seconds: float) -> None:
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the papers that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PAPERS))
     parser.add_argument("--write", action="store_true", help="also into docs/papers.md")

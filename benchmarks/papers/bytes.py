@@ -1,4 +1,4 @@
-"""Accuracy against bytes sent: what each way to say less is worth.
+"""Accuracy against bytes sent, for each way to send fewer bytes.
 
 64 peers on a random graph of degree 4, MNIST in two shards of the data sorted by label for each (most peers know two
 digits), softmax regression with one hidden layer of 32, 10 local steps of 16 samples a round. FedAvg by gossip to a
@@ -116,7 +116,7 @@ def compared(curves: Mapping[str, Curve], *, target: float) -> list[Line]:
     claims = {
         "Epidemic Learning": ("fewer than D-PSGD", 1.0),
         "CHOCO-SGD, 4 bits": ("a seventh of D-PSGD", 1 / 7),
-        "FedAvg, to 0.1, 8 bits": ("less than a third of whole rows", 1 / 3),
+        "FedAvg, to 0.1, 8 bits": ("less than a third of whole models", 1 / 3),
     }
     against = {"FedAvg, to 0.1, 8 bits": "FedAvg, to 0.1"}
     for way, each in curves.items():

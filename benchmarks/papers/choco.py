@@ -1,4 +1,4 @@
-"""Koloskova, Stich, Jaggi: decentralized optimization and gossip with compressed communication (ICML 2019).
+"""Koloskova, Stich, Jaggi: Decentralized optimization and gossip with compressed communication (ICML 2019).
 
 Consensus of 25 rows of 2,000 numbers on a ring with weights of 1/3: exact gossip, and CHOCO-Gossip under QSGD of 256
 levels, the largest percent and a random percent, with the paper's steps of consensus. The paper starts from rows of the
@@ -63,26 +63,31 @@ def lines(*, most: int = 40_000) -> list[Line]:
     (short, end), moved = errors(QSGD(256), gamma=1.0, exchanges=(200, 600))
     rate, coded = (math.pow(late / early, 1 / 400) for early, late in ((exact, far), (short, end)))
     found = [
-        Line("exact gossip: factor an exchange, rho^2", f"{rho**2:.4f}", f"{rate:.4f}", abs(rate - rho**2) < 2e-4),
+        Line("exact gossip: factor per gossip step, rho^2", f"{rho**2:.4f}", f"{rate:.4f}", abs(rate - rho**2) < 2e-4),
         Line(
-            "QSGD, 256 levels, gamma 1: factor an exchange as exact", f"{rate:.4f}", f"{coded:.4f}", coded < rate + 5e-4
+            "QSGD, 256 levels, gamma 1: factor per gossip step, as exact",
+            f"{rate:.4f}",
+            f"{coded:.4f}",
+            coded < rate + 5e-4,
         ),
         Line(
-            "QSGD: error after 600 exchanges over that of exact gossip",
+            "QSGD: error after 600 gossip steps, divided by that of exact gossip",
             "within 5 %",
             f"{end / far:.3f}",
             end < 1.05 * far,
         ),
-        Line("QSGD: how far the mean moves", "0", f"{moved:.0e}", moved < 1e-12),
+        Line("QSGD: drift of the mean", "0", f"{moved:.0e}", moved < 1e-12),
     ]
     for name, (codec, gamma, exchanges, wanted) in SPARSE.items():
         published = ", ".join(f"{error:.1e}" for error in wanted)
-        what = f"{name}, gamma {gamma:g}: relative squared error after {exchanges[0]:,} and {exchanges[1]:,} exchanges"
+        what = (
+            f"{name}, gamma {gamma:g}: relative squared error after {exchanges[0]:,} and {exchanges[1]:,} gossip steps"
+        )
         if exchanges[1] > most:
-            found.append(Line(what, published, "not run", None, f"more than {most:,} exchanges"))
+            found.append(Line(what, published, "not run", None, f"more than {most:,} gossip steps"))
             continue
         ours, moved = errors(codec, gamma=gamma, exchanges=exchanges)
         close = all(want / 3 < have < 3 * want for have, want in zip(ours, wanted, strict=True))
         found.append(Line(what, published, ", ".join(f"{error:.1e}" for error in ours), close))
-        found.append(Line(f"{name}: how far the mean moves", "0", f"{moved:.0e}", moved < 1e-12))
+        found.append(Line(f"{name}: drift of the mean", "0", f"{moved:.0e}", moved < 1e-12))
     return found

@@ -91,7 +91,8 @@ def compared(what: str, name: str, share: float, arms: tuple[str, str], *, lower
     (first, hits), (second, more) = (last(name, share, arm) for arm in arms)
     met = second < first if lower else second > first
     agrees = more > hits if lower else more < hits
-    why = "" if met else f"by {abs(second / first - 1):.0%}; {'but it is so' if agrees else 'nor is it so'} by accuracy"
+    order = "as published" if agrees else "not as published either"
+    why = "" if met else f"by {abs(second / first - 1):.0%}; the order by accuracy is {order}"
     measured = f"{first:.3f}, {second:.3f} (accuracy {hits:.3f}, {more:.3f})"
     expected = f"the second is {'lower' if lower else 'higher'}"
     return Line(f"{name}, {share:.0%} stragglers: loss with {what}", expected, measured, met, why)

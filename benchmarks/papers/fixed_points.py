@@ -1,4 +1,4 @@
-"""Fixed points on scalar quadratics, in closed form, ten digits.
+"""Fixed points on scalar quadratics, compared with closed forms to ten digits.
 
 Peers minimise f_i(x) = a_i x^2 / 2 + b_i x with a = (2, .5, 1, 3) and b = (4, -3, 1, -6) by steps of .05. The optimum
 of the sum is -(sum b) / (sum a), where SCAFFOLD ends. FedAvg with K local steps ends at -(sum w b / a) / (sum w),
@@ -75,7 +75,7 @@ def over(exchanges: int) -> Averaging:
 def lines() -> list[Line]:
     """FedAvg, SCAFFOLD, and adapt-then-combine, which is FedAvg with one step and one exchange."""
     found = []
-    for graph, exchanges, name in ((COMPLETE, 1, "complete graph"), (RING, 30, "ring, 30 exchanges")):
+    for graph, exchanges, name in ((COMPLETE, 1, "complete graph"), (RING, 30, "ring, 30 gossip steps")):
         for what, algorithm, published in (
             ("FedAvg", FedAvg(over(exchanges)), BIASED),
             ("SCAFFOLD, option I", SCAFFOLD(over(exchanges), "I"), OPTIMUM),

@@ -1,4 +1,4 @@
-"""Hegedűs, Danner, Jelasity: decentralized learning works, gossip learning beside federated learning (JPDC 2021).
+"""Hegedűs, Danner, Jelasity: Decentralized learning works, a comparison of gossip and federated learning (JPDC 2021).
 
 The paper's claim is an order: gossip learning learns about what federated learning does at equal cost, and where
 peers are slow or absent it goes on. Digits on 20 peers of a small world, 30 cycles or rounds of one exchange each, the
@@ -22,7 +22,7 @@ WAYS: dict[str, tuple[str, int, dict[str, float]]] = {
     "FedAvg that waits for slow peers": ("fedavg", 6, {}),
     "gossip learning, nobody slow": ("gossip_learning", 30, {}),
     "gossip learning, a fifth of the peers slow": ("gossip_learning", 30, SLOW),
-    "gossip learning, and rows take 2 cycles": ("gossip_learning", 30, SLOW | {"delay": 2.0}),
+    "gossip learning, and models take 2 cycles": ("gossip_learning", 30, SLOW | {"delay": 2.0}),
     "gossip learning, and 30 % of them are lost": ("gossip_learning", 30, SLOW | {"delay": 2.0, "loss": 0.3}),
 }
 CLAIMS = {
@@ -50,6 +50,6 @@ def lines() -> list[Line]:
     for way, ours in found.items():
         claim, against, above = CLAIMS.get(way, ("-", way, 0.0))
         met = None if claim == "-" else all(a > b + above for a, b in zip(ours, found[against], strict=True))
-        what = f"{way}: accuracy, data alike and parted"
+        what = f"{way}: accuracy on similar and on different data"
         told.append(Line(what, claim, ", ".join(f"{each:.2f}" for each in ours), met))
     return told

@@ -1,4 +1,4 @@
-"""McMahan et al. (AISTATS 2017), Table 4: the 2NN where peers differ, with more local epochs.
+"""McMahan et al. (AISTATS 2017), Table 4: the 2NN on non-IID data, with more local epochs.
 
 As :mod:`benchmarks.papers.mcmahan2017`. A round of twenty epochs takes twenty times as long as one, so these cells are
 run by themselves.

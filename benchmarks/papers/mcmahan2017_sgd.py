@@ -1,4 +1,4 @@
-"""McMahan et al. (AISTATS 2017), Table 4: FedSGD on the 2NN where peers differ.
+"""McMahan et al. (AISTATS 2017), Table 4: FedSGD and the 2NN on non-IID data.
 
 As :mod:`benchmarks.papers.mcmahan2017`. A round is one step on all data of a tenth of the peers: many rounds, of
 little work each.

@@ -93,7 +93,7 @@ def pfllib() -> list[Line]:
     return found
 
 
-BRIEF = "10 rounds of a smaller network: the order is what counts"
+BRIEF = "10 rounds of a smaller network, so only the order is comparable"
 
 
 def moons(rng: np.random.Generator, *, peers: int) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +161,7 @@ def propagation(*, draws: int = 30, peers: int = 300, rounds: int = 2500) -> lis
         Line("without confidence", "0.0249", f"{plain:.4f}", confident < plain < 0.05),
         Line("consensus", "1.006", f"{consensus:.3f}", 0.98 < consensus < 1.05),
         Line("draws in which confidence wins", "90 %", f"{wins:.0%}", wins >= 0.8),
-        Line(f"distance from the closed form after {rounds} exchanges, at most 1e-5", "0", f"{away:.1e}", away < 1e-5),
+        Line(f"distance to the closed form after {rounds} gossip steps, at most 1e-5", "0", f"{away:.1e}", away < 1e-5),
     ]
 
 

@@ -136,8 +136,9 @@ def lines() -> list[Line]:
 def near(what: str, published: float, ours: float) -> Line:
     """A line that is met within a point."""
     met = abs(published - ours) <= 0.01
-    why = "" if met else f"by {100 * abs(published - ours):.1f} points; their start and who takes part are not known"
+    why = "" if met else f"by {100 * abs(published - ours):.1f} points; {UNKNOWN}"
     return Line(what, f"{published:.4f}", f"{ours:.4f}", met, why)
 
 
 SCORED = "not scored by their program"
+UNKNOWN = "the initial model and the participants of their program are unknown"

@@ -130,7 +130,7 @@ def epidemic() -> list[Line]:
             weights = _weights(build(n, degree=s, period=DRAWS, seed=0))
             left, rows = graphs.remainder(weights), _left(weights)
             met = round(formula, 4) == value and math.isclose(left, value, rel_tol=5e-3)
-            said = f"{formula:.4f} by formula, {left:.4f} of {DRAWS} draws, {rows:.4f} of rows"
+            said = f"{formula:.4f} by formula, {left:.4f} of {DRAWS} draws, {rows:.4f} of models"
             what = f"{name}, {n} peers, s = {s}: squared deviation left"
             found.append(Line(what, f"{value:.4f}"[1:], said, met and math.isclose(rows, value, rel_tol=0.02)))
     return found
@@ -146,7 +146,7 @@ def lengths() -> list[Line]:
         most = max(int(np.diff(each.adjacency.indptr).max()) for s in schedules.values() for each in s.topologies)
         said = f"{' '.join(map(str, measured.values()))}; error of the mean {error:.1g}, degree {most} at most"
         met = measured == published and error < 1e-15 and most <= k
-        what = f"exchanges of the Base-{k + 1} graph, n = {', '.join(map(str, published))}"
+        what = f"gossip steps of the Base-{k + 1} graph, n = {', '.join(map(str, published))}"
         found.append(Line(what, " ".join(map(str, published.values())), said, met))
     return found
 

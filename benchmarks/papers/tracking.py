@@ -1,4 +1,4 @@
-"""Where algorithms end on quadratics, gradient tracking to RelaySGD: closed forms and an order.
+"""Fixed points of gradient tracking, D2, exact diffusion and RelaySGD on quadratics: closed forms and an order.
 
 Four peers with a x^2 / 2 + b x on a path (ring for DGD), then sixteen with far apart minima and noisy
 gradients. The order is that of Table 2 of Vogels et al. (2021) at Dirichlet 0.01: RelaySGD 86.5 and gradient
@@ -136,7 +136,7 @@ def order() -> list[Line]:
     why = "on a convex loss D2 has no bias; the paper's networks are deep and its step sizes tuned"
     return [
         Line(
-            f"far apart minima, distance from the optimum: {name}",
+            f"distant minima, distance from the optimum: {name}",
             f"RelaySGD, SGP < {name}",
             words,
             met,

@@ -1,4 +1,4 @@
-"""One idea, one file: how peers learn from each other."""
+"""Algorithms, one per file: how peers learn from each other."""
 
 from p2pfl.algorithms.algorithm import Accounting, Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
@@ -33,6 +33,7 @@ from p2pfl.algorithms.rounds import Stop, learn
 from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
 from p2pfl.algorithms.settlement import places, settle, settling_places
+from p2pfl.algorithms.slots import slots, width
 from p2pfl.algorithms.statistics import Accord, Statistics, pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
 
@@ -92,6 +93,8 @@ __all__ = [
     "settle",
     "settling_places",
     "shared_of",
+    "slots",
     "start",
     "statistics",
+    "width",
 ]

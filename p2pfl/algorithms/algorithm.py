@@ -1,4 +1,4 @@
-"""What an algorithm is: one coroutine a round, its state explicit."""
+"""The interface of algorithms: one coroutine per round, with an explicit state."""
 
 from __future__ import annotations
 
@@ -15,22 +15,28 @@ from p2pfl.rows import Rows, norms
 
 @dataclass(frozen=True)
 class State:
-    """All there is to save of a peer between two rounds.
+    """State of the local peers between two rounds, which is all that a checkpoint saves.
 
     Attributes
     ----------
     rows
-        ``[R, P]``, what the peers would be scored with.
+        Models that are evaluated, ``[R, P]``.
     public
-        ``[R, P]``, what everybody could have seen: the rows as last mixed.
+        Public models, ``[R, P]``: those that the last gossip step returned.
     known
-        What else everybody could have seen, by name; each ``[R, ...]``.
+        Other public tensors by name, each ``[R, ...]``.
     memory
-        The optimiser's tensors, where they outlive a round; each ``[R, ...]``.
+        Tensors of the optimiser that persist between rounds, each ``[R, ...]``.
     extra
-        The algorithm's own, by name; each ``[R, ...]``.
+        Tensors of the algorithm by name, each ``[R, ...]``.
     report
-        What training had to say of the last round; not saved.
+        Report of the last round's training; not saved.
+
+    Examples
+    --------
+    >>> state = State(torch.zeros(1, 3), Public(torch.ones(1, 3)))
+    >>> State.restore(state.rows, state.tensors()).public.rows.tolist()
+    [[1.0, 1.0, 1.0]]
     """
 
     rows: Rows
@@ -46,7 +52,7 @@ class State:
             checked(value, f'"{name}", which a state names as known to all,')
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Everything to be saved beside the model, by name."""
+        """Return all tensors to save beside the models, by name."""
         known = {name: value.rows for name, value in self.known.items()}
         groups = {"memory": self.memory or {}, "extra": self.extra, "known": known}
         named = {f"{group}.{name}": value for group, each in groups.items() for name, value in each.items()}
@@ -54,7 +60,7 @@ class State:
 
     @staticmethod
     def restore(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> State:
-        """The inverse of :meth:`tensors`."""
+        """Return the state of models and tensors; the inverse of :meth:`tensors`."""
 
         def group(prefix: str) -> dict[str, torch.Tensor]:
             found = (name for name in tensors if name.startswith(prefix))
@@ -64,7 +70,7 @@ class State:
         return State(rows, Public(tensors["public"]), group("memory.") or None, group("extra."), known=known)
 
     def where(self, present: torch.Tensor, before: State) -> State:
-        """The rows of those who are ``present``, ``[R]`` bool, as they are; the others' as they were before."""
+        """Return this state for peers that are ``present``, ``[R]`` bool, and the state ``before`` for the others."""
 
         def chosen(after: torch.Tensor, former: torch.Tensor) -> torch.Tensor:
             here = present.to(after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
@@ -77,59 +83,59 @@ class State:
 
 
 class AsyncLearner(Protocol):
-    """A :class:`~p2pfl.learning.Learner` whose training may run elsewhere: inline, or in a thread."""
+    """A :class:`~p2pfl.learning.Learner` whose training is awaited, for instance in a thread."""
 
     @property
     def learner(self) -> Learner:
-        """The learner itself."""
+        """The underlying learner."""
         ...
 
     async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
-        """Train ``[R, P]`` rows, each on its own data, as :meth:`p2pfl.learning.Learner.fit` says."""
+        """Train the models ``[R, P]``, each on its own data, like :meth:`p2pfl.learning.Learner.fit`."""
         ...
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
-        """Gradients ``[R, P]`` as :meth:`p2pfl.learning.Learner.gradient` says."""
+        """Return gradients ``[R, P]`` like :meth:`p2pfl.learning.Learner.gradient`."""
         ...
 
 
 class Algorithm(Protocol):
-    """How peers learn from each other, written once for one row and for all.
+    """How peers learn from each other, written once for one model on a device and for all models of a simulation.
 
-    A class declares what it needs and offers by an attribute ``traits`` (:class:`p2pfl.traits.Traits`); one that
-    declares nothing is taken as :data:`p2pfl.traits.UNDECLARED`. What else it may have, :mod:`p2pfl.algorithms.parts`
-    says, and for the release that pays masks after the last round :mod:`p2pfl.algorithms.settlement`.
+    A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.traits.Traits`); without it,
+    :data:`p2pfl.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.parts` describes optional attributes, and
+    :mod:`p2pfl.algorithms.settlement` those for the release that pays masks after the last round.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One turn; what it returns is all that is kept."""
+        """Run one round and return the state after it, which is all that persists."""
         ...
 
 
 @runtime_checkable
 class Accounting(Protocol):
-    """An algorithm whose state says what each peer gave each neighbour.
+    """An algorithm whose state records what each peer has given to each neighbour.
 
-    What was given and is not back is on its way, or with the neighbour: so whoever is left can tell what is lost with
-    one that vanished, and a peer that comes back goes on from what it had.
+    What a peer gave and did not get back is in flight or with the neighbour. So the remaining peers can compute what is
+    lost with a peer that disappeared, and a peer that returns continues from what it had.
     """
 
     def given(self, state: State, *, peers: tuple[str, ...], to: str) -> torch.Tensor:
-        """What peers gave one of all beyond what they had of it, ``[R, P + 1]``: values, and a mass."""
+        """Return what peers gave to one peer minus what they received from it, ``[R, P + 1]``: values and a weight."""
         ...
 
 
 def always(terms: Rows) -> Correction:
-    """A correction that does not depend on where a row stands: ``terms``, ``[R, P]``."""
+    """Return a correction that adds the same ``terms`` ``[R, P]`` to every gradient, whatever the model is."""
     return lambda _, indices: terms[indices.to(terms.device)]
 
 
 def start(learner: Learner, peers: tuple[str, ...]) -> State:
-    """The common start of all peers, which is public."""
+    """Return the common start of all peers, which is public."""
     rows = learner.start(peers)
     return State(rows, Public(rows))
 
 
 def change(before: State, after: State) -> torch.Tensor:
-    r"""How far a round moved what is public, ``[R, 1]``: :math:`\lVert x_{t+1} - x_t \rVert_2`."""
+    r"""Return how far a round moved the public models, ``[R, 1]``: :math:`\lVert x_{t+1} - x_t \rVert_2`."""
     return norms(after.public.rows - before.public.rows)

@@ -1,4 +1,4 @@
-"""The weighted mean of those who take part in a round, by gossip."""
+"""Weighted mean of the participants of a round, by gossip."""
 
 from __future__ import annotations
 
@@ -16,35 +16,41 @@ from p2pfl.rows import Rows, draw
 
 @dataclass(frozen=True)
 class Averaging:
-    r"""What takes the place of a server that averages its clients.
+    r"""Weighted mean of the participants' models, which replaces the average of a server.
 
     .. math:: \bar x = \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k}
 
-    over the set S of peers that take part in the round. Weights are homogeneous coordinates: what
-    is mixed is :math:`[m_k x_k, m_k]` with the public mass :math:`m_k = n_k / \bar n` (zero outside
-    S), and the division comes last. Where nobody knows all sizes, the largest is flooded and takes
-    the place of their mean. On the complete graph one exchange gives the server's average;
-    elsewhere it is as exact as the gossip.
+    over the set S of peers that take part in the round. Weights are homogeneous coordinates: peers mix
+    :math:`[m_k x_k, m_k]` with the public weight :math:`m_k = n_k / \bar n` (zero outside S), and divide
+    at the end. If the mean number of samples is unknown, peers flood the largest number and use it
+    instead. On the complete graph one gossip step gives the server's average; elsewhere the result is
+    as exact as the gossip.
 
     Parameters
     ----------
     peers
-        All peers, from whom each round's participants are drawn; a run fills them in where there are none, and the
-        seed, the mean size and the diameter with them.
+        All peers, from which the participants of each round are drawn. If it is empty, a run fills it in, together
+        with the seed, the mean number of samples and the diameter.
     seed
-        Of that draw.
+        Seed of the draw.
     gossip
-        How the mean is approached; a run chooses as many gossip steps as its tolerance asks for where this is left out.
+        Gossip steps of the mean; by default a run makes as many as its tolerance requires.
     weighted
-        Whether peers count by their samples, or all alike.
+        Whether peers are weighted by their number of samples.
     mean_samples
-        :math:`\bar n`, the same for all peers; ``None`` where it is not known.
+        :math:`\bar n`, the same for all peers; ``None`` if it is unknown.
     diameter
-        Exchanges in which the largest size reaches everybody.
+        Gossip steps after which a number reaches all peers.
     fraction
         C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
     dropped
-        Share of the peers that straggle, and are left out of the round for it.
+        Share of the peers that are stragglers and therefore left out of a round.
+
+    Examples
+    --------
+    >>> average = Averaging(("ada", "bob", "cleo", "dan"), fraction=0.5)
+    >>> int(average.participants(average.peers, round=0).sum())
+    2
 
     References
     ----------
@@ -62,15 +68,15 @@ class Averaging:
     dropped: float = 0.0
 
     async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Public, masses: torch.Tensor | None) -> Public:
-        """Release ``[R, P]`` rows and return their mean; ``since`` where nobody near takes part.
+        """Release models ``[R, P]`` and return their mean, or ``since`` where no participant is near.
 
-        What it returns follows from released rows and from ``since`` alone, so that it is public if ``since`` is.
+        The result depends only on released models and on ``since``, so it is public.
         """
         released = await net.release(rows, since=since, masses=masses)
         return (await self.gossip(net, released)).average(own=since)
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
-        """Which of ``peers`` take part in a round, ``[R]`` bool; every peer knows it of all."""
+        """Return which of ``peers`` take part in a round, ``[R]`` bool; each peer can compute this for all."""
         count = max(1, int(self.fraction * len(self.peers) + 0.5))
         names = set(self.peers)
         if count < len(self.peers):
@@ -80,7 +86,7 @@ class Averaging:
         return torch.tensor([peer in names and not (self.dropped and late(peer)) for peer in peers])
 
     async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
-        """Public masses ``[R, 1]``, or ``None`` where everybody counts alike."""
+        """Return public weights ``[R, 1]``, or ``None`` if all peers have the same weight."""
         taking_part = active.to(torch.float64).unsqueeze(-1)  # [R, 1]
         if not self.weighted:
             return None if self.fraction == 1.0 and not self.dropped else taking_part

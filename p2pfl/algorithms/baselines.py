@@ -1,4 +1,4 @@
-"""What learning together is measured against."""
+"""Baselines to which learning together is compared."""
 
 from __future__ import annotations
 
@@ -8,9 +8,23 @@ from p2pfl.learning import Learner
 
 
 def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
-    """Scores ``[R]`` of peers that train as many rounds and never exchange anything.
+    """Return the scores ``[R]`` of peers that train for as many rounds without any communication.
 
-    With the peer ``pooled`` of a pooled federation this is the score of one model on all data.
+    For the peer ``pooled`` of a pooled federation this is the score of one model on all data.
+
+    Parameters
+    ----------
+    learner
+        Learner of the peers.
+    peers
+        Names of the R peers.
+    rounds
+        Number of rounds.
+
+    Returns
+    -------
+    dict
+        Scores ``[R]`` by the name of the metric.
     """
     rows = learner.start(peers)
     memory = None

@@ -1,4 +1,4 @@
-"""CHOCO-SGD: step, then agree over few bytes."""
+"""CHOCO-SGD: a local step, then gossip over compressed differences."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class Choco:
-    r"""A local step, then an exchange of compressed differences.
+    r"""A local step, then a gossip step over compressed differences.
 
     .. math:: x_i \leftarrow x_i - \eta \nabla F_i(x_i; \xi_i), \qquad
               x_i \leftarrow x_i + \gamma \sum_j W_{ij} (\hat x_j - \hat x_i)
 
-    where :math:`\hat x` are the copies that :class:`~p2pfl.algorithms.compressed.Compressed` keeps under a tracked
-    codec. Without compression this is adapt-then-combine: FedAvg of one step and one exchange, all alike.
+    where :math:`\hat x` are the copies that :class:`~p2pfl.algorithms.compressed.Compressed` keeps under a codec of
+    differences. Without compression this is adapt-then-combine: FedAvg with one step, one gossip step and equal
+    weights.
 
     Parameters
     ----------
     gossip
-        One exchange a round in the paper.
+        Gossip steps per round; one in the paper.
+
+    Examples
+    --------
+    >>> Choco().traits.needs_difference_codec
+    True
 
     References
     ----------
@@ -43,7 +49,7 @@ class Choco:
     gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One step and its exchange."""
+        """Run one round: a local step and its gossip steps."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         released = await net.release(fitted.rows, since=state.public)
         mixed = (await self.gossip(net, released)).public

@@ -1,4 +1,4 @@
-"""Any algorithm over exchanges of few bytes: CHOCO-Gossip under its mixing."""
+"""Compressed gossip for any algorithm: CHOCO-Gossip replaces its mixing."""
 
 from __future__ import annotations
 
@@ -8,47 +8,53 @@ import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.compression import At, Codec, coded
-from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.rows import Rows
 
 
 @dataclass(frozen=True)
 class Compressed:
-    r"""An algorithm that mixes what codecs leave of its rows.
+    r"""An algorithm that mixes encoded models.
 
-    A codec of differences acts on the difference from what all have of a row already. Each exchange
+    A codec of differences encodes the difference from the copy that all neighbours have already. Each gossip step
     mixes y as CHOCO-Gossip does,
 
     .. math:: q_i = Q(y_i - \hat x_i), \qquad \hat x_i \leftarrow \hat x_i + q_i, \qquad
               s_i \leftarrow s_i + \sum_j W_{ij} q_j, \qquad y_i \leftarrow y_i + \gamma (s_i - \hat x_i)
 
-    where the sum s takes the place of the neighbours' copies, so that a peer keeps two rows however many
-    neighbours it has. What Q loses now is in the next difference: that is the feedback of errors. The mean of
-    the rows is kept. Any other codec acts on the row itself, whose loss stays with its owner:
-    :math:`y_i \leftarrow y_i - Q(y_i) + \sum_j W_{ij} Q(y_j)`. What an algorithm only hears (the flooding of
-    sample sizes), or mixes before it releases anything (FedNova's numbers of steps), travels whole.
+    where the sum s replaces the neighbours' copies, so a peer keeps two models however many neighbours it has. The next
+    difference includes what Q loses now (error feedback). The mean of the models is conserved. Any other codec encodes
+    the model itself, and its owner keeps the loss: :math:`y_i \leftarrow y_i - Q(y_i) + \sum_j W_{ij} Q(y_j)`. What an
+    algorithm only receives (the flooding of sample sizes), or mixes before it releases anything (FedNova's numbers of
+    steps), is sent uncompressed.
 
-    The copies and sums are tensors of the state, saved and restored with it. They begin at what all have seen when the
-    first row is released, the common start or the part of it that is shared (FedPer), which nobody need send. A
-    difference that is missed stays missing in the listener's sum, until ``refresh``.
+    The copies and sums are tensors of the state, saved and restored with it. They start from the public parameters of
+    the first release, the common start or its shared part (FedPer), which no peer has to send. A lost difference stays
+    missing in the receiver's sum until ``refresh``.
 
     Parameters
     ----------
     algorithm
-        Releases one row a round.
+        Algorithm that releases one model per round.
     codec
-        Q.
+        Codec Q.
     gamma
-        The step of consensus; the codec's own by default, which is safe on rings, stars and complete graphs. A sparse
-        graph bears about twice as much; too much diverges.
+        Consensus step size; the codec's own by default, which is safe on rings, stars and complete graphs. Sparse
+        graphs tolerate about twice as much; larger values diverge.
     refresh
-        Every so many rounds the first exchange sends whole rows, mixes them plainly, and starts copies and sums anew;
-        1 is the plain algorithm where it makes one exchange. ``None`` never does.
+        Number of rounds after which the first gossip step sends whole models, mixes them plainly and resets copies and
+        sums; 1 is the plain algorithm if it makes one gossip step. ``None`` never resets.
     even
-        Whether everybody's weights of what it hears sum to one. Where only those of what is said do (push), sums of the
-        common start differ, and copies begin at zero.
+        Whether each receiver's weights sum to one. If only each sender's do (push), sums of the common start differ,
+        and copies start at zero.
+
+    Examples
+    --------
+    >>> from p2pfl.algorithms import FedAvg
+    >>> from p2pfl.compression import Quantise
+    >>> Compressed(FedAvg(), Quantise(8), refresh=10).refresh
+    10
 
     References
     ----------
@@ -63,7 +69,7 @@ class Compressed:
     even: bool = True
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of the algorithm."""
+        """Run one round of the algorithm over a compressed neighbourhood."""
         extra = dict(state.extra)
         copies, sums = extra.pop(COPIES, None), extra.pop(SUMS, None)
         whole = self.refresh is not None and round % self.refresh == 0
@@ -81,8 +87,8 @@ COPIES, SUMS = "copies", "sums"
 """Names of the tensors that belong to :class:`Compressed`, ``[R, P]`` each."""
 
 
-class _Few:
-    """One round's neighbourhood that mixes by few bytes."""
+class _Few(Wrapped):
+    """Neighbourhood of one round that mixes encoded models."""
 
     def __init__(
         self,
@@ -99,7 +105,7 @@ class _Few:
         self.copies = copies
         self.sums = sums
         self._released = False
-        self._net = net
+        super().__init__(net)
         self._codec = codec
         self._gamma = gamma
         self._round = round
@@ -107,35 +113,20 @@ class _Few:
         self._even = even
         self._step = 0
 
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose R rows these are."""
-        return self._net.peers
-
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """As the wrapped neighbourhood releases."""
+        """Release models through the wrapped neighbourhood."""
         self._released = True
         if self._codec.traits.differences and (self.copies is None or self.sums is None):
             self.copies = self.sums = since.rows * self._even  # of what all have nobody need send anything
         return await self._net.release(rows, since=since, masses=masses)
 
-    async def hear(self, released: Released) -> Heard:
-        """As the wrapped neighbourhood hears, whole rows."""
-        return await self._net.hear(released)
-
-    async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
-    ) -> Ints:
-        """Add up as the wrapped neighbourhood does, without compression."""
-        return await self._net.total(contribution, size=size, bits=bits, change=change)
-
     async def mix(self, released: Released) -> Released:
-        """Mix what is left of the rows.
+        """Return the weighted average of the encoded models.
 
         Raises
         ------
         RunError
-            They are not those that have been tracked.
+            The models have another length than the released ones.
         """
         if not self._released:  # numbers of steps, and what else is public by itself
             return await self._net.mix(released)
@@ -149,8 +140,8 @@ class _Few:
         assert self.copies is not None and self.sums is not None  # noqa: S101, PT018 (since the first release)
         if own.shape != self.copies.shape:
             raise RunError(
-                f"expected an algorithm that mixes what it releases, rows of {self.copies.shape[-1]} numbers, got "
-                f'{own.shape[-1]}: set compression.name = "none"'
+                f"the algorithm releases {self.copies.shape[-1]} numbers and mixes {own.shape[-1]}, whose differences "
+                'cannot be compressed; set compression.name to "none"'
             )
         if self._whole and not at.step:
             mixed = await self._net.mix(released)

@@ -12,7 +12,7 @@ from p2pfl.rows import Rows
 
 
 def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
-    """``rows`` where training takes place, copied there once: ``found(like, indices)`` are K of the R.
+    """Return a function that selects K of R rows on the device of training, to which it copies them once.
 
     Examples
     --------
@@ -28,12 +28,12 @@ def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
 
 
 def constant(terms: Rows) -> Correction:
-    """The same ``[R, P]`` at every step."""
+    """Return a correction that adds the same terms ``[R, P]`` at every step."""
     return beside(terms)
 
 
 def proximal(anchor: Rows, *, strength: float) -> Correction | None:
-    r"""The gradient :math:`\mu (x - a)` of :math:`\frac{\mu}{2} \lVert x - a \rVert^2`; nothing where it is zero.
+    r"""Return the gradient :math:`\mu (x - a)` of :math:`\frac{\mu}{2} \lVert x - a \rVert^2`; ``None`` if it is zero.
 
     Parameters
     ----------

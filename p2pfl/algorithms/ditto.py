@@ -1,4 +1,4 @@
-"""Ditto: a model of one's own, on a lead that the common one holds."""
+"""Ditto: a personal model that is pulled towards the common one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class Ditto:
-    r"""FedAvg's common row w, and beside it one of each peer's own that is pulled towards w.
+    r"""FedAvg for a common model w, and a personal model of each peer that is pulled towards w.
 
     .. math:: v_k \leftarrow v_k - \eta \bigl(\nabla F_k(v_k) + \lambda (v_k - w)\bigr)
 
-    for a round of steps, where w is what the round began with. w is learned as if nothing else were,
-    and v is what a peer is scored with; it never leaves the peer.
+    for the steps of a round, where w is the common model at its start. FedAvg learns w independently of v. Peers
+    are evaluated with v, which never leaves them.
 
     Parameters
     ----------
     average
-        As for FedAvg.
+        Average over the participants, as for :class:`FedAvg`.
     pull
-        :math:`\lambda`: at 0 everybody learns v alone, towards :math:`1 / \eta` v follows w.
+        :math:`\lambda`: at 0 each peer learns v alone; close to :math:`1 / \eta`, v follows w.
+
+    Examples
+    --------
+    >>> Ditto(pull=0.5).traits.personal
+    True
 
     References
     ----------
@@ -44,7 +49,7 @@ class Ditto:
     pull: Annotated[float, Meta(ge=0)] = 0.1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of FedAvg, and as many steps of the own row; twice the training."""
+        """Run one round of FedAvg and train the personal models for as many steps, which doubles the training."""
         common, peers = state.public, net.peers
         active = self.average.participants(peers, round=round)  # [R]
 
@@ -58,5 +63,5 @@ class Ditto:
         return State(own.rows, mean, report=own.report)
 
     def settle(self, state: State, average: Public) -> State:
-        """Return the state with another common row; v was not made of the one that it replaces."""
+        """Return the state with another common model; v does not depend on the one that it replaces."""
         return replace(state, public=average)

@@ -17,17 +17,22 @@ class DPSGD:
 
     .. math:: x_i \leftarrow \sum_j W_{ij} x_j - \gamma \nabla F_i(x_i; \xi_i)
 
-    The step is the learner's: with momentum or Adam it is that optimiser's step, and its memory
-    outlives the round. The mean of the rows moves exactly as under centralised mini-batch SGD with
-    the mean of the gradients.
+    The learner's optimiser makes the step, also with momentum or Adam, and its state persists between
+    rounds. The mean of the models moves exactly as under centralised mini-batch SGD with the mean of the
+    gradients.
 
     Parameters
     ----------
     gossip
-        One gossip step a round in the paper.
+        Gossip steps per round; one in the paper.
     order
-        ``"parallel"``, as in the paper: the step is taken along the gradient at the model before mixing. Or
-        ``"adapt_then_combine"``: the step is taken first, and its result is mixed.
+        ``"parallel"`` takes the step along the gradient at the model before mixing, as in the paper;
+        ``"adapt_then_combine"`` takes the step first and mixes its result.
+
+    Examples
+    --------
+    >>> DPSGD(order="adapt_then_combine").order
+    'adapt_then_combine'
 
     References
     ----------
@@ -40,7 +45,7 @@ class DPSGD:
     order: Literal["parallel", "adapt_then_combine"] = "parallel"
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One step of every peer."""
+        """Run one round: a local step and its gossip steps."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         first = self.order == "adapt_then_combine"
         released = await net.release(fitted.rows if first else state.rows, since=state.public)

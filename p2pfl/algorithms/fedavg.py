@@ -1,4 +1,4 @@
-"""FedAvg by gossip: federated averaging with nobody in the middle."""
+"""FedAvg by gossip: federated averaging without a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p2pfl.traits import AVERAGING, Traits
 
 @dataclass(frozen=True)
 class FedAvg(Local):
-    r"""Local epochs, then the weighted mean of the rows.
+    r"""Local epochs, then the weighted mean of the models.
 
     .. math:: x_k \leftarrow \text{fit}(x_k), \qquad
               x \leftarrow \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k}
@@ -22,9 +22,14 @@ class FedAvg(Local):
     Parameters
     ----------
     average
-        Over whom, by what weights and how exactly.
+        Average over the participants: who they are, their weights and the gossip steps.
     epochs, steps
-        How much a peer trains in a round; what the learner does by itself where both are ``None``.
+        Training of a peer per round; the learner's default if both are ``None``.
+
+    Examples
+    --------
+    >>> FedAvg(epochs=5).traits.linear
+    True
 
     References
     ----------
@@ -36,7 +41,7 @@ class FedAvg(Local):
     average: Averaging = Averaging()
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of local training and averaging."""
+        """Run one round of local training and averaging."""
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
@@ -46,16 +51,21 @@ class FedAvg(Local):
 
 @dataclass(frozen=True)
 class FedSGD(FedAvg):
-    """FedAvg in which a round is one step on all samples of a peer.
+    """FedAvg with one step on all samples of a peer per round.
 
     Parameters
     ----------
     average
-        As for :class:`FedAvg`.
+        Average over the participants, as for :class:`FedAvg`.
+
+    Examples
+    --------
+    >>> FedSGD().traits.full_batch
+    True
 
     References
     ----------
-    As for :class:`FedAvg`.
+    The paper of :class:`FedAvg`.
     """
 
     traits: ClassVar[Traits] = replace(AVERAGING, full_batch=True, private_examples=False)

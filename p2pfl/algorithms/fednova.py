@@ -1,4 +1,4 @@
-"""FedNova by gossip: an average in which nobody counts more for having taken more steps."""
+"""FedNova by gossip: an average in which peers do not gain weight by making more steps."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ from p2pfl.neighbourhood import Neighbourhood, bare
 from p2pfl.traits import Traits
 
 ROUNDING = 1e-9
-"""A mean of whole numbers that comes so near to a whole number is one."""
+"""Distance from a whole number below which a mean of whole numbers is rounded to it."""
 
 MIXES_STEPS = "mixes numbers of steps beside rows"
 
 
 @dataclass(frozen=True)
 class FedNova(Local):
-    r"""FedAvg with updates normalised by the steps that they took.
+    r"""FedAvg with updates normalised by their numbers of steps.
 
     With :math:`\tau_k` steps of peer k, from x to :math:`y_k`, and weights :math:`p_k` that sum to one over S,
 
     .. math:: x \leftarrow x + \tau \sum_{k \in S} p_k \frac{y_k - x}{\tau_k}, \qquad \tau = \sum_{k \in S} p_k \tau_k
 
-    so that peers with more samples, or more epochs, do not pull the mean towards their own optimum. The numbers of
-    steps are public, and averaged first; then each peer releases :math:`x + (\tau / \tau_k)(y_k - x)`, one row.
-    Where all take equally many steps it is FedAvg, bit for bit. For plain gradient steps, whose vector
-    :math:`a_k` in the paper is all ones.
+    so peers with more samples or more epochs do not pull the mean towards their own optimum. The numbers of
+    steps are public and averaged first; then each peer releases one model, :math:`x + (\tau / \tau_k)(y_k - x)`.
+    If all peers make the same number of steps, it is FedAvg, bit for bit. It supports plain gradient steps, for which
+    the vector :math:`a_k` in the paper is all ones.
 
     Parameters
     ----------
     average
-        Over whom, by what weights and how exactly.
+        Average over the participants: who they are, their weights and the gossip steps.
     epochs, steps
-        How much a peer trains in a round; what the learner does by itself where both are ``None``.
+        Training of a peer per round; the learner's default if both are ``None``.
+
+    Examples
+    --------
+    >>> FedNova(epochs=3).traits.plain_sgd_only
+    True
 
     References
     ----------
@@ -49,7 +54,7 @@ class FedNova(Local):
     average: Averaging = Averaging()
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of local training and normalised averaging."""
+        """Run one round of local training and normalised averaging."""
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
@@ -60,7 +65,7 @@ class FedNova(Local):
         return State(mean.rows, mean, report=fitted.report)
 
     async def _mean(self, net: Neighbourhood, steps: torch.Tensor, masses: torch.Tensor | None) -> torch.Tensor:
-        """The mean number of steps of those who take part, ``[R, 1]``."""
+        """Return the mean number of steps of the participants, ``[R, 1]``."""
         mean = (await self.average.gossip(net, bare(steps, masses))).mean(own=steps)  # [R, 1]
         whole = mean.round()
         return torch.where((mean - whole).abs() < ROUNDING, whole, mean)

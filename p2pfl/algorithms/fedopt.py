@@ -1,4 +1,4 @@
-"""Server optimisers without a server: every peer keeps the moments of the mean update itself."""
+"""Server optimisers without a server: each peer keeps the moments of the mean update."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Decay = Annotated[float, Meta(ge=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0)]
 
 Moments = Mapping[str, torch.Tensor]
-"""What a server would keep, by name; each ``[R, P]``."""
+"""Moments of the mean update by name, each ``[R, P]``."""
 
 
 @dataclass(frozen=True)
 class FedOpt(Local):
-    r"""Local training, then a step of an optimiser to which the mean update is the gradient.
+    r"""Local training, then a step of an optimiser that takes the mean update as its gradient.
 
     .. math:: \Delta = \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k} - x, \qquad x \leftarrow x + u(\Delta)
 
-    Where averages are exact all peers compute what the server would: the same moments, the same row. On a sparse
-    graph each peer's :math:`\Delta` also holds what its row is away from the mean, so that the step brings
-    it back. What is kept is a function of mixed rows alone, and as public as they are.
+    If averages are exact, all peers compute what the server would: the same moments and the same model. On a sparse
+    graph each peer's :math:`\Delta` also contains the distance of its model from the mean, so the step brings it
+    back. The moments depend on mixed models alone and are as public as these.
 
     References
     ----------
@@ -48,7 +48,7 @@ class FedOpt(Local):
         r"""Return :math:`u(\Delta)` ``[R, P]`` and the moments after it."""
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of local training, averaging, and the optimiser's step."""
+        """Run one round of local training, averaging and the optimiser's step."""
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
@@ -56,9 +56,9 @@ class FedOpt(Local):
         return replace(self._stepped(state, mean), report=fitted.report)
 
     def settle(self, state: State, average: Public) -> State:
-        """Return the state after a step along the change.
+        """Return the state after a step towards the average.
 
-        The step is not linear in the average, so it does not take back exactly what a mask moved. Both moves are as
+        The step is not linear in the average, so it does not exactly revert what a mask changed. Both changes are as
         short as any other step, however large the mask is.
         """
         return self._stepped(state, average)
@@ -76,18 +76,24 @@ class FedOpt(Local):
 class FedAvgM(FedOpt):
     r"""Momentum: :math:`m \leftarrow \beta m + \Delta`, and the step is :math:`\eta m`.
 
-    With no momentum and rate 1 it is FedAvg, bit for bit.
+    Without momentum and with rate 1 it is FedAvg, bit for bit.
 
     Parameters
     ----------
     average
-        Over whom, by what weights and how exactly.
+        Average over the participants: who they are, their weights and the gossip steps.
     epochs, steps
-        How much a peer trains in a round; what the learner does by itself where both are ``None``.
+        Training of a peer per round; the learner's default if both are ``None``.
     global_rate
         :math:`\eta`.
     momentum
         :math:`\beta`.
+
+    Examples
+    --------
+    >>> step, kept = FedAvgM(momentum=0.5).step(torch.ones(1, 2), {"momentum": torch.ones(1, 2)})
+    >>> step.tolist()
+    [[1.5, 1.5]]
 
     References
     ----------
@@ -100,34 +106,34 @@ class FedAvgM(FedOpt):
     momentum: Decay = 0.9
 
     def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
-        """The step along the momentum."""
+        """Return the step along the momentum, and the momentum."""
         momentum = self.momentum * kept.get("momentum", torch.zeros_like(change)) + change
         return self.global_rate * momentum, {"momentum": momentum}
 
     def settle(self, state: State, average: Public) -> State:
-        """Return the state moved by the global rate, as a mask moved it, and without the momentum."""
+        """Return the state after a move by the global rate, as a mask moved it, with unchanged momentum."""
         public = derived(partial(torch.lerp, weight=self.global_rate), state.public, average)
         return replace(state, rows=public.rows, public=public)
 
 
 @dataclass(frozen=True)
 class Adaptive(FedOpt):
-    r"""A step of another length for each number, by how much that has changed.
+    r"""A step with its own length for each parameter, by the size of its changes.
 
     .. math:: m \leftarrow \beta_1 m + (1 - \beta_1) \Delta, \qquad u = \eta \frac{m}{\sqrt v + \tau}
 
-    from m = 0 and :math:`v = \tau^2`. The kinds differ in v.
+    from m = 0 and :math:`v = \tau^2`. The subclasses differ in v.
 
     Parameters
     ----------
     average
-        Over whom, by what weights and how exactly.
+        Average over the participants: who they are, their weights and the gossip steps.
     global_rate
-        :math:`\eta`; it and ``learning.rate`` want to be tuned together.
+        :math:`\eta`, which must be tuned together with ``learning.rate``.
     beta1
         Decay of the first moment.
     tau
-        How little adaptive it is; 0.001 in the paper.
+        Adaptivity, where smaller values adapt more; 0.001 in the paper.
     """
 
     traits: ClassVar[Traits] = Traits(nonlinear="takes steps that are no linear function of sums")
@@ -137,10 +143,10 @@ class Adaptive(FedOpt):
 
     @abstractmethod
     def second(self, v: Rows, square: Rows) -> Rows:
-        r"""Return v after a change whose numbers have the squares ``square``, ``[R, P]``."""
+        r"""Return v after a change with the squares ``square``, ``[R, P]``."""
 
     def step(self, change: Rows, kept: Moments) -> tuple[Rows, Moments]:
-        """The adaptive step, and both moments."""
+        """Return the adaptive step and both moments."""
         first = kept.get("first", torch.zeros_like(change))
         v = kept.get("second", torch.full_like(change, self.tau**2))
         first = self.beta1 * first + (1 - self.beta1) * change
@@ -150,32 +156,50 @@ class Adaptive(FedOpt):
 
 @dataclass(frozen=True)
 class FedAdam(Adaptive):
-    r"""Adam: :math:`v \leftarrow \beta_2 v + (1 - \beta_2) \Delta^2`, without correction of its bias."""
+    r"""Adam: :math:`v \leftarrow \beta_2 v + (1 - \beta_2) \Delta^2`, without bias correction.
+
+    Examples
+    --------
+    >>> FedAdam(beta2=0.9).second(torch.ones(1), torch.zeros(1)).tolist()
+    [0.8999999761581421]
+    """
 
     beta2: Decay = 0.99
 
     def second(self, v: Rows, square: Rows) -> Rows:
-        """The mean of late squares."""
+        """Return the exponential mean of the squares."""
         return self.beta2 * v + (1 - self.beta2) * square
 
 
 @dataclass(frozen=True)
 class FedYogi(Adaptive):
-    r"""Yogi: :math:`v \leftarrow v - (1 - \beta_2) \Delta^2 \operatorname{sign}(v - \Delta^2)`."""
+    r"""Yogi: :math:`v \leftarrow v - (1 - \beta_2) \Delta^2 \operatorname{sign}(v - \Delta^2)`.
+
+    Examples
+    --------
+    >>> FedYogi(beta2=0.5).second(torch.ones(1), torch.full((1,), 0.5)).tolist()
+    [0.75]
+    """
 
     beta2: Decay = 0.99
 
     def second(self, v: Rows, square: Rows) -> Rows:
-        """As Adam's where squares grow, slower where they shrink."""
+        """Return v moved towards the squares by an amount that depends on the sign of the difference alone."""
         return v - (1 - self.beta2) * square * torch.sign(v - square)
 
 
 @dataclass(frozen=True)
 class FedAdagrad(Adaptive):
-    r"""Adagrad: :math:`v \leftarrow v + \Delta^2`, without momentum, as the paper runs it."""
+    r"""Adagrad: :math:`v \leftarrow v + \Delta^2`, without momentum, as in the paper's experiments.
+
+    Examples
+    --------
+    >>> FedAdagrad().second(torch.ones(1), torch.ones(1)).tolist()
+    [2.0]
+    """
 
     beta1: Decay = 0.0
 
     def second(self, v: Rows, square: Rows) -> Rows:
-        """The sum of all squares."""
+        """Return the sum of all squares."""
         return v + square

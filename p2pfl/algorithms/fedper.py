@@ -1,4 +1,4 @@
-"""FedPer: some layers are everybody's own, and only the others travel."""
+"""FedPer: peers keep some layers for themselves and share the others."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ from p2pfl.traits import Traits
 
 
 def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:
-    """Which numbers of a row all peers share, ``[P]`` bool.
+    """Return which parameters all peers share, ``[P]`` bool.
 
     Parameters
     ----------
     layout
-        Where each tensor lies.
+        Places of the tensors.
     personal
         Names, prefixes or globs of the tensors that stay with each peer; ``None`` for those of the last layer.
+
+    Returns
+    -------
+    torch.Tensor
+        True for shared parameters.
 
     Raises
     ------
     ExperimentError
-        A name fits no tensor, or all tensors are personal.
+        A name matches no tensor, or all tensors are personal.
 
     Examples
     --------
@@ -48,13 +53,13 @@ def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:
         fits = {n for n in layout.names if fnmatch.fnmatchcase(n, pattern) or n.startswith(f"{pattern}.")}
         if not fits:
             raise ExperimentError(
-                f"learning.algorithm_options.personal: expected names among {', '.join(layout.names)}, "
-                f'got "{pattern}": name tensors or layers of the model'
+                f'learning.algorithm_options.personal contains "{pattern}", which names no tensor of the model; name '
+                f"some of {', '.join(layout.names)}, or their layers"
             )
         own |= fits
     if own == set(layout.names):
         raise ExperimentError(
-            f"learning.algorithm_options.personal: expected some tensors to share, got all of {', '.join(own)}: "
+            f"learning.algorithm_options.personal covers all tensors ({', '.join(sorted(own))}), so none is shared; "
             "name fewer, or take a model of more than one layer"
         )
     shared = {
@@ -65,25 +70,30 @@ def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class FedPer:
-    r"""FedAvg on the shared part of the rows; the personal part is trained with it and stays.
+    r"""FedAvg on the shared part of the models; the personal part is trained with it and does not leave a peer.
 
     .. math:: (u_k, v_k) \leftarrow \text{fit}(u_k, v_k), \qquad u \leftarrow \frac{\sum_k n_k u_k}{\sum_k n_k}
 
-    What travels is a row of the shared numbers alone.
+    Peers send the shared parameters alone.
 
     Parameters
     ----------
     average
-        As for FedAvg.
+        Average over the participants, as for :class:`FedAvg`.
     layout
-        Of the rows.
+        Layout of the models; a run fills it in.
     personal
-        Names, prefixes or globs of tensors that stay, by default those of the last layer; with none it is FedAvg.
+        Names, prefixes or globs of personal tensors, by default those of the last layer; without any it is FedAvg.
 
     Raises
     ------
     ExperimentError
-        A name fits no tensor, or all tensors are personal.
+        A name matches no tensor, or all tensors are personal.
+
+    Examples
+    --------
+    >>> FedPer(layout=Layout(("body", "head"), ((2,), (1,)))).shared
+    2
 
     References
     ----------
@@ -98,29 +108,29 @@ class FedPer:
 
     def __post_init__(self) -> None:
         if self.layout.names:
-            self.common  # noqa: B018 (wrong names are told at once)
+            self.common  # noqa: B018 (wrong names are reported at once)
 
     @cached_property
     def common(self) -> torch.Tensor:
-        """Which numbers of a row are shared, ``[P]`` bool."""
+        """Mask of the shared parameters, ``[P]`` bool."""
         return common(self.layout, personal=self.personal)
 
     @property
     def shared(self) -> int:
-        """Return how many numbers of a row leave a peer."""
+        """Number of parameters that leave a peer."""
         return int(self.common.sum())
 
     def places(self, size: int, *, round: int) -> torch.Tensor:
-        """Return the places of the shared numbers, ``[Q]``."""
+        """Return the places of the shared parameters, ``[Q]``."""
         del size, round  # the layout knows, and it is the same in all rounds
         return self.common.nonzero().squeeze(-1)
 
     def sharing(self, size: int) -> Self:
-        """Return the same on rows of ``size`` numbers, all of which are shared."""
+        """Return the algorithm on rows of ``size`` numbers, all of which are shared."""
         return replace(self, layout=Layout(("row",), ((size,),)), personal=())
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of local training of all tensors and averaging of the shared ones."""
+        """Run one round: train all tensors and average the shared ones."""
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
@@ -128,7 +138,7 @@ class FedPer:
         return replace(after, report=fitted.report)
 
     async def exchange(self, net: Neighbourhood, rows: Rows, *, public: Public, masses: torch.Tensor | None) -> State:
-        """Average the shared numbers of ``rows``; of the personal ones nobody ever sees more than the common start."""
+        """Average the shared parameters of ``rows``; others never see more of the personal ones than the start."""
 
         def shared(rows: Rows) -> Rows:
             return rows[:, self.common]  # [R, Q]

@@ -1,4 +1,4 @@
-"""FedProx by gossip: federated averaging on a leash."""
+"""FedProx by gossip: federated averaging with a proximal term."""
 
 from __future__ import annotations
 
@@ -17,22 +17,27 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class FedProx(Local):
-    r"""FedAvg whose local losses have a term that holds a peer near where the round began.
+    r"""FedAvg whose local losses have a term that keeps a peer near the model at the start of the round.
 
     .. math:: x_k \leftarrow \text{fit}(x_k) \text{ on } F_k(y) + \frac{\mu}{2} \lVert y - x_k \rVert^2, \qquad
               x \leftarrow \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k}
 
-    What stragglers have done counts (``learning.stragglers``); FedAvg in the paper drops it
+    The partial work of stragglers counts (``learning.stragglers``), while FedAvg in the paper drops it
     (``learning.drop_stragglers``). With :math:`\mu = 0` it is FedAvg, bit for bit.
 
     Parameters
     ----------
     average
-        Over whom, by what weights and how exactly.
+        Average over the participants: who they are, their weights and the gossip steps.
     epochs, steps
-        How much a peer trains in a round; what the learner does by itself where both are ``None``.
+        Training of a peer per round; the learner's default if both are ``None``.
     mu
-        :math:`\mu \ge 0`. The paper found 1 best on its synthetic data and on pictures, 0.001 to 0.01 on text.
+        :math:`\mu \ge 0`. The paper found 1 best on its synthetic data and on images, 0.001 to 0.01 on text.
+
+    Examples
+    --------
+    >>> FedProx(mu=0.1, epochs=5).mu
+    0.1
 
     References
     ----------
@@ -45,10 +50,10 @@ class FedProx(Local):
     mu: Annotated[float, Meta(ge=0)] = 1.0
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of local training on the leash, and averaging."""
+        """Run one round of local training with the proximal term, and averaging."""
         active = self.average.participants(net.peers, round=round)  # [R]
-        leash = proximal(state.rows, strength=self.mu)
-        fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active, correction=leash)
+        pull = proximal(state.rows, strength=self.mu)
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active, correction=pull)
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
         return State(mean.rows, mean, report=fitted.report)

@@ -1,4 +1,4 @@
-"""FedRep: heads of one's own on a common representation, learned in turn."""
+"""FedRep: personal heads on a common representation, trained in turn."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class FedRep(FedPer):
-    r"""As FedPer, but first the personal part v takes its steps, then the shared part u.
+    r"""FedPer in which first the personal part v takes its steps, then the shared part u.
 
     .. math:: v_k \leftarrow v_k - \eta \nabla_v F_k(u, v_k), \qquad u_k \leftarrow u_k - \eta \nabla_u F_k(u_k, v_k)
 
-    ``head_steps`` of the first and ``body_steps`` of the second a round, a batch each, of the size of the
-    learning rate (its optimiser is not used); then u is averaged.
+    Each round makes ``head_steps`` of the first and ``body_steps`` of the second, with one batch each and the
+    learning rate as step size (the optimiser is not used); then peers average u.
 
     Parameters
     ----------
     average, layout, personal
-        As for :class:`FedPer`.
+        Parameters of :class:`FedPer`.
     head_steps
         :math:`\tau`, steps of the personal part.
     body_steps
         Steps of the shared part; one in the paper.
+
+    Examples
+    --------
+    >>> FedRep(head_steps=5).traits.own_optimizer
+    True
 
     References
     ----------
@@ -44,7 +49,7 @@ class FedRep(FedPer):
     body_steps: Annotated[int, Meta(ge=0)] = 1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """Steps of the head, steps of the body, and an average."""
+        """Run one round: steps of the head, steps of the body, and an average of the body."""
         peers, rate = net.peers, learner.learner.rate(round)
         active = self.average.participants(peers, round=round)  # [R]
         rows = state.rows

@@ -1,4 +1,4 @@
-"""Fine-tuning: FedAvg first, then everybody for themselves."""
+"""Fine-tuning: FedAvg first, then local training."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class FineTuning:
-    r"""FedAvg, whose last rounds are local: everybody trains the common row on, and nobody releases any.
+    r"""FedAvg whose last rounds are local: each peer continues to train the common model and releases nothing.
 
     .. math:: v_k = \text{fit}(\dots \text{fit}(x_{T - \text{last}}))
 
-    It costs no exchange more than FedAvg, and often as much is gained by it as by an algorithm made
-    for personal models. A run that ends early, by ``learning.stop`` or by its privacy budget, ends
-    before it is tuned.
+    It needs no more gossip steps than FedAvg and often gains as much as an algorithm for personal models. A run
+    that stops early because of its privacy budget stops before fine-tuning.
 
     Parameters
     ----------
     average
-        As for FedAvg.
+        Average over the participants, as for :class:`FedAvg`.
     rounds
-        T, all rounds of the run.
+        T, all rounds of the run; a run fills it in.
     last
-        How many of them are local; 0 is FedAvg.
+        Number of local rounds at the end; 0 is FedAvg.
 
     Examples
     --------
@@ -53,7 +52,7 @@ class FineTuning:
     last: Annotated[int, Meta(ge=0)] = 1
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of FedAvg, or of local training."""
+        """Run one round of FedAvg, or of local training."""
         if round < self.rounds - self.last:
             return await FedAvg(self.average).round(state, learner, net, round)
         fitted = await learner.fit(state.rows, peers=net.peers, round=round)

@@ -1,4 +1,4 @@
-"""Averaging by gossip: several exchanges that bring all rows to their mean."""
+"""Averaging by gossip: steps that bring all models to their mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from p2pfl.neighbourhood import Neighbourhood, Released
 
 @dataclass(frozen=True)
 class Gossip:
-    r"""``steps`` exchanges of mixing, plain or accelerated.
+    r"""A number of gossip steps, plain or accelerated.
 
     Plain gossip is :math:`y_{k+1} = W y_k`, whose disagreement falls by :math:`\rho`, the second
     singular value of W, each step. Given ``rho``, the Chebyshev semi-iteration
@@ -20,19 +20,26 @@ class Gossip:
     .. math:: y_{k+1} = \omega_{k+1} (W y_k - y_{k-1}) + y_{k-1}, \quad
               \omega_1 = 1,\ \omega_2 = \frac{2}{2 - \rho^2},\ \omega_{k+1} = \frac{4}{4 - \rho^2 \omega_k}
 
-    needs about the square root of as many steps, for a symmetric and constant W; every step keeps
-    the mean, as its coefficients sum to one. The heavy ball takes the limit of these coefficients,
-    :math:`\omega = 2 / (1 + \sqrt{1 - \rho^2})`, from the second step on: a few steps more, and none
-    of them differs from the others. What is mixed is public, so more steps cost no privacy.
+    needs about the square root of as many steps, for a symmetric and constant W; every step conserves the
+    mean, because its coefficients sum to one. The heavy ball uses the limit of these coefficients,
+    :math:`\omega = 2 / (1 + \sqrt{1 - \rho^2})`, from the second step on: it needs a few more steps, which
+    are all alike. Mixed models are public, so more steps cost no privacy.
 
     Parameters
     ----------
     steps
-        Exchanges a round.
+        Gossip steps per round.
     rho
-        ``None`` for plain gossip.
+        Second singular value of W; ``None`` for plain gossip.
     heavy_ball
-        Whether the coefficients stay the same.
+        Whether the coefficients are constant.
+
+    Examples
+    --------
+    >>> Gossip(3).omegas
+    [1.0, 1.0, 1.0]
+    >>> [round(omega, 3) for omega in Gossip(3, rho=0.8).omegas]
+    [1.0, 1.471, 1.308]
 
     References
     ----------
@@ -47,7 +54,7 @@ class Gossip:
     heavy_ball: bool = False
 
     async def __call__(self, net: Neighbourhood, released: Released) -> Released:
-        """Mix ``released`` over the neighbourhood."""
+        """Return ``released`` after all gossip steps over the neighbourhood."""
         previous = released
         for omega in self.omegas:
             mixed = await net.mix(released)
@@ -58,30 +65,44 @@ class Gossip:
 
     @property
     def omegas(self) -> list[float]:
-        r""":math:`\omega_1, \dots`, one for each step; all are 1 where gossip is plain."""
+        r"""Coefficients :math:`\omega_1, \dots`, one for each step; all are 1 for plain gossip."""
         omegas = [1.0] * self.steps
         for step in range(1, self.steps if self.rho is not None else 0):
             omegas[step] = self._omega(self.rho or 0.0, step, omegas[step - 1])
         return omegas
 
     def _omega(self, rho: float, step: int, omega: float) -> float:
-        """The coefficient of a step from that of the one before."""
+        """Return the coefficient of a step from that of the step before."""
         if self.heavy_ball:
             return 2 / (1 + math.sqrt(1 - rho**2))
         return 2 / (2 - rho**2) if step == 1 else 4 / (4 - rho**2 * omega)
 
 
 UNSET = Gossip()
-"""One gossip step, and the mark that nobody has chosen how many there are to be."""
+"""One gossip step; marks that the number of steps was not chosen."""
 
 BLOCK = 256
-"""Columns that are compared at a time: there are more edges than rows."""
+"""Number of columns that are compared at a time, because there are more edges than rows."""
 
 
 async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> torch.Tensor:
-    """Flood the largest of all peers' public values, column by column, ``[R, K]``; exact after the diameter's steps.
+    """Flood the largest of all peers' public values, column by column.
 
-    Every peer ends with the same numbers, so that all take the same decision in the same round.
+    All peers end with the same numbers, so they take the same decision in the same round.
+
+    Parameters
+    ----------
+    net
+        Neighbourhood that carries the messages.
+    values
+        Public values, ``[R, K]``.
+    steps
+        Number of gossip steps; the result is exact if it is at least the diameter of the graph.
+
+    Returns
+    -------
+    torch.Tensor
+        Largest values ``[R, K]``.
     """
     for _ in range(steps):
         heard = await net.hear(Released(values))

@@ -1,4 +1,4 @@
-"""Gossip learning: every peer in cycles of its own, and nobody waits for anybody."""
+"""Gossip learning: each peer runs cycles of its own and does not wait for others."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class GossipLearning:
-    r"""Train, send, and merge what has come since, by how far each row has been trained.
+    r"""Train, send, and merge the models received since then, weighted by how long each has been trained.
 
     .. math:: x_i \leftarrow \frac{t_i x_i + \sum_j t_j x_j}{t_i + \sum_j t_j}, \qquad
               t_i \leftarrow \max(t_i, \max_j t_j)
 
-    over the newest row of each neighbour that has arrived since the cycle before, none of them twice. The age t of
-    a row is how many optimiser steps are in it along its longest line; it travels with the row. With one row at a
-    time this is the paper's merge. A straggler slows nobody: its rows are missing for a while, and count little when
-    they come, and what it is sent brings it up to date in one cycle.
+    over the newest model of each neighbour that has arrived since the last cycle, each at most once. The age t of a
+    model is the number of optimiser steps on its longest line of descent; it is sent with the model. With one model
+    at a time this is the paper's merge. A straggler does not slow other peers: its models are missing for a while,
+    have little weight when they arrive, and one cycle brings it up to date.
 
-    A row goes to all neighbours at once, which costs one message; under a schedule of topologies of one peer an
-    exchange (``one_peer_exponential``; ``epidemic_local`` with ``degree = 1`` is the paper's peer sampling) to one.
+    A peer sends its model to all neighbours at once, which costs one message. Schedules with one neighbour per gossip
+    step (``one_peer_exponential``; ``epidemic_local`` with ``degree = 1`` is the paper's peer sampling) reach one.
+
+    Examples
+    --------
+    >>> GossipLearning().traits.asynchronous
+    True
 
     References
     ----------
@@ -45,10 +50,10 @@ class GossipLearning:
     )
 
     beside: ClassVar[int] = 1
-    """An age goes with the row."""
+    """Numbers that are sent beside a model: its age."""
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One cycle."""
+        """Run one cycle."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         before = state.extra.get("age", torch.zeros(len(net.peers), 1, dtype=torch.float64))  # [R, 1]
         ages = before + fitted.report.steps.to(before).unsqueeze(-1)  # [R, 1]
@@ -59,14 +64,14 @@ class GossipLearning:
 
 
 def merged(heard: Heard, own: Rows) -> tuple[Rows, torch.Tensor]:
-    """Mean of the rows heard by their ages, and the largest of these.
+    """Return the mean of received models weighted by their ages, and the largest age.
 
     Parameters
     ----------
     heard
-        Rows with their ages in the last place, ``[S, P + 1]``; each listener hears itself, too.
+        Received models with their ages in the last place, ``[S, P + 1]``, including the receiver's own.
     own
-        ``[R, P + 1]``: what stays where nobody has any age.
+        Own models ``[R, P + 1]``, which remain where all ages are zero.
 
     Returns
     -------

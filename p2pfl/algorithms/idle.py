@@ -1,4 +1,4 @@
-"""Rounds without training."""
+"""A learner that does not train."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from p2pfl.rows import Rows
 
 
 class Idle:
-    """A learner that leaves all rows as they are.
+    """A learner that returns all models unchanged.
 
     Parameters
     ----------
     learner
-        Whose rows they are.
+        Learner of the models.
     """
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
 
     async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
-        """Return the rows."""
+        """Return the models unchanged, after zero steps."""
         none = torch.zeros(len(rows))
         return Fitted(rows, dict(how.get("memory") or {}), Report(none.double(), none.long()))
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
-        """Return no slope."""
+        """Return zero gradients ``[R, P]``."""
         del how
         return torch.zeros_like(rows)

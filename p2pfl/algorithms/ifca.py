@@ -1,4 +1,4 @@
-"""IFCA: several common models, and every peer finds out which is its own."""
+"""IFCA: several common models, among which each peer chooses its own."""
 
 from __future__ import annotations
 
@@ -20,26 +20,31 @@ SEVERAL = "releases a row for each of its models"
 
 @dataclass(frozen=True)
 class IFCA:
-    r"""FedAvg in clusters that nobody knows beforehand.
+    r"""FedAvg in clusters that are not known in advance.
 
     .. math:: j_k = \arg\min_j F_k(x^j), \qquad
               x^j \leftarrow \frac{\sum_{k: j_k = j} n_k\, \text{fit}_k(x^j)}{\sum_{k: j_k = j} n_k}
 
-    Each peer trains the model whose loss on its own training samples is least, and is scored with it. All models are
-    averaged at once, those of others with mass zero, so a round costs ``clusters`` times the exchanges. The
-    first model is the common start; each further one has its numbers in another order within each
-    tensor, drawn by key, so that it is as likely a start as the first.
+    Each peer trains the model with the smallest loss on its own training samples, and is evaluated with it. All models
+    are averaged, those of other clusters with weight zero, so a round costs ``clusters`` times the gossip steps. The
+    first model is the common start; each further one has the numbers of each tensor in another order, drawn by
+    key, so it is as likely a start as the first.
 
     Parameters
     ----------
     average
-        As for FedAvg.
+        Average over the participants, as for :class:`FedAvg`.
     layout
-        Of the rows.
+        Layout of the models; a run fills it in.
     seed
-        Of the further models.
+        Seed of the further models.
     clusters
-        How many models; 1 is FedAvg.
+        Number of models; 1 is FedAvg.
+
+    Examples
+    --------
+    >>> IFCA(layout=Layout(("weight",), ((3,),)), clusters=2).starts(torch.ones(1, 3)).shape
+    torch.Size([1, 2, 3])
 
     References
     ----------
@@ -60,7 +65,7 @@ class IFCA:
     clusters: Annotated[int, Meta(ge=1)] = 2
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """Choose, train, and average each model among those who chose it."""
+        """Run one round: choose a model, train it, and average each model among the peers that chose it."""
         peers = net.peers
         known = state.known.get("models")
         if known is None:
@@ -84,7 +89,7 @@ class IFCA:
         return State(public.rows, public, None, {"choice": choice}, fitted.report, {"models": after})
 
     def starts(self, rows: Rows) -> torch.Tensor:
-        """The models that everybody begins with, ``[R, M, P]``."""
+        """Return the models from which all peers start, ``[R, M, P]``."""
         models = [rows]
         for number in range(1, self.clusters):
             random = draw(self.seed, f"cluster {number}")
@@ -97,7 +102,7 @@ class IFCA:
         return torch.stack(models, dim=1)  # [R, M, P]
 
     def _choice(self, models: torch.Tensor, learner: AsyncLearner, peers: tuple[str, ...]) -> torch.Tensor:
-        """The model with the least loss on a peer's training samples, ``[R]`` int64."""
+        """Return the number of the model with the smallest loss on each peer's training samples, ``[R]`` int64."""
         if self.clusters == 1:
             return torch.zeros(len(peers), dtype=torch.int64)
         losses = [learner.learner.evaluate(model, peers=peers, part="train")["loss"] for model in models.unbind(1)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """Parameters of algorithms whose peers train by themselves before they agree.
+    """Parameters of algorithms that define the amount of local training.
 
     Parameters
     ----------

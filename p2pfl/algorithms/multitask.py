@@ -1,4 +1,4 @@
-"""Multi-task learning: whom a peer resembles is learned along with its model."""
+"""Multi-task learning: peers learn which neighbours they resemble along with their models."""
 
 from __future__ import annotations
 
@@ -18,24 +18,30 @@ COMPARES = "compares the rows that it hears one by one"
 
 @dataclass(frozen=True)
 class MultiTask:
-    r"""Models and relations in turn: each peer is pulled towards those neighbours that it resembles.
+    r"""Models and relations in turn: each peer is pulled towards the neighbours that it resembles.
 
     .. math::
 
         w_k = \arg\min_{w \in \Delta} \sum_l w_l \frac{\lVert x_k - x_l \rVert^2}{d_k} + \nu \lVert w \rVert^2,
         \qquad x_k \leftarrow x_k - \eta \Bigl(\nabla F_k(x_k) + \mu \sum_l w_{kl} (x_k - x_l)\Bigr)
 
-    over the neighbours l that were heard, with :math:`d_k` the mean squared distance to them: so
+    over the neighbours l whose models arrived, with :math:`d_k` the mean squared distance to them. So
     :math:`\nu` has no unit, and the relations are the projection of :math:`-\lVert x_k - x_l \rVert^2 / (2 \nu d_k)`
-    onto the simplex. The paper's alternating scheme; its relations are symmetric with a logarithm that keeps
-    degrees positive, ours are each peer's own distribution, which one peer finds from what it hears.
+    onto the simplex. This is the paper's alternating scheme, with other relations: in the paper they are symmetric,
+    with a logarithm that keeps degrees positive; here each peer has its own distribution, which it computes from the
+    models that it receives.
 
     Parameters
     ----------
     pull
-        :math:`\mu`; at 0 everybody learns alone.
+        :math:`\mu`; at 0 each peer learns alone.
     spread
         :math:`\nu`: small for few relations, large for the plain mean of the neighbours.
+
+    Examples
+    --------
+    >>> MultiTask(spread=0.1).traits.weighs_neighbours
+    True
 
     References
     ----------
@@ -59,7 +65,7 @@ class MultiTask:
     spread: Annotated[float, Meta(gt=0)] = 0.5
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One exchange, the relations in closed form, and local training."""
+        """Run one round: a gossip step, the relations in closed form, and local training."""
         released = await net.release(state.rows, since=state.public)
         heard = await net.hear(released)
         kin, related = self.kin(heard, own=state.rows)  # [R, P], [R, 1]
@@ -71,7 +77,7 @@ class MultiTask:
         return State(fitted.rows, released.public, fitted.memory, report=fitted.report)
 
     def kin(self, heard: Heard, *, own: Rows) -> tuple[Rows, torch.Tensor]:
-        """The mean of the neighbours by one's relations to them, ``[R, P]``, and whether there are any, ``[R, 1]``."""
+        """Return the mean of the neighbours by their relations, ``[R, P]``, and whether there are any, ``[R, 1]``."""
         others = heard.sender != heard.listener  # [E]
         listener, sender = heard.listener[others], heard.sender[others]  # [F]
         weights = relations(
@@ -83,16 +89,21 @@ class MultiTask:
 
 
 def relations(squares: torch.Tensor, listener: torch.Tensor, *, count: int, spread: float) -> torch.Tensor:
-    r"""Weights of edges ``[F]``: a listener's minimise :math:`\sum_l w_l s_l / \bar s + \nu \lVert w \rVert^2`.
+    r"""Return weights that minimise :math:`\sum_l w_l s_l / \bar s + \nu \lVert w \rVert^2` for each receiver.
 
     Parameters
     ----------
     squares, listener
-        ``[F]``: s, and whose each is, sorted by listener.
+        Squared distances s ``[F]`` and the receiver of each ``[F]``, sorted by receiver.
     count
-        R, how many listeners there are.
+        R, the number of receivers.
     spread
         :math:`\nu`.
+
+    Returns
+    -------
+    torch.Tensor
+        Weights of the edges, ``[F]``.
 
     Examples
     --------

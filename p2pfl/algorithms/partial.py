@@ -1,4 +1,4 @@
-"""Partial sharing: another part of the rows each round."""
+"""Partial sharing: peers share another part of their models in each round."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class PartialSharing:
-    r"""FedAvg of a share of the numbers, drawn afresh each round and alike by all.
+    r"""FedAvg of a share of the parameters, which all peers draw alike and anew in each round.
 
     .. math:: x_k[S_t] \leftarrow \frac{\sum_{j} n_j x_j[S_t]}{\sum_{j} n_j}, \qquad
               x_k[\bar S_t] \leftarrow x_k[\bar S_t]
 
-    by gossip, with :math:`S_t` a share of all places that follows from the seed and the round, so that no places
-    travel. Exchange is linear and exact on :math:`S_t`: of all that saves bytes here, this alone works under masks.
+    by gossip, with :math:`S_t` a share of all places that follows from the seed and the round, so peers need not send
+    places. Mixing is linear and exact on :math:`S_t`; no other way to save bytes works under masks.
 
     Parameters
     ----------
     average
-        Over whom, by what weights and how exactly.
+        Average over the participants: who they are, their weights and the gossip steps.
     seed
-        Of the places.
+        Seed of the places.
     share
-        Of the numbers, above 0 and at most 1; 1 is FedAvg.
+        Share of the parameters, above 0 and at most 1; 1 is FedAvg.
 
     References
     ----------
@@ -58,11 +58,11 @@ class PartialSharing:
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
 
     def places(self, size: int, *, round: int) -> torch.Tensor:
-        """Return the places of a round, ``[share P]``."""
+        """Return the places that peers share in a round, ``[share P]``."""
         return torch.from_numpy(chosen(size, share=self.share, seed=self.seed, round=round))
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of local training and averaging of a part."""
+        """Run one round of local training and averaging of a part."""
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)

@@ -10,18 +10,18 @@ from p2pfl.algorithms.averaging import Averaging
 
 @runtime_checkable
 class Averages(Protocol):
-    """An algorithm that takes the mean over those who take part in a round."""
+    """An algorithm that takes the mean over the participants of a round."""
 
     average: Averaging
 
 
 @runtime_checkable
 class SharesPart(Protocol):
-    """An algorithm that releases a part of a row."""
+    """An algorithm that releases a part of a model."""
 
     @property
     def shared(self) -> int:
-        """Return how many numbers the algorithm releases."""
+        """Number of parameters that the algorithm releases."""
         ...
 
     def sharing(self, size: int) -> Self:
@@ -31,16 +31,16 @@ class SharesPart(Protocol):
 
 @runtime_checkable
 class SendsMore(Protocol):
-    """An algorithm whose messages are longer than a row."""
+    """An algorithm whose messages are longer than a model."""
 
     @property
     def beside(self) -> int:
-        """Return the largest count of numbers sent beside a row, in the type of the rows."""
+        """Largest count of numbers sent beside a model, in the type of its parameters."""
         ...
 
 
 def average_of(algorithm: Algorithm) -> Averaging | None:
-    """Return the average that an algorithm takes; ``None`` where all peers count alike.
+    """Return the average that an algorithm takes; ``None`` if all peers have equal weights.
 
     Examples
     --------
@@ -52,12 +52,12 @@ def average_of(algorithm: Algorithm) -> Averaging | None:
 
 
 def shared_of(algorithm: Algorithm, size: int) -> int:
-    """Return how many numbers of a row of ``size`` leave a peer."""
+    """Return how many of ``size`` parameters leave a peer."""
     return algorithm.shared if isinstance(algorithm, SharesPart) else size
 
 
 def beside_of(algorithm: Algorithm) -> int:
-    """Return how many numbers an algorithm sends beside a row, at most."""
+    """Return how many numbers an algorithm sends beside a model at most."""
     return algorithm.beside if isinstance(algorithm, SendsMore) else 0
 
 

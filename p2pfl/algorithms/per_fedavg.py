@@ -1,4 +1,4 @@
-"""Per-FedAvg: a start from which one step leads to a good model of one's own."""
+"""Per-FedAvg: a common start from which one step leads to a good personal model."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class PerFedAvg:
-    r"""FedAvg on the losses after a step: :math:`\min_w \sum_k F_k(w - \alpha \nabla F_k(w))`.
+    r"""FedAvg on the losses after one step: :math:`\min_w \sum_k F_k(w - \alpha \nabla F_k(w))`.
 
     .. math:: w_k \leftarrow w_k - \beta\, (I - \alpha \nabla^2 F_k(w_k; \xi''))\,
               \nabla F_k\bigl(w_k - \alpha \nabla F_k(w_k; \xi); \xi'\bigr)
 
-    with a batch each, ``steps`` times a round. The Hessian is left out (``fo``), or its product with
-    the gradient g is the difference :math:`\bigl(\nabla F_k(w + \delta g) - \nabla F_k(w - \delta g)\bigr) / 2 \delta`
-    (``hf``), which is exact on quadratics. A peer is scored with
-    :math:`w - \alpha \nabla F_k(w)` on all its samples, which does not leave it.
+    with one batch each, ``steps`` times per round. The variant ``fo`` leaves the Hessian out; ``hf`` replaces its
+    product with the gradient g by the difference
+    :math:`\bigl(\nabla F_k(w + \delta g) - \nabla F_k(w - \delta g)\bigr) / 2 \delta`, which is exact on quadratics. A
+    peer is evaluated with :math:`w - \alpha \nabla F_k(w)` on all its samples, which does not leave it.
 
     Parameters
     ----------
     average
-        As for FedAvg. :math:`\beta` is the learning rate; the optimiser is not used.
+        Average over the participants, as for :class:`FedAvg`. :math:`\beta` is the learning rate; the optimiser is
+        not used.
     inner
         :math:`\alpha`; at 0 it is FedAvg.
     steps
@@ -37,6 +38,11 @@ class PerFedAvg:
         ``fo`` or ``hf``.
     delta
         :math:`\delta`.
+
+    Examples
+    --------
+    >>> PerFedAvg(variant="hf").variant
+    'hf'
 
     References
     ----------
@@ -54,7 +60,7 @@ class PerFedAvg:
     delta: Annotated[float, Meta(gt=0)] = 1e-3
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """Steps of those who take part, an average, and a step of one's own from it."""
+        """Run one round: steps of the participants, an average, and one local step from it."""
         peers, rate = net.peers, learner.learner.rate(round)
         active = self.average.participants(peers, round=round)  # [R]
         local = state.public.rows  # [R, P]

@@ -24,30 +24,35 @@ class PFedMe:
         \theta_k \approx \arg\min_\theta F_k(\theta; \xi) + \tfrac{\lambda}{2} \lVert \theta - w_k \rVert^2, \qquad
         w_k \leftarrow w_k - \eta \lambda (w_k - \theta_k)
 
-    ``steps`` times with a batch each, then :math:`w \leftarrow (1 - \beta) w + \beta \bar w`. The
-    minimum is approached by ``inner`` gradient steps from the last :math:`\theta_k`, of the size of
-    the learning rate (its optimiser is not used). A peer is scored with :math:`\theta_k`; only
-    :math:`w_k` is released. With one inner step and :math:`\eta \lambda = \beta = 1` it is FedAvg.
+    ``steps`` times with one batch each, then :math:`w \leftarrow (1 - \beta) w + \beta \bar w`. ``inner`` gradient
+    steps from the last :math:`\theta_k` approximate the minimum, with the learning rate as step size (the
+    optimiser is not used). A peer is evaluated with :math:`\theta_k` and releases only :math:`w_k`. With one
+    inner step and :math:`\eta \lambda = \beta = 1` it is FedAvg.
 
     Parameters
     ----------
     average
-        Whose w are averaged; all peers take their steps.
+        Average over the participants' w; all peers make their steps.
     pull
         :math:`\lambda`.
     steps
-        R, batches a round.
+        R, batches per round.
     inner
-        K, gradient steps on each of them.
+        K, gradient steps per batch.
     rate
         :math:`\eta`; at :math:`1 / \lambda` a step leads to :math:`\theta_k`.
     relax
         :math:`\beta`.
 
+    Examples
+    --------
+    >>> PFedMe(pull=5.0).pull
+    5.0
+
     References
     ----------
     Dinh, Tran and Nguyen, Personalized federated learning with Moreau envelopes, NeurIPS 2020,
-    Algorithm 1; as in its published code, :math:`\theta_k` begins a round at w and each batch where it is.
+    Algorithm 1; as in its published code, :math:`\theta_k` starts each round at w and each batch where it is.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -61,7 +66,7 @@ class PFedMe:
     relax: Annotated[float, Meta(gt=0)] = 1.0
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """``steps * inner`` gradients of every peer, and one average."""
+        """Run one round: ``steps * inner`` gradient steps of each peer, and one average."""
         peers, step_size = net.peers, learner.learner.rate(round)
         local = personal = state.public.rows  # [R, P]
         for step in range(self.steps):
@@ -75,7 +80,7 @@ class PFedMe:
         return State(personal, self._relaxed(state, mean))
 
     def settle(self, state: State, average: Public) -> State:
-        """Return the state with w moved as far as a round moves it; the own row was not made of the w it replaces."""
+        """Return the state with w moved as a round moves it; the personal model does not depend on the w before."""
         return replace(state, public=self._relaxed(state, average))
 
     def _relaxed(self, state: State, mean: Public) -> Public:

@@ -1,4 +1,4 @@
-"""PowerGossip: the differences of neighbours, by their leading directions."""
+"""PowerGossip: neighbours exchange the leading directions of their difference."""
 
 from __future__ import annotations
 
@@ -25,40 +25,45 @@ from p2pfl.traits import Traits
 class PowerGossip:
     r"""A local step, then gossip along the leading directions of each edge's difference.
 
-    Every matrix X of the model by itself, and for each edge an orthonormal :math:`\hat v`, of ``rank`` columns,
-    that both ends know: in exchanges of even number
+    For each matrix X of the model, both ends of an edge know an orthonormal :math:`\hat v` of ``rank`` columns. In
+    gossip steps of even number
 
     .. math:: p_i = X_i \hat v_{ij}, \qquad
               X_i \leftarrow X_i + \sum_j W_{ij} (p_j - p_i) \hat v_{ij}^\top, \qquad
               \hat u_{ij} = \mathrm{orth}(p_i - p_j)
 
-    and in those of odd number the same of the transposed matrices, along :math:`\hat u_{ij}`, which gives the next
-    :math:`\hat v_{ij}`: a step of the power iteration each, which goes on from round to round. There is no error to
-    feed back and no step size to choose. The mean of the rows is kept. Tensors of one dimension travel whole.
+    and in those of odd number the same for the transposed matrices, along :math:`\hat u_{ij}`, which gives the next
+    :math:`\hat v_{ij}`. Each gossip step is a step of the power iteration, which continues from round to round. There
+    is no error feedback and no step size. The mean of the models is conserved. Tensors of one dimension are sent whole.
 
-    A message goes to all: one :math:`p_i` for each edge, and a flag for each whether its direction is warm. Ends whose
-    flags differ (one missed the other) draw a direction by key and begin anew. Messages are as long as the peer of
-    most neighbours asks for.
+    A peer sends one message to all neighbours: one :math:`p_i` for each edge, and for each edge a flag whether its
+    direction is warm. Ends with different flags (one missed the other's message) draw a direction by key and start
+    again. Messages are as long as the peer with the most neighbours requires.
 
     Parameters
     ----------
     topology, weights
-        Constant, undirected and symmetric.
+        Constant, undirected topology and symmetric weights; a run fills them in.
     layout
-        Which tensors a row has.
+        Layout of the models; a run fills it in.
     seed
-        Of the first directions.
+        Seed of the first directions.
     gossip
-        How many exchanges a round; one in the paper's shortest form.
+        Gossip steps per round; one in the paper's shortest form.
     rank
-        Columns of a direction; at the smaller side of a square matrix it is plain gossip.
+        Columns of a direction; with the smaller side of a square matrix it is plain gossip.
 
     Raises
     ------
     TopologyError
-        A schedule, a directed graph, or weights that are not symmetric.
+        The topology is a schedule or directed, or the weights are not symmetric.
     ExperimentError
-        Acceleration.
+        The gossip is accelerated.
+
+    Examples
+    --------
+    >>> PowerGossip(rank=2).rank
+    2
 
     References
     ----------
@@ -89,23 +94,23 @@ class PowerGossip:
         graph = constant(self.topology, name="power_gossip")
         if graph.directed or not all(each.symmetric for each in self.weights[:1]):
             raise TopologyError(
-                "expected edges that weigh alike at both ends for power_gossip, which mixes differences, got others: "
-                'take an undirected topology, and gossip.weights = "metropolis"'
+                "power_gossip does not work with asymmetric weights, because it mixes differences; take an undirected "
+                'topology and gossip.weights = "metropolis"'
             )
         if self.gossip.rho is not None:
             raise ExperimentError(
-                'gossip.acceleration: expected "none" with power_gossip, whose steps are no powers of one matrix, got '
-                "another: leave it out, or take another algorithm"
+                "gossip.acceleration does not work with power_gossip, whose steps are no powers of one matrix; leave "
+                "it out, or take another algorithm"
             )
 
     @property
     def beside(self) -> int:
-        """How much longer than a row the longest message is."""
+        """Largest count of numbers that a message has beside a model."""
         places = width(self.topology.at(0))
         return max(0, *(places * (sum(self._sizes(odd=odd)) + 1) for odd in (False, True)))
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One step of every peer, and its exchanges."""
+        """Run one round: a local step and its gossip steps."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         rows = (await net.release(fitted.rows, since=state.public)).values  # [R, P]
         warm = state.extra
@@ -116,24 +121,24 @@ class PowerGossip:
     async def exchange(
         self, net: Neighbourhood, rows: Rows, warm: Mapping[str, torch.Tensor], *, number: int
     ) -> tuple[Rows, dict[str, torch.Tensor]]:
-        """One exchange of public rows.
+        """Run one gossip step of public models.
 
         Parameters
         ----------
         net
-            Carries the messages.
+            Neighbourhood that carries the messages.
         rows
-            ``[R, P]``.
+            Public models, ``[R, P]``.
         warm
-            What this returned in the exchange before; empty at first.
+            Second result of the previous gossip step; empty at first.
         number
-            Of the exchange, the same for all peers.
+            Number of the gossip step, the same for all peers.
 
         Returns
         -------
         rows, warm
-            After it; and ``direction`` ``[R, D, F]``, zero where an edge begins anew, with ``number`` ``[R, 1]``, that
-            of the exchange which it is for.
+            The mixed models; and ``direction`` ``[R, D, F]``, zero where an edge starts again, with ``number``
+            ``[R, 1]`` of the gossip step that it is for.
         """
         odd, graph = bool(number % 2), self.topology.at(0)
         matrices, vectors = self._split(rows, odd=odd)  # [R, n, m] each, [R, V]
@@ -159,7 +164,7 @@ class PowerGossip:
         return self._join(moved, vectors, odd=odd), {"direction": fresh, "number": after}
 
     def _matrices(self, *, odd: bool) -> list[tuple[int, int, int]]:
-        """Rows, columns and rank of every matrix, as it is multiplied in this exchange."""
+        """Return rows, columns and rank of each matrix, as this gossip step multiplies it."""
         both = [(shape[0], math.prod(shape[1:])) for shape in self.layout.shapes if len(shape) > 1]
         return [(m, n, min(self.rank, n, m)) if odd else (n, m, min(self.rank, n, m)) for n, m in both]
 
@@ -168,14 +173,14 @@ class PowerGossip:
         return [n * r for n, _, r in self._matrices(odd=odd)]
 
     def _split(self, rows: Rows, *, odd: bool) -> tuple[list[torch.Tensor], Rows]:
-        """The matrices ``[R, n, m]``, transposed where ``odd``, and the vectors ``[R, V]``."""
+        """Return the matrices ``[R, n, m]``, transposed if ``odd``, and the vectors ``[R, V]``."""
         parts = list(self.layout.split(rows).values())
         matrices = [part.flatten(2) for part in parts if part.dim() > 2]
         vectors = [part.reshape(len(rows), -1) for part in parts if part.dim() <= 2]
         return [each.mT if odd else each for each in matrices], torch.cat([rows[:, :0], *vectors], dim=-1)
 
     def _join(self, matrices: list[torch.Tensor], vectors: Rows, *, odd: bool) -> Rows:
-        """The inverse of :meth:`_split`."""
+        """Return models ``[R, P]``; the inverse of :meth:`_split`."""
         flat, start, columns = iter(matrices), 0, []
         for shape, size in zip(self.layout.shapes, self.layout.sizes, strict=True):
             if len(shape) > 1:
@@ -187,13 +192,13 @@ class PowerGossip:
         return torch.cat(columns, dim=-1)  # [R, P]
 
     def _parts(self, blocks: torch.Tensor, *, odd: bool) -> list[torch.Tensor]:
-        """``[R, D, L]`` as ``[R, D, n, r]`` for each matrix."""
+        """Return the parts ``[R, D, n, r]`` of ``[R, D, L]`` for each matrix."""
         shapes, sizes = self._matrices(odd=odd), self._sizes(odd=odd)
         parts = torch.split(blocks[..., : sum(sizes)], sizes, dim=-1)
         return [part.view(*part.shape[:-1], n, r) for part, (n, _, r) in zip(parts, shapes, strict=True)]
 
     def _found(self, warm: Mapping[str, torch.Tensor], rows: Rows, *, number: int) -> torch.Tensor:
-        """Directions that the exchange before this one has found, ``[R, D, F]``; else zero."""
+        """Return the directions from the previous gossip step, ``[R, D, F]``; zero where there are none."""
         longest = max(sum(self._sizes(odd=odd)) for odd in (False, True))
         nothing = rows.new_zeros(len(rows), width(self.topology.at(0)), longest)  # [R, D, F]
         if not warm:
@@ -201,7 +206,7 @@ class PowerGossip:
         return torch.where((warm["number"] == number).unsqueeze(-1), warm["direction"], nothing)
 
     def _orthonormal(self, peers: tuple[str, ...], found: torch.Tensor, *, number: int) -> list[torch.Tensor]:
-        """Along what each matrix is multiplied, ``[R, D, m, r]``; drawn where nothing was found."""
+        """Return the directions by which each matrix is multiplied, ``[R, D, m, r]``; drawn where none was found."""
         odd, graph = bool(number % 2), self.topology.at(0)
         found = found.clone()
         parts = self._parts(found, odd=not odd)  # views
@@ -223,18 +228,18 @@ class PowerGossip:
 
 
 def _project(matrices: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
-    """``X v`` for every place: ``[R, n, m]`` and ``[R, D, m, r]`` to ``[R, D, n, r]``."""
+    """Return ``X v`` for each place: ``[R, n, m]`` and ``[R, D, m, r]`` to ``[R, D, n, r]``."""
     wide = matrices @ along.transpose(1, 2).flatten(2)  # [R, n, D r]
     return wide.view(*wide.shape[:2], along.shape[1], along.shape[3]).transpose(1, 2)
 
 
 def _expand(products: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
-    """The sum over places of ``p v^T``: ``[R, D, n, r]`` and ``[R, D, m, r]`` to ``[R, n, m]``."""
+    """Return the sum over places of ``p v^T``: ``[R, D, n, r]`` and ``[R, D, m, r]`` to ``[R, n, m]``."""
     return products.transpose(1, 2).flatten(2) @ along.transpose(1, 2).flatten(2).mT
 
 
 def _signs(graph: Topology, peers: tuple[str, ...], heard: Heard) -> torch.Tensor:
-    """1 where the listener comes before the sender, else -1, ``[E, 1]``: both ends of an edge keep one direction."""
+    """Return 1 where the receiver precedes the sender, else -1, ``[E, 1]``, so both ends keep one direction."""
     place = {peer: number for number, peer in enumerate(graph.peers)}
     pairs = zip(heard.listener.tolist(), heard.sender.tolist(), heard.sender.ne(heard.listener).tolist(), strict=True)
     ahead = [place[peers[to]] < place[heard.peers[by]] for to, by, other in pairs if other]

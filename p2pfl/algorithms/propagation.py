@@ -1,4 +1,4 @@
-"""Model propagation: what peers learned alone, smoothed over a graph of those that are alike."""
+"""Model propagation: models that peers learned alone, smoothed over a graph of similar peers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class Propagation:
-    r"""Some rounds alone, which give :math:`\theta`; then each peer stays near it and near its neighbours.
+    r"""Some rounds alone, which give :math:`\theta`; then each peer stays near its own model and near its neighbours.
 
     .. math:: x_k \leftarrow \frac{\alpha \sum_l P_{kl} x_l + (1 - \alpha) c_k \theta_k}{\alpha + (1 - \alpha) c_k},
               \qquad c_k = \frac{n_k}{\max_l n_l}
 
-    with P the weights of the gossip, once a round. It ends at the minimum of
+    with P the mixing weights, once per round. It converges to the minimum of
     :math:`\frac12 \sum_{k<l} W_{kl} \lVert x_k - x_l \rVert^2 + \frac{1 - \alpha}{2 \alpha} \sum_k D_k c_k \lVert x_k -
     \theta_k \rVert^2`, which is :math:`(1 - \alpha) (I - (1 - \alpha)(I - C) - \alpha P)^{-1} C \theta`:
-    peers with few samples lean on the others. In a first exchange the largest size is flooded.
+    peers with few samples depend more on others. At the start, peers flood the largest number of samples.
 
     Parameters
     ----------
     average
-        Its ``diameter`` is how many exchanges that takes.
+        Average whose ``diameter`` is the number of gossip steps of the flood.
     alone
-        Rounds of training before the first exchange of rows.
+        Rounds of training before the first gossip step.
     smoothing
-        :math:`\alpha`: at 0 everybody keeps :math:`\theta`, towards 1 all come to agree.
+        :math:`\alpha`: at 0 each peer keeps :math:`\theta`; close to 1, all agree.
+
+    Examples
+    --------
+    >>> Propagation(alone=3).traits.personal
+    True
 
     References
     ----------
@@ -57,7 +62,7 @@ class Propagation:
     smoothing: Annotated[float, Meta(ge=0, lt=1)] = 0.9
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """A round of training alone, or one exchange."""
+        """Run one round of local training, or one gossip step."""
         confidence = state.extra.get("confidence")  # [R, 1]
         if confidence is None or round == 0:
             samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]

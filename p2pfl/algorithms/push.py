@@ -1,4 +1,4 @@
-"""Stochastic gradient push: learning on directed graphs, where no peer knows who hears it equally."""
+"""Stochastic gradient push: learning on directed graphs, with weights of which only the columns sum to one."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class SGP:
-    r"""Push sums of rows and of masses, step where their quotient stands.
+    r"""Push sums of models and of weights, and take steps at their quotient.
 
     .. math:: x_i' = x_i - \gamma \nabla F_i(z_i; \xi_i), \qquad
               x_i \leftarrow \sum_j P_{ij} x_j', \qquad w_i \leftarrow \sum_j P_{ij} w_j, \qquad
               z_i = x_i / w_i
 
-    for weights P of which only the columns must sum to one. A peer is its z; the masses w begin at one
-    and stay there where the rows of P sum to one as well, so that nothing is left but adapt-then-combine.
-    What is missed takes no mass with it that its receiver would know of: :class:`RobustSGP` is exact
-    under loss.
+    for mixing weights P of which only the columns must sum to one. The model of a peer is z. The weights w start at
+    one and stay there if the rows of P sum to one as well; then this is adapt-then-combine. A lost message also loses
+    its weight; :class:`RobustSGP` is exact under loss.
 
     Parameters
     ----------
     gossip
-        One exchange a round in the paper.
+        Gossip steps per round; one in the paper.
+
+    Examples
+    --------
+    >>> SGP().traits.weighs_neighbours
+    True
 
     References
     ----------
@@ -49,7 +53,7 @@ class SGP:
     gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One step of every peer, and a push."""
+        """Run one round: a local step and its gossip steps."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         masses = state.extra.get("mass", torch.ones(len(net.peers), 1, dtype=torch.float64))  # [R, 1]
         rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
@@ -61,8 +65,8 @@ class SGP:
 
 
 def lengthened(before: Rows, after: Rows, *, masses: torch.Tensor) -> Rows:
-    r"""A step of the sums as one of their quotients, ``[R, P]``: :math:`z - \gamma g / w`.
+    r"""Return the step of the sums as a step of their quotients, ``[R, P]``: :math:`z - \gamma g / w`.
 
-    Where all masses are one it is the step itself, bit for bit. The smaller the mass, the longer it is.
+    If all weights are one, it is the step itself, bit for bit. Smaller weights make it longer.
     """
     return after + (after - before) * (1.0 / masses - 1.0).to(after)

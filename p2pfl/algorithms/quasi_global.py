@@ -1,4 +1,4 @@
-"""Quasi-global momentum: the momentum of what everybody does, as far as one can see it."""
+"""Quasi-global momentum: an estimate of the momentum of all peers' updates."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class QGDSGDm:
-    r"""Steps along the own gradient and a momentum made of what mixing gave.
+    r"""Steps along the own gradient and a momentum of the mixed models' changes.
 
     .. math:: x_i' = x_i - \eta (g_i + \beta m_i), \qquad
               \bar x_i = \sum_j W_{ij} x_j', \qquad
               m_i \leftarrow \mu m_i + (1 - \mu) \frac{x_i - \bar x_i}{\eta}, \qquad x_i \leftarrow \bar x_i
 
-    The momentum of one peer's gradients drives it apart from the others where their data differ; the
-    move of the mixed rows is close to the same for all. With K local steps, :math:`\eta K` takes the
-    place of :math:`\eta` in the third formula.
+    Where data differ, the momentum of one peer's own gradients drives it apart from the others; the change of
+    the mixed models is similar for all. With K local steps, :math:`\eta K` replaces :math:`\eta` in the third
+    formula.
 
     Parameters
     ----------
     gossip
-        One exchange a round in the paper.
+        Gossip steps per round; one in the paper.
     beta
-        Of momentum; 0 gives FedAvg in which all peers count alike.
+        Factor of the momentum; 0 gives FedAvg with equal weights.
     mu
-        Of its mean over rounds; ``beta`` by default, as in the paper.
+        Decay of the momentum over rounds; ``beta`` by default, as in the paper.
+
+    Examples
+    --------
+    >>> QGDSGDm(beta=0.5).beta
+    0.5
 
     References
     ----------
@@ -55,7 +60,7 @@ class QGDSGDm:
     mu: Annotated[float, Meta(ge=0, lt=1)] | None = None
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of local steps."""
+        """Run one round: local steps with the momentum, and gossip steps."""
         momentum = state.extra.get("momentum", torch.zeros_like(state.rows))  # [R, P]
         fitted = await learner.fit(
             state.rows,

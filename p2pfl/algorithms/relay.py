@@ -1,4 +1,4 @@
-"""RelaySGD: exact sums on a tree, a little late."""
+"""RelaySGD: exact sums on a tree, with delay."""
 
 from __future__ import annotations
 
@@ -23,27 +23,33 @@ Relayed = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class RelaySGD:
-    r"""Tell each neighbour on a tree the sum of one's own row and of what the others told.
+    r"""Send each neighbour on a tree the sum of the own model and of what the other neighbours sent.
 
     .. math:: m_{i \to j}^t = x_i' + \sum_{k \in N_i \setminus j} m_{k \to i}^{t-1}, \qquad
               c_{i \to j}^t = 1 + \sum_{k \in N_i \setminus j} c_{k \to i}^{t-1}, \qquad
               x_i \leftarrow \frac{x_i' + \sum_j m_{j \to i}^t}{1 + \sum_j c_{j \to i}^t}
 
-    where :math:`x_i'` is the row after its step. Every row counts the same in every mean, only from as
-    many rounds ago as it is far away, so that how different the peers' data are hardly matters. A
-    message goes to all: :math:`x_i' + \sum_k m_{k \to i}^{t-1}`, from which each neighbour takes what it
-    had told itself. Beside it travels a flag for each neighbour, whether it was heard in the round
-    before; whoever was not is missing in sum and count of that round, and nothing stale is relayed.
+    where :math:`x_i'` is the model after its step. Every model has the same weight in every mean, with a delay
+    of as many rounds as its distance, so differences between the peers' data hardly matter. A peer sends one
+    message to all neighbours, :math:`x_i' + \sum_k m_{k \to i}^{t-1}`, from which each neighbour subtracts what
+    it sent itself. With it the peer sends a flag for each neighbour: whether its message of the round before
+    arrived. A missing message is missing in sum and count of that round, and peers relay nothing stale.
 
     Parameters
     ----------
     topology
-        A tree.
+        A tree; a run fills it in.
 
     Raises
     ------
     TopologyError
-        Another graph, or several.
+        The topology is not a tree, or it is a schedule.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import path
+    >>> RelaySGD(path(4)).beside
+    3
 
     References
     ----------
@@ -68,18 +74,19 @@ class RelaySGD:
         tree = constant(self.topology, name="relay_sgd")
         check_connected(tree)
         if tree.directed or len(tree.edges) != len(tree.peers) - 1:
-            kind = "a directed graph" if tree.directed else f"{len(tree.edges)} edges for {len(tree.peers)} peers"
+            kind = "directed" if tree.directed else f"no tree, with {len(tree.edges)} edges for {len(tree.peers)} peers"
             raise TopologyError(
-                f"expected a tree for relay_sgd, got {kind}: take a path or a star, or a file with a spanning tree"
+                f"relay_sgd needs a tree, and the topology is {kind}; take a path or a star, or a file with a spanning "
+                "tree"
             )
 
     @property
     def beside(self) -> int:
-        """A count, and a flag for each neighbour."""
+        """Numbers sent beside a model: a count, and a flag for each neighbour."""
         return 1 + width(self.topology.at(0))
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One step of every peer, and a relay."""
+        """Run one round: a local step and a relay."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         released = await net.release(fitted.rows, since=state.public)
         sums, relayed = await relay(self.topology.at(0), net, released, state.extra, round=round)
@@ -90,25 +97,25 @@ class RelaySGD:
 async def relay(
     tree: Topology, net: Neighbourhood, released: Released, before: Relayed, *, round: int
 ) -> tuple[Rows, Relayed]:
-    """One exchange of RelaySum.
+    """Run one gossip step of RelaySum.
 
     Parameters
     ----------
     tree
-        Who hears whom.
+        Topology.
     net
-        Carries the messages.
+        Neighbourhood that carries the messages.
     released
-        ``[R, P]``, what is to be summed.
+        Models to sum, ``[R, P]``.
     before
-        What this returned in the last round in which the peer was there; empty at first.
+        Second result of the last round in which the peer was present; empty at first.
     round
-        Messages of any but the round before are not used.
+        Number of the round; messages are used in the next round only.
 
     Returns
     -------
     sums, relayed
-        ``[R, P + 1]``: the sum of what has arrived, and of how many rows it is.
+        The sum of the models that have arrived and their number, ``[R, P + 1]``; and what the next round needs.
     """
     values = released.values
     own = torch.cat([values, values.new_ones(len(values), 1)], dim=-1)  # [R, P + 1]
@@ -127,7 +134,7 @@ async def relay(
 
 
 def _memory(before: Relayed, own: Rows, places: int, *, round: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What was received and sent in the round before, ``[R, D, P + 1]``, and from whom, ``[R, D]``."""
+    """Return what was received and sent in the round before, ``[R, D, P + 1]`` each, and from which, ``[R, D]``."""
     if not before:
         nothing = own.new_zeros(len(own), places, own.shape[-1])  # [R, D, P + 1]
         return nothing, nothing, nothing[..., 0]

@@ -1,4 +1,4 @@
-"""The rounds of a run, the same for one live peer and for all simulated ones."""
+"""Rounds of a run, the same for a live peer and for a simulation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,21 @@ Net = TypeVar("Net", bound=Neighbourhood)
 
 @dataclass(frozen=True)
 class Stop:
-    r"""Stop when no peer's released row moved by more than ``change`` in a round.
+    r"""Condition that stops a run: no peer's released model moved by more than ``change`` in a round.
 
-    The largest move is flooded over the graph in ``steps`` exchanges (its diameter), so that all
-    peers take the same decision in the same round.
+    Peers flood the largest move over the graph, so all of them stop in the same round.
+
+    Parameters
+    ----------
+    change
+        Distance of a model.
+    steps
+        Gossip steps of the flood, at least the diameter of the graph.
+
+    Examples
+    --------
+    >>> Stop(0.01, steps=4).change
+    0.01
     """
 
     change: float
@@ -40,18 +51,25 @@ async def learn(
 
     Parameters
     ----------
-    algorithm, learner, state
-        What is learned, by whom, and from where.
+    algorithm, learner
+        Algorithm and learner.
+    state
+        State before the first round.
     rounds
-        Their numbers, each asked for when the one before has ended.
+        Numbers of the rounds; the iterator advances when a round has ended.
     neighbourhood
-        Makes the neighbourhood of a round.
+        Function that makes the neighbourhood of a round.
     private
-        Wraps it in what hides the rows.
+        Function that wraps a neighbourhood in the protection of models.
     observe
-        Awaited after each round.
+        Coroutine function that is awaited after each round.
     stop
-        An optional end before the last round.
+        Condition to stop before the last round, if any.
+
+    Returns
+    -------
+    State
+        State after the last round.
     """
     for round in rounds:
         net = neighbourhood(round)

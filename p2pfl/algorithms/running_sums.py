@@ -1,4 +1,4 @@
-"""Push-sum that loses nothing when messages are lost: running sums."""
+"""Running sums: push-sum that conserves the mean when messages are lost."""
 
 from __future__ import annotations
 
@@ -19,41 +19,46 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class RobustSGP:
-    r"""Stochastic gradient push in which every peer broadcasts all it ever gave.
+    r"""Stochastic gradient push in which each peer sends the total of all that it ever gave.
 
     A peer splits what it holds, :math:`[x_i, w_i]` after its step, evenly among itself and the
-    :math:`d_i` peers that hear it, and says the running total instead of the share:
+    :math:`d_i` peers that receive from it, and sends the running total instead of the share:
 
     .. math:: \sigma_i \leftarrow \sigma_i + \frac{[x_i', w_i]}{1 + d_i}, \qquad
               [x_i, w_i] \leftarrow \frac{[x_i', w_i]}{1 + d_i} + \sum_{j\ \text{heard}} (\sigma_j - \rho_{ij}), \qquad
               \rho_{ij} \leftarrow \sigma_j, \qquad z_i = x_i / w_i
 
-    A share that was missed is in the next total that arrives, so that no mass is ever lost, only late:
-    without steps all z tend to the exact mean of the starts, on any directed graph in which every peer
-    reaches every other, over links that lose what they like and are not asked to confirm. Totals are
-    kept and sent in double precision, for they grow with the rounds while their differences do not.
+    The next total that arrives includes a lost share, so weight is delayed but never lost: without steps
+    all z converge to the exact mean of the starts, on any directed graph in which each peer reaches all
+    others, over links that lose any messages and confirm none. Totals are kept and sent in double precision,
+    because they grow with the rounds while their differences do not.
 
-    What a peer holds is what it put in, :math:`p_i` of start and steps with a mass of 1, less what it gave
+    What a peer holds is what it contributed, :math:`p_i` of start and steps with a weight of 1, minus what it gave
     (:meth:`given`): :math:`g_{ij} = \sigma_i - \rho_{ij}`. For any set S of peers it follows that
 
     .. math:: \sum_{i \in S} [x_i, w_i] + \sum_{i \in S} \sum_{j \in S} g_{ij}
               = \sum_{i \in S} [p_i, 1] - \sum_{i \in S} \sum_{j \notin S} g_{ij}
 
-    where the second sum is on its way within S. So those who die take, all together, what they had put in and what the
-    survivors S gave them; what they gave each other cancels. Nobody knows who is dead and who comes back, so neighbours
-    go on giving to both.
+    where the second sum is in flight within S. So peers that disappear take, all together, what they contributed and
+    what the survivors S gave them; what they gave each other cancels. No peer knows whether another will return, so
+    neighbours continue to give to it.
 
     Parameters
     ----------
     topology
-        Constant; a share is the same for all who hear a peer.
+        Constant topology; a run fills it in.
     layout
-        Of a row.
+        Layout of the models; a run fills it in.
 
     Raises
     ------
     TopologyError
-        A schedule.
+        The topology is a schedule.
+
+    Examples
+    --------
+    >>> RobustSGP(layout=Layout(("weight",), ((3,),))).beside
+    5
 
     References
     ----------
@@ -82,11 +87,11 @@ class RobustSGP:
 
     @property
     def beside(self) -> int:
-        """A mass goes with the row, and both may take twice the bytes."""
+        """Numbers sent beside a model: a weight, and both may take twice the bytes."""
         return self.layout.size + 2
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One step of every peer, and a push."""
+        """Run one round: a local step and a push of the totals."""
         graph, extra, count = self.topology.at(0), state.extra, len(net.peers)
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         zeros = state.rows.new_zeros(
@@ -111,19 +116,19 @@ class RobustSGP:
         )
 
     def given(self, state: State, *, peers: tuple[str, ...], to: str) -> torch.Tensor:
-        r"""What peers gave one of all beyond what they had of it: :math:`g_{ij} = \sigma_i - \rho_{ij}`.
+        r"""Return what peers gave to one peer minus what they received from it: :math:`g_{ij} = \sigma_i - \rho_{ij}`.
 
         Parameters
         ----------
         state, peers
-            Of R peers.
+            State and names of R peers.
         to
-            The peer j. One that does not hear a peer is given nothing, one that it does not hear gives nothing.
+            Name of the peer j. Peers give nothing to a peer that does not receive from them, and vice versa.
 
         Returns
         -------
         torch.Tensor
-            ``[R, P + 1]``: values, weighted, and a mass, which is negative where more came than went.
+            Weighted values and a weight, ``[R, P + 1]``; the weight is negative if a peer received more than it gave.
 
         Examples
         --------
@@ -146,16 +151,16 @@ class RobustSGP:
 
 
 def constant(topology: Topology | Schedule, *, name: str) -> Topology:
-    """The one graph of all exchanges.
+    """Return the one graph of all gossip steps.
 
     Raises
     ------
     TopologyError
-        There are several.
+        The topology is a schedule of several graphs.
     """
     if topology.period > 1:
         raise TopologyError(
-            f"expected the same graph in every exchange for {name}, whose peers remember what each neighbour said, got "
-            f"{topology.period} in turn: take one, such as exponential"
+            f"{name} does not work with a schedule of {topology.period} graphs, because its peers remember what each "
+            "neighbour sent; take one graph, such as exponential"
         )
     return topology.at(0)

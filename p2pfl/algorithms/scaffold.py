@@ -22,7 +22,7 @@ VARIATE = "releases a second row a round, its control variate"
 
 @dataclass(frozen=True)
 class SCAFFOLD(Local):
-    r"""FedAvg whose gradients are corrected by what is known of everybody's.
+    r"""FedAvg whose gradients are corrected by an estimate of all peers' gradients.
 
     K steps :math:`y_k \leftarrow y_k - \eta (\nabla F_k(y_k) - c_k + c)` from :math:`y_k = x`, then
 
@@ -30,20 +30,25 @@ class SCAFFOLD(Local):
               c_k - c + \frac{x - y_k}{K \eta} \text{ (II)}, \\
               x \leftarrow x + \eta_g \sum_{k \in S} w_k (y_k - x), \quad c \leftarrow \sum_{k} w_k c_k
 
-    with weights that sum to one over the participants S, and over all peers. Who sits out keeps its control variate
-    :math:`c_k` and releases it again, so that c is always the mean of all, whatever was lost before. In the paper
-    the server adds up :math:`c \leftarrow c + \frac{|S|}{N} \operatorname{mean}_S \Delta c_k`, which is the same.
+    with weights that sum to one over the participants S, and over all peers. A peer that sits out keeps its control
+    variate :math:`c_k` and releases it again, so c is always the mean of all, whatever was lost before. In the paper
+    the server computes :math:`c \leftarrow c + \frac{|S|}{N} \operatorname{mean}_S \Delta c_k`, which is the same.
 
     Parameters
     ----------
     average
-        Over whom, by what weights (alike in the paper) and how exactly.
+        Average over the participants: who they are, their weights (equal in the paper) and the gossip steps.
     epochs, steps
-        How much a peer trains in a round; what the learner does by itself where both are ``None``.
+        Training of a peer per round; the learner's default if both are ``None``.
     option
-        I costs a gradient on all data a round, II nothing.
+        Update of the control variate: I costs a gradient on all data per round, II costs nothing.
     global_rate
         :math:`\eta_g`, 1 in the paper's experiments.
+
+    Examples
+    --------
+    >>> SCAFFOLD(option="I", steps=10).option
+    'I'
 
     References
     ----------
@@ -64,7 +69,7 @@ class SCAFFOLD(Local):
     global_rate: Annotated[float, Meta(gt=0)] = 1.0
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """Corrected steps, then the means of the rows and of the control variates."""
+        """Run one round: corrected steps, then the means of the models and of the control variates."""
         active = self.average.participants(net.peers, round=round)  # [R]
         nothing = torch.zeros_like(state.rows)  # [R, P]
         common, own = state.extra.get("common", nothing), state.extra.get("own", nothing)
@@ -87,6 +92,6 @@ class SCAFFOLD(Local):
 
     @staticmethod
     def _slope(rows: Rows, fitted: Fitted, *, rate: float) -> Rows:
-        """The mean corrected gradient of the steps taken, ``[R, P]``."""
+        """Return the mean corrected gradient of the steps taken, ``[R, P]``."""
         steps = fitted.report.steps.clamp_min(1).unsqueeze(-1).to(rows)  # [R, 1]
         return (rows - fitted.rows) / (steps * rate)

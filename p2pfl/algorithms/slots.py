@@ -1,4 +1,4 @@
-"""Where a listener keeps what each of its neighbours said."""
+"""Places in which a receiver keeps the messages of its neighbours."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from p2pfl.topology import Topology
 
 
 def width(topology: Topology) -> int:
-    """How many places a listener needs: D, the most peers that one hears."""
+    """Return D, the number of places that a receiver needs: the largest number of peers from which one receives."""
     return max(len(topology.hears(peer)) for peer in topology.peers)
 
 
 def slots(
     topology: Topology, peers: tuple[str, ...], heard: Heard
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Number the rows that came from others.
+    """Assign the received models to places.
 
     Parameters
     ----------
     topology
-        A listener's places are those it hears, in peer order, whoever was heard this time.
+        Topology; a receiver has a place for each peer from which it receives, in peer order.
     peers
-        Whose R rows listen.
+        Names of the R receivers.
     heard
-        What they heard.
+        Received models.
 
     Returns
     -------
     listener, sender, slot, back
-        ``[E]`` each, without anybody hearing itself: indices into the R rows and into ``heard.rows``;
-        the sender's place at the listener; and the listener's place at the sender (-1 on a one-way edge).
+        ``[E]`` each, without the peers' own models: indices into the R receivers and into ``heard.rows``;
+        the sender's place at the receiver; and the receiver's place at the sender (-1 on a one-way edge).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Gradient tracking: every peer follows the mean of all gradients."""
+"""Gradient tracking: each peer follows the mean of all gradients."""
 
 from __future__ import annotations
 
@@ -17,25 +17,30 @@ from p2pfl.traits import Traits
 
 @dataclass(frozen=True)
 class GradientTracking:
-    r"""Correct the own gradient by how it differs from what is heard of the others'.
+    r"""Correct the own gradient by its difference from the mean of all gradients.
 
     .. math:: x_i' = x_i - \gamma \sum_{k \le K} (g_{i,k} + c_i), \qquad
               z_i = \frac{x_i - x_i'}{\gamma K}, \qquad
               x_i \leftarrow \sum_j W_{ij} x_j', \qquad
               c_i \leftarrow c_i - z_i + \sum_j W_{ij} z_j
 
-    The corrections sum to zero over all peers, so that where all rows rest, the mean of the gradients
-    is zero: the optimum of the sum, however different the peers' data. With one step (K = 1) z is the
+    The corrections sum to zero over all peers, so at a stationary point the mean of the gradients is
+    zero: the optimum of the sum, however different the peers' data. With one step (K = 1) z is the
     tracked gradient of DIGing, :math:`y_{t+1} = W y_t + \nabla f(x_{t+1}) - \nabla f(x_t)`, in its
     adapt-then-combine form, which tolerates larger steps; W may change from round to round.
 
-    Every z follows from two rows that are public, so only one row is released. Under loss the
-    corrections no longer sum to zero: what is missed shifts where the rows come to rest.
+    Every z follows from two public models, so a peer releases one model per round. If messages are lost, the
+    corrections no longer sum to zero, and the stationary point shifts.
 
     Parameters
     ----------
     gossip
-        One exchange a round in the papers, and as many again for z.
+        Gossip steps per round, and as many again for z; one in the papers.
+
+    Examples
+    --------
+    >>> GradientTracking().traits.plain_sgd_only
+    True
 
     References
     ----------
@@ -58,7 +63,7 @@ class GradientTracking:
     gossip: Gossip = UNSET
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """One round of corrected steps."""
+        """Run one round of corrected steps."""
         before = state.extra.get("correction")  # [R, P]
         fitted = await learner.fit(
             state.rows,
@@ -76,6 +81,6 @@ class GradientTracking:
 
 
 def slope(before: Rows, after: Rows, *, rate: float, report: Report) -> Rows:
-    """The mean gradient along which rows moved, ``[R, P]``; zero for those that took no step."""
+    """Return the mean gradient along which models moved, ``[R, P]``; zero for those that made no step."""
     length = report.steps.to(before).unsqueeze(-1) * rate  # [R, 1]
     return torch.where(length > 0, (before - after) / torch.where(length > 0, length, 1.0), 0.0)

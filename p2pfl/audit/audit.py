@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.audit.canaries import COUNT, Canaries, plant
+from p2pfl.audit.attacks.canaries import COUNT, Canaries, plant
+from p2pfl.audit.attacks.game import TRIALS, Game, play
+from p2pfl.audit.attacks.inversion import ITERATIONS, SAMPLES, Inversions, invert
+from p2pfl.audit.attacks.membership import ROUNDS, SHADOWS, Inference, infer
 from p2pfl.audit.claims import KEYS, Claim, claims
-from p2pfl.audit.game import TRIALS, Game, play
-from p2pfl.audit.inversion import ITERATIONS, SAMPLES, Inversions, invert
-from p2pfl.audit.live import ROUNDS as LIVE
-from p2pfl.audit.live import live
-from p2pfl.audit.membership import ROUNDS, SHADOWS, Inference, infer
+from p2pfl.audit.live.restarts import ROUNDS as LIVE
+from p2pfl.audit.live.restarts import live
 from p2pfl.audit.noise import stacked
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Fresh
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.learners import learner
-from p2pfl.experiment.reading import check, plain
+from p2pfl.experiment.file.reading import check, plain
+from p2pfl.experiment.parts.learners import learner
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy import Settings

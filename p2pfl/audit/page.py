@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from p2pfl.audit.attacks.inversion import Inversions
 from p2pfl.audit.audit import Audit
-from p2pfl.audit.inversion import Inversions
 from p2pfl.audit.pictures import uri
 from p2pfl.audit.pipeline import Floats
 from p2pfl.audit.words import lessons, number, verdict

@@ -9,11 +9,11 @@ from statistics import NormalDist
 
 from scipy.special import ndtr
 
+from p2pfl.audit.attacks.canaries import Canaries
+from p2pfl.audit.attacks.game import Game
+from p2pfl.audit.attacks.inversion import Inversion
+from p2pfl.audit.attacks.membership import MIXED, Inference
 from p2pfl.audit.audit import Audit, Promise
-from p2pfl.audit.canaries import Canaries
-from p2pfl.audit.game import Game
-from p2pfl.audit.inversion import Inversion
-from p2pfl.audit.membership import MIXED, Inference
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment.catalogue import mode_traits
 

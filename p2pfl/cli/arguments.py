@@ -103,6 +103,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _broker(commands: argparse._SubParsersAction[_Parser]) -> None:
+    commands.add_parser("schema", help="the JSON Schema of the files of a run, for tools that read them")
+
     broker = commands.add_parser("broker", help="the embedded broker on its own, or a configuration for mosquitto")
     broker.add_argument(
         "experiment", nargs="?", metavar="EXPERIMENT", help="with --config: whose peers may join, by passwords"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # they import torch
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
     from p2pfl.cli import view  # noqa: PLC0415 (each command imports what it needs)
-    from p2pfl.experiment.sums import check_live  # noqa: PLC0415
     from p2pfl.peer.launch import swarm  # noqa: PLC0415
 
     _check_recording(options)
@@ -37,9 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.experiment is None and folder is None:
         raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
     experiment = _experiment(options, broker=options.broker)
-    resolved = p2pfl.plan(experiment)
-    if resolved.protection.sums is not None:
-        check_live(experiment, resolved.algorithm)
+    resolved = p2pfl.plan(experiment, live=True)
     accounts.check(options, resolved)
     again = folder is not None
     folder = folder or folders.new(options.runs, experiment.name)
@@ -90,14 +87,12 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli import view  # noqa: PLC0415
-    from p2pfl.peer.alarming import Raised  # noqa: PLC0415
+    from p2pfl.peer.launch.event_log import EventLog, concluded  # noqa: PLC0415
     from p2pfl.peer.launch.worker import brokers, live, overhearing  # noqa: PLC0415
-    from p2pfl.peer.notices import Described, Done  # noqa: PLC0415
-    from p2pfl.peer.storage.best import kept  # noqa: PLC0415
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
+    from p2pfl.peer.updates import Described, Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
-    from p2pfl.report.summary import describe  # noqa: PLC0415
 
     _check_recording(options)
     experiment = _experiment(options, broker=options.broker)
@@ -112,13 +107,13 @@ def peer(options: argparse.Namespace) -> int:
         return _over(last, options)
     resolved = p2pfl.plan(experiment, only=[options.name])
     accounted = accounts.check(options, resolved)
-    summary: dict[str, Any] = {"name": experiment.name, "peer": options.name, "accounted": accounted}
-    alarms = Raised()
+    ended: list[Done] = []
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
             return _over(folder, options)
         lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json))
+        log = EventLog(own, now=lambda: datetime.now(UTC))
 
         def tell(event: Any) -> None:
             if isinstance(event, Record):
@@ -126,13 +121,8 @@ def peer(options: argparse.Namespace) -> int:
             elif isinstance(event, Described):
                 own.describe(event.about)
             elif isinstance(event, Done):
-                summary.update(scores=event.scores, common=event.common, stopped=event.stopped)
-                summary.update(given=event.given, vanished=event.vanished)
-                played = None if event.played is None else {event.peer: event.played}
-                summary["privacy"] = describe(resolved, spent=event.spent, played=played)
-                summary["best"] = {} if event.best is None else {event.peer: kept(event.peer, event.best)}
-                summary["unsettled"] = {event.peer: event.unsettled.facts} if event.unsettled else {}
-            alarms.observe(event)
+                ended.append(event)
+            log.observe(event)
             lines.observe(event)
 
         for warning in overhearing(experiment, urls=urls, peer=options.name):
@@ -140,7 +130,8 @@ def peer(options: argparse.Namespace) -> int:
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         given: dict[str, Any] = {"former": former, "record": options.record}
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
-        own.finish(summary | {"alarms": alarms.facts})
+        [done] = ended
+        own.finish(concluded(resolved, done, alarms=log.alarms, accounted=accounted))
         erase_keys(folder)
     return _finish(own.summary, folder, options)
 
@@ -152,6 +143,7 @@ def _own(
     from p2pfl.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.peer.storage.lock import PEER, WITHIN, owned  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
+    from p2pfl.report.notices.wording import sentence  # noqa: PLC0415
 
     if options.resume and last is None:
         print(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins', file=sys.stderr)
@@ -165,7 +157,7 @@ def _own(
     if folders.ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
-    former = earlier(last, options.name, tell=lambda event: print(event, file=sys.stderr))
+    former = earlier(last, options.name, tell=lambda notice: print(sentence(notice), file=sys.stderr))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 
@@ -305,6 +297,15 @@ def report(options: argparse.Namespace) -> int:
         print(json.dumps(result.summary))
     else:
         tables.history(result)
+    return 0
+
+
+def schema(options: argparse.Namespace) -> int:
+    """``p2pfl schema``."""
+    from p2pfl.report.json_schema import json_schema  # noqa: PLC0415
+
+    del options  # it has none
+    print(json.dumps(json_schema(), indent=2))
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.reading import flat, kept
+from p2pfl.experiment.file.reading import flat, kept
 from p2pfl.peer.storage.lock import PEER, RUN
 
 

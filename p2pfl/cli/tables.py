@@ -12,6 +12,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from p2pfl.report.notices import wording
+from p2pfl.report.results import alarms_of, stop_of
+
 if TYPE_CHECKING:
     from p2pfl.report import Record, Run  # what it prints need not be imported twice
 
@@ -209,8 +212,8 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _stopped(result: Mapping[str, Any]) -> list[Text]:
-    said = result.get("stopped")
-    return [Text(f"stopped after {said}", style="yellow")] if said else []
+    stop = stop_of(result)
+    return [] if stop is None else [Text(f"stopped after {wording.stopped(stop)}", style="yellow")]
 
 
 def _outside(result: Mapping[str, Any]) -> list[Text]:
@@ -222,13 +225,12 @@ def _outside(result: Mapping[str, Any]) -> list[Text]:
 def _alarms(result: Mapping[str, Any]) -> list[Text]:
     """Return what harmed the result, for whoever did not watch; in red what still does."""
     lines = []
-    for alarm in result.get("alarms", ()):
-        if alarm["cancelled"]:
-            names = ", ".join(alarm["partners"])
-            said = f"in round {alarm['round'] + 1} masks of {names} did not cancel; they are cancelled now"
-            lines.append(Text(f"{alarm['peer']}: {said}"))
+    for alarm in alarms_of(result):
+        if alarm.cancelled:
+            said = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
+            lines.append(Text(f"{alarm.peer}: {said}; they are cancelled now"))
         else:
-            lines.append(Text(f"{alarm['peer']}: {alarm['sentence']}", style="bold red"))
+            lines.append(Text(f"{alarm.peer}: {wording.sentence(alarm)}", style="bold red"))
     return lines
 
 

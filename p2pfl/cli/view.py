@@ -15,8 +15,10 @@ from rich.text import Text
 from p2pfl.cli.tables import grid, size
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.peer import Notice, Progress
-from p2pfl.peer.notices import Alarm, Done, Settled
+from p2pfl.peer.updates import Done
 from p2pfl.report import Record
+from p2pfl.report.notices.kinds import Severity
+from p2pfl.report.notices.wording import sentence
 from p2pfl.report.summary import describe
 
 PERIOD = 4
@@ -27,6 +29,10 @@ NUMBERS = 56
 
 COMPARING = "the same alone and on pooled data, to compare"
 """What is done when all rounds are over."""
+
+
+STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm": "bold red", "resolved": "green"}
+"""Style of a notice by its severity."""
 
 
 def live(plan: Plan, *, quiet: bool) -> Lines | Live:
@@ -69,7 +75,7 @@ class Lines:
             case Progress():
                 self._progress(event)
             case Notice():
-                self._print(Text(event.sentence, style=_style(event)))
+                self._print(Text(sentence(event), style=STYLES[event.severity]))
             case Done():
                 self.done += 1
                 if self.done == self.peers > 1:  # one on a device compares with nothing
@@ -89,10 +95,14 @@ class Lines:
         same = before == event  # told again: nothing has changed for a while
         if self.peers == 1 and before is not None and before.phase == event.phase == "learning":
             self._moved({*before.present}, {*event.present})
-        if event.waiting and event not in self.said and (same or (self.peers == 1 and event.phase == "gathering")):
+        if (
+            (event.waiting or not event.connected)
+            and event not in self.said
+            and (same or (self.peers == 1 and event.phase == "gathering"))
+        ):
             self.said.add(event)
             where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
-            self._print(f"{event.peer}: {where}, waiting for {brief(event.waiting)}")
+            self._print(f"{event.peer}: {where}, waiting for {_awaited(event)}")
         self.progress[event.peer] = event
 
     def _moved(self, before: set[str], now: set[str]) -> None:
@@ -140,7 +150,7 @@ class Live:
                 self.console.print()
             self.progress[event.peer] = event
         elif isinstance(event, Notice):
-            self.console.print(Text(f"{event.peer}: {event.sentence}", style=_style(event)))
+            self.console.print(Text(f"{event.peer}: {sentence(event)}", style=STYLES[event.severity]))
         elif isinstance(event, Done):
             self.done += 1
 
@@ -163,8 +173,8 @@ class Live:
         rounds = self.plan.experiment.rounds
         record, progress = self.records.get(name), self.progress.get(name)
         doing = "starting" if progress is None else progress.phase
-        if progress is not None and progress.waiting:
-            doing = f"waiting for {brief(progress.waiting)}"
+        if progress is not None and (progress.waiting or not progress.connected):
+            doing = f"waiting for {_awaited(progress)}"
         cells: list[str | Text] = [name, f"0/{rounds}", "", "", "", ""]
         if record is not None:
             cells[1:] = [
@@ -175,10 +185,6 @@ class Live:
                 size(record.bytes_out),
             ]
         return [*cells, Text(doing, style="dim")]
-
-
-def _style(notice: Notice) -> str:
-    return "bold red" if isinstance(notice, Alarm) else "green" if isinstance(notice, Settled) else "yellow"
 
 
 class Rounds:
@@ -220,6 +226,10 @@ def brief(names: tuple[str, ...]) -> str:
     ('ada, bob', 'ada, bob, cy and 2 more')
     """
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _awaited(progress: Progress) -> str:
+    return brief(progress.waiting) if progress.connected else "the broker, which cannot be reached"
 
 
 def _console(*, quiet: bool) -> Console:

@@ -166,5 +166,5 @@ def masks_of(plan: Plan, secrets: Mapping[Edge, bytes]) -> TotalMasks | None:
         return TotalMasks(secrets, graph=plan.protection.graph, colluders=colluders)
     if plan.protection.sums is None:
         return None
-    edges = {*plan.topology.union.edges, *partners(plan.weights).edges}
+    edges = {*plan.topology.union.edges, *partners(plan.weights[0]).edges}
     return TotalMasks(secrets, graph=graphs.Topology(plan.topology.peers, tuple(edges)), colluders=colluders)

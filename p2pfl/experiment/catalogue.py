@@ -1,4 +1,4 @@
-"""Names of an experiment file and the classes they stand for; whatever else is known of a class, it declares."""
+"""Names of an experiment file and their classes, which declare everything else about themselves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Catalogue:
     places
         Each name and its ``module:Class`` below the package.
     optional
-        Whether ``none`` is a name, too.
+        Whether ``none`` is a name as well.
 
     Examples
     --------
@@ -56,15 +56,15 @@ class Catalogue:
         Raises
         ------
         ExperimentError
-            The nearest known name is part of the message.
+            The name is unknown; the message contains the nearest known name.
         """
         names = [*["none"] * self.optional, *self.places]
         if ":" in name or name in names:
             return
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f': did you mean "{near[0]}"?' if near else ""
+        hint = f'; did you mean "{near[0]}"?' if near else ""
         listed = ", ".join(f'"{each}"' for each in names)
-        raise ExperimentError(f'{self.key}: expected "package.module:Class" or one of {listed}, got "{name}"{hint}')
+        raise ExperimentError(f'{self.key} is "{name}"; set it to one of {listed} or to "package.module:Class"{hint}')
 
     def kind(self, name: str) -> Callable[..., Any]:
         """Return the class of a name, or the one that ``package.module:Class`` names.
@@ -72,7 +72,7 @@ class Catalogue:
         Raises
         ------
         ExperimentError
-            There is none of that name, or it cannot be imported.
+            The name is unknown, or the class cannot be imported.
         """
         self.check(name)
         return imported(name if ":" in name else f"{self.package}.{self.places[name]}")
@@ -192,7 +192,7 @@ def traits_of(name: str) -> Traits:
     Raises
     ------
     ExperimentError
-        There is no such algorithm, or it cannot be imported.
+        The algorithm is unknown or cannot be imported.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def mode_traits(name: str) -> ModeTraits:
 
 
 def imported(reference: str) -> Callable[..., Any]:
-    """Return what ``package.module:name`` names.
+    """Return the class or function that ``package.module:name`` names.
 
     Raises
     ------
@@ -250,8 +250,8 @@ def imported(reference: str) -> Callable[..., Any]:
 
         said = located(error, module=module)
         raise ExperimentError(
-            f'expected "package.module:name" that can be imported, got "{reference}": {said}'
+            f'"{reference}" cannot be imported as "package.module:name" ({said}); correct it'
         ) from error
     if not callable(found):
-        raise ExperimentError(f'expected "package.module:name" of something that can be called, got "{reference}"')
+        raise ExperimentError(f'"{reference}" cannot be called; name a class or a function')
     return found

@@ -15,10 +15,10 @@ from p2pfl.data import Federation, nothing
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
-from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.file.reading import check as read_table
+from p2pfl.experiment.file.reading import plain
 from p2pfl.experiment.modes import Mode, section
-from p2pfl.experiment.reading import check as read_table
-from p2pfl.experiment.reading import plain
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import Parts, assembled
 from p2pfl.experiment.rules.rule import Composition
@@ -51,17 +51,19 @@ def compose(
     Parameters
     ----------
     algorithm
-        How peers learn from each other. What it leaves open (peers, topology, seed, gossip steps) is filled in.
+        How peers learn from each other. The run fills in what it leaves open: peers, topology, seed, gossip steps.
     learner
-        What each peer trains, and on which data.
+        Local training and the data of the peers.
     topology
-        Who sends to whom. Its peers must be those of the learner, or among them.
-    rounds, seed
-        How many rounds, and of all that must be reproducible; a learner without a seed takes this one.
+        Topology, all peers of which belong to the learner.
+    rounds
+        Number of rounds.
+    seed
+        Seed of everything that must be reproducible; a learner without a seed receives this one.
     name
-        Of the run, and of the topics of live peers.
+        Name of the run, which is part of the topics of live peers.
     privacy, codec, rule, attack
-        What hides models, makes them small, replaces averages, and who attacks; nothing of the kind by default.
+        Privacy mode, codec of the models, robust rule that replaces averages, and attack; none by default.
     settings
         Further keys of an experiment file, such as ``{"gossip": {"steps": 3}, "transport": {"patience": 5.0}}``.
     live
@@ -75,7 +77,7 @@ def compose(
     Raises
     ------
     InputError
-        Parts do not go together; the message names the key of the experiment file that would say the same.
+        Parts do not work together; the message names the corresponding key of the experiment file.
 
     Examples
     --------
@@ -89,7 +91,7 @@ def compose(
     learner = _adjusted(algorithm, learner, seed=seed)
     experiment = _settings(algorithm, learner, topology, name=name, rounds=rounds, seed=seed, settings=settings or {})
     experiment = _with_parts(experiment, privacy=privacy, codec=codec, rule=rule, attack=attack)
-    asked = replace(Composition.of(experiment), algorithm=declared(algorithm))
+    asked = replace(Composition.of(experiment, live=live), algorithm=declared(algorithm))
     check(asked)
     graphs.check_connected(topology)
     weights = mixing(experiment, topology)
@@ -101,15 +103,20 @@ def compose(
 
 
 def bound(algorithm: Algorithm, given: Mapping[str, Any]) -> Algorithm:
-    """Return an algorithm with what it has left open filled in.
+    """Return an algorithm with the parameters of a run filled in.
 
     Parameters
     ----------
     algorithm
-        Of which an average without peers and gossip that nobody chose are open; topologies, weights, layouts, seeds and
-        numbers of rounds are those of the run.
+        The algorithm. An average without peers and unset gossip are filled in; topologies, weights, layouts, seeds and
+        numbers of rounds are always replaced by those of the run.
     given
-        By the names of parameters.
+        Values by the names of parameters.
+
+    Returns
+    -------
+    Algorithm
+        The complete algorithm.
 
     Examples
     --------
@@ -219,7 +226,7 @@ def _with_parts(
 
 
 def _federation(learner: Learner, topology: graphs.Topology | graphs.Schedule) -> Federation:
-    """Return who has which samples, as far as the learner says; and refuse peers without any."""
+    """Return the data of the peers, as far as the learner knows it; refuse a topology none of whose peers has data."""
     bare = learner.bare
     if not isinstance(bare, Federated):
         return nothing(topology.peers)

@@ -1,7 +1,8 @@
-"""Privacy modes: one class says what leaves a peer, what that rules out, and what it promises.
+"""Privacy modes: one class defines what leaves a peer, what that rules out, and what it guarantees.
 
 A mode of your own has ``name``, ``traits``, ``unused``, ``wrap``, ``effective`` and ``statement`` as these have;
-``privacy.mode = "package.module:Class"`` makes it from those keys of ``[privacy]`` for which it has parameters.
+``privacy.mode = "package.module:Class"`` makes it from those keys of ``[privacy]`` for which it has parameters; all
+other keys count as unused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import MODES
 from p2pfl.privacy import Settings
@@ -26,7 +28,7 @@ MASK_KEYS = ("mask", "mask_graph", "mask_degree")
 
 
 class Mode(Protocol):
-    """A privacy mode: protection of the models that leave a peer."""
+    """Protection of the models that leave a peer."""
 
     traits: ClassVar[ModeTraits]
 
@@ -37,7 +39,7 @@ class Mode(Protocol):
 
     @property
     def unused(self) -> Mapping[str, str]:
-        """Keys of ``[privacy]`` that change nothing, and for each of them why."""
+        """Keys of ``[privacy]`` that have no effect, each with the reason."""
         ...
 
     def wrap(
@@ -50,29 +52,34 @@ class Mode(Protocol):
         round: int,
         charge: Callable[[], None] | None = None,
     ) -> Neighbourhood:
-        """Return a round's neighbourhood through which models leave hidden."""
+        """Return the neighbourhood of a round that protects models before they leave."""
         ...
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode that remains with these noises."""
+        """Return the mode that is in effect with these settings."""
         ...
 
     def statement(self, *, claimed: bool, whose: str = "") -> str:
-        """Return what is promised beside an epsilon, in words.
+        """Return what the mode guarantees besides an epsilon, in words.
 
         Parameters
         ----------
         claimed
-            Whether differential privacy is claimed.
+            Whether the run claims differential privacy.
         whose
-            Of whom it is not claimed, where it is claimed of somebody else.
+            Whose data the claim does not cover, if it covers that of others.
+
+        Returns
+        -------
+        str
+            Clauses of a sentence.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy:
-    """Models leave as they are, sealed against the broker and readable by every neighbour.
+    """No protection of models from neighbours; they are encrypted against the broker.
 
     Examples
     --------
@@ -103,12 +110,12 @@ class NoPrivacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Independent:
-    """Updates are clipped, and each peer adds private noise of its own, which stays in the models.
+    """Clipped updates with private noise of each peer, which stays in the models.
 
     Parameters
     ----------
     clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
-        See :class:`p2pfl.experiment.schema.Privacy`.
+        Keys of :class:`p2pfl.experiment.schema.Privacy`.
 
     Examples
     --------
@@ -138,7 +145,7 @@ class Independent:
         return private(net, **how)
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode itself; no privacy at all without noise."""
+        """Return the mode itself; no protection if there is no noise."""
         return self if settings.noise else NoPrivacy()
 
     def statement(self, *, claimed: bool, whose: str = "") -> str:
@@ -148,12 +155,12 @@ class Independent:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairwise(Independent):
-    """Pairs of peers add noise to one model and subtract it from the other: masks hide models and cancel in the mean.
+    """Masks of pairs of peers: noise that one adds and the other subtracts hides models and cancels in the mean.
 
     Parameters
     ----------
     mask, mask_graph, mask_degree, partners
-        See :class:`p2pfl.experiment.schema.Privacy`, as for all others.
+        Keys of :class:`p2pfl.experiment.schema.Privacy`, like all others.
 
     Examples
     --------
@@ -171,7 +178,7 @@ class Pairwise(Independent):
     unused: ClassVar[Mapping[str, str]] = {}
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode itself; private noise alone without masks."""
+        """Return the mode itself; private noise alone if there are no masks."""
         return self if settings.mask else Independent().effective(settings)
 
     def statement(self, *, claimed: bool, whose: str = "") -> str:
@@ -183,12 +190,12 @@ class Pairwise(Independent):
 
 @dataclass(frozen=True, kw_only=True)
 class SecAgg(Independent):
-    """Each peer receives the exact sum of its neighbours' models and none of them.
+    """Secure sums: each peer receives the exact sum of its neighbours' models and no single model.
 
     Parameters
     ----------
     clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
-        See :class:`p2pfl.experiment.schema.Privacy`.
+        Keys of :class:`p2pfl.experiment.schema.Privacy`.
 
     Examples
     --------
@@ -203,7 +210,7 @@ class SecAgg(Independent):
     )
 
     def effective(self, settings: Settings) -> Mode:
-        """Return the mode itself, which does not rest on noise."""
+        """Return the mode itself, which does not depend on noise."""
         del settings
         return self
 
@@ -237,12 +244,25 @@ def mode_of(wanted: schema.Privacy) -> Mode:
 def section(mode: Mode) -> schema.Privacy:
     """Return the section ``[privacy]`` of a mode.
 
+    Raises
+    ------
+    ExperimentError
+        A parameter that is not a key of the section has another value than its default, which would be lost.
+
     Examples
     --------
     >>> section(Independent(noise=0.1)).noise
     0.1
     """
     made: Any = mode  # a dataclass
-    given = {each.name: getattr(made, each.name) for each in fields(made)}
-    known = {key: value for key, value in given.items() if key in schema.Privacy.__struct_fields__}
+    known = {}
+    for each in fields(made):
+        value = getattr(made, each.name)
+        if each.name in schema.Privacy.__struct_fields__:
+            known[each.name] = value
+        elif value != each.default:
+            raise ExperimentError(
+                f"{type(mode).__name__} has a parameter {each.name}, which is not a key of [privacy]; "
+                "name it like one of the keys, such as noise, or set its default in a subclass"
+            )
     return schema.Privacy(mode=MODES.name_of(mode), **known)

@@ -1,4 +1,4 @@
-"""The facts behind a guarantee, without data or torch: who sends to which peer, mixing weights, size of the model."""
+"""Facts behind a guarantee, without data or torch: topology, mixing weights and size of the model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import mode_traits, traits_of
-from p2pfl.experiment.exchanges import exchanges
-from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.parts.gossip_steps import exchanges
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection, protection, sizes_masks
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
@@ -31,28 +31,28 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "mnist": ((1, 28, 28), 10),
     "fashion_mnist": ((1, 28, 28), 10),
 }
-"""One sample's features, and how many outputs a model for them has, of the data sets that never differ."""
+"""Shape of a sample and number of a model's outputs, for data sets that never change."""
 
 FREE = ("rate", "batch", "epochs", "steps", "stragglers", "drop_stragglers", "fraction", "weighted", "device", "dtype")
-"""Keys of ``[learning]`` that are as good as they read, whatever the graph and the model are."""
+"""Keys of ``[learning]`` that are valid for every graph and model."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What of an experiment its guarantee follows from.
+    """Parts of an experiment that determine its guarantee.
 
     Attributes
     ----------
     experiment
-        Its settings.
+        Settings.
     topology
-        Who hears whom.
+        Topology.
     protection
-        What hides their rows.
+        Protection of the models.
     exchanges
-        Of a round.
+        Gossip steps per round.
     whole
-        The plan, where only a plan could tell.
+        The plan, if only a plan could determine the other parts.
     """
 
     experiment: Experiment
@@ -68,14 +68,14 @@ def outline(experiment: Experiment) -> Outline | None:
     Returns
     -------
     Outline or None
-        What :func:`p2pfl.experiment.resolving.plan` gives, before any data are read; ``None`` where something
-        besides graphs and noises counts or may be refused, or where only data or a model of one's own say
-        how long a row is.
+        The same facts as :func:`p2pfl.experiment.resolving.plan`, without reading data; ``None`` if something other
+        than graphs and noise matters or might be refused, or if only data or a user's own model determine the number
+        of parameters.
 
     Raises
     ------
     InputError
-        If a graph is disconnected, or keys contradict each other.
+        The graph is disconnected, or keys contradict each other.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def outline(experiment: Experiment) -> Outline | None:
 
 
 def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
-    """The graph of a file, or of several in turn, one for each exchange."""
+    """Return the topology of ``topology.file``, or the schedule of several files; ``None`` if there is no file."""
     settings = experiment.topology
     if settings.file is None:
         return None
@@ -108,7 +108,7 @@ def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
 
 
 def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
-    """The graph of a kind."""
+    """Return the topology that ``topology.kind`` and its keys define."""
     settings = experiment.topology
     return graphs.build(
         settings.kind,
@@ -127,10 +127,16 @@ def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
 
 
 def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:
-    """Refuse peers that an experiment does not have."""
+    """Refuse peers that an experiment does not have.
+
+    Raises
+    ------
+    ExperimentError
+        One of ``only`` is not among ``names``.
+    """
     if unknown := sorted(set(only) - set(names)):
         some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        raise ExperimentError(f'expected a peer of "{experiment.name}", got "{unknown[0]}": its peers are {some}')
+        raise ExperimentError(f'experiment "{experiment.name}" has no peer "{unknown[0]}"; choose one of {some}')
 
 
 def hidden(
@@ -142,18 +148,23 @@ def hidden(
     update: float | None = None,
     sums: Sums | None = None,
 ) -> Protection:
-    """What hides the rows of an experiment.
+    """Return the protection of an experiment's models.
 
     Parameters
     ----------
     experiment, topology, weights
-        As in :class:`p2pfl.experiment.resolved.Plan`.
+        Parts of a :class:`p2pfl.experiment.resolved.Plan`.
     sizes
-        How many numbers of a row belong to each tensor of the model.
+        Number of parameters of each tensor of the model.
     update
-        Root mean square of a number of an update, where masks are sized to it.
+        Root mean square of a parameter's update, if masks are sized from it.
     sums
         What others see in the mode ``secagg``.
+
+    Returns
+    -------
+    Protection
+        The resolved section ``[privacy]``.
     """
     stepwise = traits_of(experiment.learning.algorithm).full_participation
     return protection(
@@ -171,7 +182,7 @@ def hidden(
 
 
 def _plain(experiment: Experiment) -> bool:
-    """Whether nothing but graphs and noises counts, so that a plan would refuse nothing more."""
+    """Return whether graphs and noise alone matter, so that a plan would refuse nothing more."""
     learning = experiment.learning
     usual = Learning(algorithm=learning.algorithm, **{key: getattr(learning, key) for key in FREE})
     return (
@@ -208,7 +219,7 @@ def _sizes(experiment: Experiment) -> tuple[int, ...] | None:
 
 
 def affine(widths: Sequence[int]) -> tuple[int, ...]:
-    """Numbers of the weights and biases of affine maps one after the other.
+    """Return the sizes of the weights and biases of consecutive affine maps.
 
     Examples
     --------

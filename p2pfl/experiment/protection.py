@@ -1,4 +1,4 @@
-"""What hides the updates of an experiment, and what that promises: noises, mask graph, guarantee, budget."""
+"""Protection of an experiment's updates and its guarantee: noise, mask graph, budget."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ if TYPE_CHECKING:
     from p2pfl.privacy.accounting.sums import Sums  # it needs torch, and most experiments have none
 
 CLIP = 1.0
-"""The bound of an update's norm where an epsilon is asked for and none is given."""
+"""Default bound of an update's norm if an epsilon is set."""
 
 AVERAGED = 1e-2
-"""What gossip leaves of a disagreement where enough steps are taken to average masks away."""
+"""Share of a disagreement that gossip leaves when the number of steps is chosen to average masks out."""
 
 SLACK = 1e-6
-"""Part of an epsilon by which it may be exceeded: calibrated noises meet it up to rounding."""
+"""Share by which an epsilon may be exceeded, because calibrated noise meets it up to rounding."""
 
 ENOUGH = 10_000
-"""Gossip steps that mix any masks away: what calibration assumes where the tolerance picks the steps."""
+"""Gossip steps that average out any masks; calibration assumes them if the tolerance determines the steps."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """What hides the rows of a run.
+    """Protection of the models of a run.
 
     Attributes
     ----------
     wanted
-        The section of the experiment file.
+        Section ``[privacy]`` of the experiment file.
     settings
-        The noises: given, or calibrated to ``wanted.epsilon``.
+        Noise and masks, as set or as calibrated to ``wanted.epsilon``.
     graph
-        Who shares masks with whom.
+        Graph of the mask partners.
     size
-        P, the length of a row.
+        P, the number of parameters.
     rounds
-        How many are wanted.
+        Number of rounds.
     before
-        What was spent on the same data before.
+        Costs of earlier runs on the same data.
     found
-        What calibration found of one round, which :attr:`guarantee` need not find again.
+        Guarantee of one round that calibration computed, so that :attr:`guarantee` need not.
     sums
-        What others see where they are given sums over neighbourhoods and no rows.
+        What others see if they receive sums over neighbourhoods and no models.
     """
 
     wanted: schema.Privacy
@@ -78,23 +78,23 @@ class Protection:
 
     @property
     def scale(self) -> float:
-        """Largest standard deviation of the masks in a number of a released row."""
+        """Largest standard deviation of the masks in a parameter of a released model."""
         degree = max(len(self.graph.neighbours(peer)) for peer in self.graph.peers)
         return self.settings.mask * math.sqrt(degree)
 
     @property
     def claimed(self) -> bool:
-        """Whether differential privacy is claimed: some noise stays, and updates are clipped."""
+        """Whether the run claims differential privacy, which needs private noise and a clip."""
         return self.settings.noise > 0 and not math.isinf(self.settings.clip)
 
     @property
     def partners(self) -> int:
-        """How many mask partners must be present for a release, as the section asks or by default."""
+        """Number of mask partners that must be present for a release."""
         return fewest_partners(self.wanted, claimed=self.claimed)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Of one round, against the broker and the worst ``colluders`` peers."""
+        """Guarantee of one round against the broker and the worst ``colluders`` peers."""
         if self.sums is not None:
             return self._summed(min(self.wanted.colluders, len(self.graph.peers) - 1))
         return self.found or account(
@@ -103,17 +103,17 @@ class Protection:
 
     @property
     def cost(self) -> Cost:
-        """Of one round."""
+        """Privacy cost of one round."""
         return Cost(self.guarantee.mu, self.settings.participation)
 
     @property
     def local(self) -> Cost:
-        """Of one round if everybody else colludes, or if no mask neighbour is there."""
+        """Privacy cost of one round if all others collude, or if no mask partner is present."""
         return Cost(self.guarantee.local, self.settings.participation)
 
     @cached_property
     def affordable(self) -> int:
-        """How many of the rounds the budget allows; all of them where there is none."""
+        """Number of rounds that the budget allows; all of them without a budget."""
         if self.wanted.epsilon is None:
             return self.rounds
         return affordable(
@@ -125,22 +125,22 @@ class Protection:
         )
 
     def spent(self, costs: Mapping[Cost, int]) -> float | None:
-        """Epsilon after rounds of these costs; ``None`` where none is claimed."""
+        """Return epsilon after rounds of these costs; ``None`` if the run claims none."""
         return self.total(Counter(self.before or {}) + Counter(costs)) if self.claimed else None
 
     def allows(self, costs: Mapping[Cost, int]) -> bool:
-        """Whether rounds of these costs stay within the budget; all do where there is none."""
+        """Return whether rounds of these costs stay within the budget; all do without a budget."""
         if self.wanted.epsilon is None or (costs.keys() == {self.cost} and costs[self.cost] <= self.affordable):
             return True
         spent = self.spent(costs)
         return spent is None or spent <= self.wanted.epsilon * (1 + SLACK)
 
     def total(self, costs: Mapping[Cost, int]) -> float:
-        """Epsilon of these costs alone."""
+        """Return epsilon of these costs alone."""
         return spent(costs, delta=self.wanted.delta)
 
     def observers(self) -> list[Guarantee]:
-        """One round's guarantee against each observer, from the least that he knows to the most."""
+        """Return the guarantee of one round against each observer, ordered by what they know."""
         if self.sums is not None:
             most = len(self.graph.peers) - 1
             return [self._summed(count) for count in sorted({0, 1, min(self.wanted.colluders, most), most})]
@@ -148,21 +148,26 @@ class Protection:
         few = table(self.graph, colluders=min(1, count), **self._numbers)
         if count in {len(each.colluders) for each in few}:
             return few
-        return [*few[:-1], self.guarantee, few[-1]]  # the worst set is not searched for again
+        return [*few[:-1], self.guarantee, few[-1]]  # the search for the worst set is not repeated
 
     def isolated(self, given: Guarantee, *, rounds: int) -> tuple[str, dict[Cost, int]]:
-        """Return who is worst off if the broker lies, and what the rounds then cost: what peers charge, and more.
+        """Return the peer that is worst off if the broker is malicious, and the costs of the rounds in that case.
 
         The broker makes all mask partners of one peer mask with it alone, see
-        :mod:`p2pfl.privacy.accounting.isolation`. Each of them charges its local floor for that, so a budget ends it
+        :mod:`p2pfl.privacy.accounting.isolation`. Each of them charges its local floor for that, so a budget stops it
         after the rounds that the floor allows.
 
         Parameters
         ----------
         given
-            One round's guarantee against the same colluders and a broker that only listens.
+            Guarantee of one round against the same colluders and a broker that only listens.
         rounds
-            Of the run.
+            Number of rounds of the run.
+
+        Returns
+        -------
+        peer, costs
+            Name of the peer, and the number of rounds by their cost.
         """
         peer, mu = given.peer, self.local.mu
         if self.sums is None:
@@ -175,13 +180,13 @@ class Protection:
         return peer, dict(costs + Counter({Cost(max(mu, given.mu), self.settings.participation): most}))
 
     def _summed(self, colluders: int) -> Guarantee:
-        """Of one round, against so many peers that are given sums."""
+        """Return the guarantee of one round against a number of peers that receive sums."""
         assert self.sums is not None  # noqa: S101 (asked by the caller)
         numbers = {key: value for key, value in self._numbers.items() if key != "mask"}
         return self.sums.guarantee(colluders=colluders, **numbers)
 
     def after(self, before: Mapping[Cost, int]) -> Protection:
-        """The same on data on which that much was spent."""
+        """Return the protection on data on which earlier runs have spent these costs."""
         return replace(self, before=before)
 
     @property
@@ -217,46 +222,51 @@ def protection(
     wanted
         The section.
     topology, weights
-        Along which rows are mixed.
+        Topology and mixing weights.
     size
-        P.
+        P, the number of parameters.
     rounds
-        How many releases.
+        Number of releases.
     seed
-        Of random mask graphs.
+        Seed of random mask graphs.
     steps
-        Exchanges a round; ``None`` where they are chosen so that masks are mixed away.
+        Gossip steps per round; ``None`` if their number is chosen so that masks average out.
     layers
-        How many numbers of a row belong to each tensor of the model; only per-layer clipping asks for them.
+        Number of parameters of each tensor of the model; only clipping by layer needs them.
     update
-        Root mean square of a number of an update, see :func:`p2pfl.privacy.mask_size.update_size`; only
-        :func:`sizes_masks` asks for it.
+        Root mean square of a parameter's update, see :func:`p2pfl.privacy.mask_size.update_size`; needed if
+        :func:`sizes_masks` is true.
     sums
         What others see in the mode ``secagg``.
+
+    Returns
+    -------
+    Protection
+        The protection, with calibrated noise if the section sets an epsilon and no noise.
 
     Raises
     ------
     ExperimentError
-        Keys that contradict each other, or clipping by layer without layers.
+        Keys contradict each other, or layers are clipped by layer and unknown.
     """
     if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip):
         raise ExperimentError(
-            f"privacy.clip: expected a bound of an update's norm, without which noise {wanted.noise:g} promises "
-            "nothing, got none: set privacy.clip"
+            f"privacy.noise = {wanted.noise:g} guarantees nothing while the norm of updates is unbounded; set "
+            "privacy.clip"
         )
     traits = mode_traits(wanted.mode)
     if traits.hides and wanted.clipping == "layer" and sum(layers) != size:
         raise ExperimentError(
-            f"privacy.clipping: expected the layers of a row of {size} numbers to clip each by itself, got layers of "
-            f'{sum(layers)} in all: set privacy.clipping to "flat"'
+            f'privacy.clipping = "layer" needs the layers of all {size} parameters, and only {sum(layers)} belong to '
+            'known layers; set privacy.clipping to "flat"'
         )
     graph = mask_graph(wanted, topology.union, seed=seed)
     claimed = wanted.epsilon is not None or _claims(wanted)
     if traits.masks and claimed and (few := parted(graph, colluders=wanted.colluders)):
         raise ExperimentError(
-            "privacy.colluders: expected masks that hide each peer among at least three honest ones, got "
-            f"{wanted.colluders}, who could part {' and '.join(few)} from all others: set privacy.mask_graph to "
-            '"circulant", take more peers, lower privacy.colluders, or set privacy.mode to "independent"'
+            f"privacy.colluders = {wanted.colluders} could separate {' and '.join(few)} from all other peers, and "
+            'masks must hide each peer among at least three honest ones; set privacy.mask_graph to "circulant", add '
+            'peers, lower privacy.colluders, or set privacy.mode to "independent"'
         )
     mask = 0.0
     if traits.masks:
@@ -280,9 +290,9 @@ def protection(
     found = Protection(wanted, settings, graph, size, rounds, found=whole, sums=sums)
     if wanted.epsilon is not None and not found.affordable:
         raise ExperimentError(
-            f"privacy.epsilon: expected a budget for at least one round, got {wanted.epsilon:g}, of which one round "
-            f"with noise {settings.noise:g} and clip {settings.clip:g} costs {found.total({found.cost: 1}):.3g}: "
-            "leave out privacy.noise and it will be calibrated"
+            f"privacy.epsilon = {wanted.epsilon:g} does not suffice for one round, which costs "
+            f"{found.total({found.cost: 1}):.3g} with noise {settings.noise:g} and clip {settings.clip:g}; leave out "
+            "privacy.noise to calibrate it"
         )
     return found
 
@@ -306,7 +316,7 @@ def fewest_partners(wanted: schema.Privacy, *, claimed: bool) -> int:
 
 
 def _check_partners(wanted: schema.Privacy, graph: graphs.Topology, *, claimed: bool) -> None:
-    """Refuse a mask graph in which somebody can never have enough partners."""
+    """Refuse a mask graph in which a peer can never have enough partners."""
     needed = fewest_partners(wanted, claimed=claimed)
     fewest, peer = min((len(graph.neighbours(peer)), peer) for peer in graph.peers)
     if fewest < needed and wanted.mask != 0:
@@ -330,7 +340,7 @@ def _mask(
     steps: int | None,
     update: float | None,
 ) -> float:
-    """Return the deviation of a mask: given, as large as a clipped update, or sized to an update."""
+    """Return the deviation of a mask: as set, as large as a clipped update, or sized from an update."""
     if wanted.mask is not None:
         return wanted.mask
     if not sizes_masks(wanted):
@@ -341,10 +351,10 @@ def _mask(
 
 
 def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) -> graphs.Topology:
-    """Who shares masks with whom: any two peers can agree on a key through the broker.
+    """Return the graph of mask partners; any two peers can agree on a key through the broker.
 
-    The number of neighbours is ``mask_degree``, by default the least that leaves the honest peers
-    connected: certainly for ``circulant``, but for one chance in a million for ``random``.
+    The number of partners is ``mask_degree``, by default the smallest that leaves the honest peers
+    connected: always for ``circulant``, with a probability of failure of one in a million for ``random``.
     """
     peers, kind, degree = topology.peers, wanted.mask_graph, wanted.mask_degree
     if kind == "same":
@@ -358,10 +368,10 @@ def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) 
 
 
 def random_degree(peers: int, *, colluders: int) -> int:
-    r"""Return how many others each peer must draw for a random mask graph, that no honest peer is left alone.
+    r"""Return how many partners each peer must draw for a random mask graph in which no honest peer is isolated.
 
-    Of h honest ones among n, at a share :math:`\rho = h / n`, as many are expected to have drawn, and to be drawn
-    by, none but colluders as :math:`h ((1 - \rho) e^{-\rho})^k`, which is to be a millionth:
+    With h honest peers among n, a share :math:`\rho = h / n`, the expected number of those that draw only colluders
+    and are drawn only by colluders is :math:`h ((1 - \rho) e^{-\rho})^k`, which should be one in a million:
 
     .. math:: k \ge \frac{\ln (10^6 h)}{\rho - \ln (1 - \rho)}
 
@@ -376,7 +386,7 @@ def random_degree(peers: int, *, colluders: int) -> int:
 
 
 def _summed(wanted: schema.Privacy, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:
-    """The noise that keeps ``wanted.epsilon`` over all rounds: what sums show does not depend on it."""
+    """Return settings with the noise that keeps ``wanted.epsilon`` over all rounds for peers that receive sums."""
     assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
     clip = CLIP if math.isinf(wanted.clip) else wanted.clip
     mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds)
@@ -401,7 +411,7 @@ def _calibrated(
     rounds: int,
     steps: int | None,
 ) -> tuple[Settings, Guarantee | None]:
-    """The noises that keep ``wanted.epsilon`` over all rounds and cost least, and what they give in one round."""
+    """Return settings with the least costly noise that keeps ``wanted.epsilon``, and the guarantee of one round."""
     assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
     clip = CLIP if math.isinf(wanted.clip) else wanted.clip
     mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds, probability=settings.participation)

@@ -1,4 +1,4 @@
-"""What an experiment resolves to: the parts that peers and simulations are made of."""
+"""Resolved experiments: the parts of which peers and simulations are made."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.protection import Protection
-from p2pfl.experiment.reading import flat
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import ring_width
 from p2pfl.identity import Source
@@ -44,46 +44,52 @@ SAME = (
     "privacy.budget",
     "privacy.partners",
 )
-"""Keys in which peers may differ: where it runs, how few partners are enough for it, and paths, whose content is
-compared instead."""
+"""Keys in which peers may differ: devices, the number of partners that suffices, and paths, whose content is compared
+instead."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment, resolved.
+    """Resolved experiment.
 
     Attributes
     ----------
     experiment
-        Its settings.
+        Settings.
     topology, weights
-        Who hears whom, and one matrix of mixing weights for each exchange of the period.
+        Topology, and one matrix of mixing weights for each gossip step of the period.
     federation
-        The data of the peers at hand.
+        Data of the local peers.
     learner, algorithm, stop
-        What the peers at hand do.
+        What the local peers run.
     protection
-        What hides their rows.
+        Protection of their models.
     gossip
-        The exchanges of a round.
+        Gossip steps of a round.
     diameter
-        Exchanges in which a word of anybody reaches everybody.
+        Gossip steps after which a message reaches all peers.
     codec
-        What makes rows small; ``None`` where they travel whole.
+        Codec of the models; ``None`` if they are sent whole.
     rule, attack
-        What takes the place of averages; who lies. ``None`` where nothing and nobody does.
+        Robust rule that replaces averages, and the attack; ``None`` if there is none.
     masses
-        The smallest and the largest by which rows count in sums.
+        Smallest and largest weight of a model in sums.
     healing
-        The same graph over any of its peers; ``None`` where it stays as it is.
+        The same graph over any of its peers; ``None`` if it does not heal.
     sized
-        Number and L2 norm of the initial parameters that the default mask was sized from, see :func:`size_and_norm`;
-        ``None`` where it does not depend on them.
+        Number and L2 norm of the initial parameters from which the default mask was computed, see
+        :func:`size_and_norm`; ``None`` if it does not depend on them.
 
     Raises
     ------
     ExperimentError
-        The mask was sized for another model than the learner's.
+        The mask was computed for another model than the learner's.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import plan, read
+    >>> plan(read({"data": {"name": "wine"}, "topology": {"peers": 4}})).honest
+    ('peer0', 'peer1', 'peer2', 'peer3')
     """
 
     experiment: Experiment
@@ -122,31 +128,36 @@ class Plan:
         told: Told,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
     ) -> Neighbourhood:
-        """A round's neighbourhood in which liars lie and rows are mixed by the rule.
+        """Return the neighbourhood of a round in which Byzantine peers attack and the robust rule mixes models.
 
         Parameters
         ----------
         hidden
-            Carries the rows, hidden as they are to be.
+            Neighbourhood that carries the protected models.
         round
-            Of what liars draw.
+            Number of the round, for draws of the attack.
         told
-            Is told how far rows moved.
+            Callback that receives how far models moved.
         elsewhere
-            Where the rule is computed.
+            Function that computes the rule, for instance in a thread.
+
+        Returns
+        -------
+        Neighbourhood
+            The wrapped neighbourhood; ``hidden`` itself without a rule and an attack.
         """
         lied = attacked(hidden, self.attack, round=round, told=told)
         return robust(lied, self.rule, told=told, elsewhere=elsewhere)
 
     @property
     def honest(self) -> tuple[str, ...]:
-        """All peers but liars."""
+        """Names of all peers that do not attack."""
         liars = frozenset[str]() if self.attack is None else self.attack.liars
         return tuple(peer for peer in self.topology.peers if peer not in liars)
 
     @property
     def played(self) -> Algorithm:
-        """The algorithm, over compressed exchanges where those are asked for."""
+        """The algorithm, over compressed gossip if there is a codec."""
         if self.codec is None:
             return self.algorithm
         wanted = self.experiment.compression
@@ -155,17 +166,17 @@ class Plan:
 
     @property
     def zstd(self) -> Zstd | None:
-        """What squeezes the bytes of a row; ``None`` where nothing does."""
+        """Lossless compression of the bytes of a model; ``None`` if there is none."""
         return Zstd() if self.experiment.compression.zstd else None
 
     @property
     def asynchronous(self) -> bool:
-        """Whether peers are in cycles of their own and wait for nobody."""
+        """Whether peers run cycles of their own and do not wait for others."""
         return declared(self.algorithm).asynchronous
 
     @property
     def shared(self) -> int:
-        """Return how many numbers of a row leave a peer."""
+        """Number of parameters that leave a peer."""
         return shared_of(self.algorithm, self.learner.layout.size)
 
     @property
@@ -175,17 +186,17 @@ class Plan:
 
     @cached_property
     def residual(self) -> float:
-        """Deviation that the masks of a peer that dies leave in a parameter of a survivor."""
+        """Deviation that the masks of a peer that disappears leave in a parameter of a survivor."""
         steps = self.gossip.steps
         return self.protection.settings.mask * residual(self.protection.graph, self.weights, steps=steps)
 
     @cached_property
     def ring(self) -> int:
-        """Bits of the ring in which rows are added up where peers are given sums alone."""
+        """Bits of the ring in which secure sums add models up."""
         settings = self.protection.settings
         return ring_width(
             self.experiment,
-            self.weights,
+            self.weights[0],
             start=float(self.learner.start(self.topology.peers[:1]).abs().max()),
             clip=settings.clip,
             noise=settings.noise,
@@ -195,7 +206,7 @@ class Plan:
 
     @property
     def pinned(self) -> Experiment:
-        """The experiment with its noises given, as they were calibrated: nobody need look for them again."""
+        """The experiment with the calibrated noise written out, so that it need not be calibrated again."""
         settings, wanted = self.protection.settings, self.experiment.privacy
         traits = self.protection.mode.traits
         if not traits.hides:
@@ -206,26 +217,31 @@ class Plan:
 
     @property
     def source(self) -> Source | None:
-        """Where what hides single samples comes from; ``None`` where nothing does."""
+        """Source of the noise that hides single samples; ``None`` if there is none."""
         learner = self.learner.bare
         return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
     def drawing(self, source: Source) -> Plan:
-        """The same, with what hides single samples from elsewhere than the operating system's secrets."""
+        """Return the plan with another source of the noise that hides single samples."""
         return replace(self, learner=self.learner.drawing(source))
 
     def examples(
         self, rounds: int, *, played: Mapping[str, Mapping[Sampling, int]] | None = None
     ) -> dict[str, Any] | None:
-        """Return what rounds promise the samples of the peer that is worst off; ``None`` where nothing is promised.
+        """Return the guarantee for single samples of the peer that is worst off; ``None`` if there is none.
 
         Parameters
         ----------
         rounds
-            The first so many, each played once by everybody who is drawn for it.
+            Number of rounds, which each participant plays once.
         played
-            What was really played instead: by peer, how many rounds had which steps, rounds that were played again
-            and earlier runs included.
+            Rounds that were really played, instead: for each peer the number of rounds by their sampling, including
+            repeated rounds and earlier runs.
+
+        Returns
+        -------
+        dict or None
+            The guarantee with ``delta`` and ``clip``.
         """
         learner = self.learner.bare
         if not isinstance(learner, ExamplePrivateLearner) or not declared(self.algorithm).private_examples:
@@ -235,7 +251,7 @@ class Plan:
         return found | {"delta": delta, "clip": learner.clip}
 
     def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[Sampling, int]]:
-        """By peer, the steps of the first rounds; that a peer may be absent is not counted."""
+        """Return the sampling of the first rounds by peer, as if no peer were absent."""
         average = average_of(self.algorithm)
         assert average is not None  # noqa: S101 (whoever declares private examples averages)
         peers = self.federation.peers
@@ -245,8 +261,8 @@ class Plan:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What neighbours must agree on, each as text: all that changes the mathematics, nothing else."""
-        usual = flat(Experiment())  # left out, for hellos are short
+        """Facts on which neighbours must agree, each as text: all that changes the mathematics, nothing else."""
+        usual = flat(Experiment())  # left out, because announcements are short
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
@@ -283,7 +299,7 @@ def size_and_norm(learner: Learner) -> tuple[int, float]:
 
 
 def _raw(tensor: torch.Tensor) -> bytes:
-    """A tensor's numbers as they lie in memory."""
+    """Return the bytes of a tensor as they lie in memory."""
     return bytes(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 

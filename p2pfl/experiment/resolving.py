@@ -1,4 +1,4 @@
-"""From an experiment to its plan: what is named is built, and what does not go together is refused."""
+"""Build the plan of an experiment, and refuse parts that do not work together."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
 from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
-from p2pfl.experiment.compression import codec
-from p2pfl.experiment.contest import attack, misled, rule
-from p2pfl.experiment.exchanges import exchanges, flood
-from p2pfl.experiment.healing import healer
-from p2pfl.experiment.learners import algorithm, expected_update, learner, takes_data
-from p2pfl.experiment.mixing import mixing
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
+from p2pfl.experiment.parts.codec import codec
+from p2pfl.experiment.parts.gossip_steps import exchanges, flood
+from p2pfl.experiment.parts.healing import healer
+from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
+from p2pfl.experiment.parts.robustness import attack, misled, rule
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan, size_and_norm
 from p2pfl.experiment.rules.rule import Composition
@@ -30,7 +30,7 @@ from p2pfl.learning import Learner, learner_traits
 from p2pfl.robust import Attack, Rule
 
 
-def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
+def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: bool = False) -> Plan:
     """Resolve an experiment.
 
     Parameters
@@ -38,14 +38,22 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     experiment
         Validated settings.
     only
-        The peers at hand; all by default.
+        Names of the local peers, which run live; all by default.
+    live
+        Whether all peers run live, each on its own.
+
+    Returns
+    -------
+    Plan
+        What peers and simulations run.
 
     Raises
     ------
     InputError
-        If a graph is disconnected, a split impossible, a model does not fit, a name unknown.
+        A graph is disconnected, a split is impossible, a model does not fit the data, or a name is unknown.
     """
-    asked = Composition.of(experiment)
+    live = live or only is not None
+    asked = Composition.of(experiment, live=live)
     check(asked)
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
@@ -53,7 +61,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     reads = takes_data(experiment)
     federation = _federation(experiment, names, only) if reads else nothing(only or names)
-    attacker = attack(experiment, names, live=only is not None)
+    attacker = attack(experiment, names, live=live)
     federation = misled(federation, attacker)
     mean_samples, samples = None, dict[str, int]()
     if reads and not private:  # everybody can tell all sizes
@@ -67,7 +75,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None) -> Plan:
     check(asked.on(topology, weights))
     robust_rule = rule(experiment, topology)
     trained = learner(experiment, federation)
-    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if only is not None else None)
+    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
     return assembled(
@@ -84,11 +92,11 @@ class Parts:
     asked
         The settings, and the traits of what they name.
     topology, weights, federation, learner
-        As in :class:`p2pfl.experiment.resolved.Plan`.
+        Parts of a :class:`p2pfl.experiment.resolved.Plan`.
     mean_samples
-        The mean size of the peers' data, where all know it.
+        Mean number of samples of a peer, if all peers know it.
     sizes
-        What each peer knows of the sizes of all, where it runs live; ``None`` in a simulation, which has them all.
+        Numbers of samples of all peers that a live peer knows; ``None`` in a simulation, which has all data.
     """
 
     asked: Composition
@@ -114,16 +122,21 @@ def assembled(
     Parameters
     ----------
     parts
-        Of the plan.
+        Parts of the plan.
     make
-        Returns the algorithm, given by name what it may have parameters for.
+        Function that returns the algorithm; it receives values by name for the algorithm's parameters.
     codec, rule, attack, healing
-        As in :class:`p2pfl.experiment.resolved.Plan`.
+        Further parts of a :class:`p2pfl.experiment.resolved.Plan`.
+
+    Returns
+    -------
+    Plan
+        The plan.
 
     Raises
     ------
     InputError
-        Something does not go together.
+        Parts do not work together.
     """
     asked, topology, weights, trained = parts.asked, parts.topology, parts.weights, parts.learner
     experiment = asked.experiment
@@ -132,12 +145,11 @@ def assembled(
     averaging = partial(_given, parts, diameter=diameter)
     sums, weighed = None, (1.0, 1.0)
     if asked.mode.sums:
-        steps, rho = exchanges(experiment, topology, weights)  # no masks stay in the rows
-        added, counted = make(averaging(Gossip(steps, rho, heavy_ball=heavy))), trained
+        added, counted = make(averaging(Gossip())), trained
         if parts.sizes is not None:
             check_live(experiment, added)
             counted = sized(parts.sizes)
-        sums = summed(experiment, weights, added, counted, exchanges=steps)
+        sums = summed(experiment, weights[0], added, counted)
         weighed = masses(added, counted, topology.peers)
     update = None
     if sizes_masks(experiment.privacy):
@@ -165,7 +177,7 @@ def assembled(
 
 
 def data_folder() -> Path | None:
-    """Where the user keeps his data sets: the environment's ``P2PFL_DATA``."""
+    """Return the folder of the user's data sets, from the environment variable ``P2PFL_DATA``; ``None`` if not set."""
     folder = os.environ.get("P2PFL_DATA")
     return Path(folder) if folder else None
 
@@ -190,7 +202,7 @@ def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[s
 
 
 def _given(parts: Parts, gossip: Gossip, *, diameter: int) -> dict[str, Any]:
-    """Return what an algorithm may ask for by the names of its parameters."""
+    """Return the values that an algorithm can receive, by the names of its parameters."""
     experiment, learning = parts.asked.experiment, parts.asked.experiment.learning
     average = Averaging(
         parts.topology.peers,

@@ -257,7 +257,7 @@ class Gossip(Section, frozen=True):
         graph, else ``metropolis``.
     acceleration
         ``chebyshev`` needs about the square root of as many gossip steps; ``heavy_ball`` needs a few more than that,
-        all of them alike.
+        all of them alike. Live peers refuse it under masks.
     """
 
     steps: Number | None = None

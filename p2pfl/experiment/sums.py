@@ -1,8 +1,9 @@
 """Sums over neighbourhoods: whether they can hide anything in an experiment, and what they show.
 
-What a receiver sees is recorded from the algorithm itself: it runs on rows that hold, for each peer and round,
-the factor of what that peer released. So whatever it does with what was mixed (masses, acceleration, schedules,
-several exchanges) is in the view, exactly.
+There is one gossip step per round, on one graph, so the weights alone say what the sums of a round show. Over several
+rounds, models that were mixed are released again. What a receiver sees then is recorded from the algorithm itself: it
+runs on rows that hold, for each peer and round, the factor of what that peer released. So whatever it does with what
+was mixed (weights, momentum) is in the view, exactly.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ LARGEST = 2**24
 """Numbers of a view; a larger one is not looked at, and the local floor takes its place."""
 
 
-def summed(
-    experiment: Experiment, weights: Sequence[Weights], algorithm: Algorithm, learner: Learner, *, exchanges: int
-) -> Sums:
+def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learner: Learner) -> Sums:
     """Return what the sums of an experiment show to whom.
 
     Parameters
     ----------
     experiment
         With ``privacy.mode = "secagg"``.
-    weights, algorithm, learner, exchanges
+    weights
+        Of every gossip step.
+    algorithm, learner
         As in :class:`p2pfl.experiment.resolved.Plan`, with the sizes of all peers' data.
 
     Raises
@@ -49,24 +50,23 @@ def summed(
         Sums cannot hide single rows there.
     """
     _check_neighbours(weights, colluders=experiment.privacy.colluders)
-    wanted, peers = experiment.privacy, len(weights[0].peers)
-    periods = min(experiment.rounds, len(weights))
-    short = exchanges * (peers * periods) ** 2 <= LARGEST
-    view = _watched(weights, algorithm, learner, rounds=periods) if short else Sums(weights[0].peers, None)
-    if not short and (exchanges > 1 or wanted.colluders > 1):
+    wanted, peers = experiment.privacy, len(weights.peers)
+    short = peers**2 <= LARGEST
+    view = Sums(weights.peers, weights.matrix.toarray()[None, :, None, :] if short else None)
+    if not short and wanted.colluders > 1:
         raise ExperimentError(
-            'privacy.mode: expected fewer peers, one exchange a round or privacy.colluders = 1 with "secagg", got '
-            f"{peers} peers, {exchanges} exchanges and {wanted.colluders} colluders, whose sums are too many to look "
-            'at: set privacy.mode to "pairwise"'
+            f'privacy.mode: expected fewer peers or privacy.colluders = 1 with "secagg", got {peers} peers and '
+            f"{wanted.colluders} colluders, whose sums are too many to look at: set privacy.mode to "
+            '"pairwise"'
         )
     found = view.exposed(min(wanted.colluders, peers - 2))
     if found is not None:
-        _refuse_exposed(*found, exchanges=exchanges)
+        _refuse_exposed(*found)
     if wanted.epsilon is None and not wanted.noise:
         return view
     rounds = experiment.rounds
-    if exchanges * (peers * rounds) ** 2 > LARGEST:
-        return Sums(weights[0].peers, None)
+    if (peers * rounds) ** 2 > LARGEST:
+        return Sums(weights.peers, None)
     return _watched(weights, algorithm, learner, rounds=rounds)
 
 
@@ -119,7 +119,7 @@ def least(weights: Weights, *, colluders: int) -> Ints:
 
 def ring_width(
     experiment: Experiment,
-    weights: Sequence[Weights],
+    weights: Weights,
     *,
     start: float,
     clip: float,
@@ -143,43 +143,41 @@ def ring_width(
     masses
         The smallest and the largest.
     """
-    convex = experiment.gossip.acceleration == "none" and traits_of(experiment.learning.algorithm).convex
-    convex &= all(each.matrix.data.min() >= 0 and each.matrix.sum(axis=1).max() < 1 + 1e-9 for each in weights)
-    heaviest = max((each.matrix - scipy.sparse.diags_array(each.matrix.diagonal())).max() for each in weights)
-    terms = max(int(senders(each).max()) for each in weights)
+    matrix = weights.matrix
+    convex = traits_of(experiment.learning.algorithm).convex
+    convex &= bool(matrix.data.min() >= 0 and matrix.sum(axis=1).max() < 1 + 1e-9)
+    heaviest = (matrix - scipy.sparse.diags_array(matrix.diagonal())).max()
+    terms = int(senders(weights).max())
     low, high = masses
     move = clip + REACH * noise
     largest = heaviest * (high * (start + rounds * move / low) + move) if convex and low > 0 else math.inf
     return width(terms, largest=largest, bits=experiment.privacy.bits)
 
 
-def _check_neighbours(weights: Sequence[Weights], *, colluders: int) -> None:
+def _check_neighbours(weights: Weights, *, colluders: int) -> None:
     needed = enough(colluders)
-    for each in weights:
-        for peer, heard in zip(each.peers, senders(each).tolist(), strict=True):
-            if 0 < heard < needed:
-                helped = "" if colluders < 2 else f", of whom {colluders - 1} may collude with it"
-                raise ExperimentError(
-                    f'privacy.mode: expected every peer to hear at least {needed} others with "secagg"{helped}, so '
-                    f"that the sum of their rows hides each of them, got {heard} for {peer}: take a denser topology, "
-                    'or set privacy.mode to "pairwise"'
-                )
+    for peer, heard in zip(weights.peers, senders(weights).tolist(), strict=True):
+        if 0 < heard < needed:
+            helped = "" if colluders < 2 else f", of whom {colluders - 1} may collude with it"
+            raise ExperimentError(
+                f'privacy.mode: expected every peer to hear at least {needed} others with "secagg"{helped}, so that '
+                f"the sum of their rows hides each of them, got {heard} for {peer}: take a denser topology, or set "
+                'privacy.mode to "pairwise"'
+            )
 
 
-def _refuse_exposed(together: tuple[str, ...], peer: str, *, exchanges: int) -> None:
+def _refuse_exposed(together: tuple[str, ...], peer: str) -> None:
     who = f"{together[0]} alone" if len(together) == 1 else f"{', '.join(together)} together"
-    several = f" of the {exchanges} exchanges of a round" if exchanges > 1 else ""
-    cure = "fewer gossip.steps (1 hides best)" if exchanges > 1 else "fewer privacy.colluders"
     raise ExperimentError(
         f'privacy.mode: expected that sums hide single rows with "secagg", got a graph on which {who} can tell the row '
-        f"of {peer} from the sums{several}: take {cure}, another topology, or set privacy.mode to "
+        f"of {peer} from the sums: take fewer privacy.colluders, another topology, or set privacy.mode to "
         '"pairwise"'
     )
 
 
-def _watched(weights: Sequence[Weights], algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
-    """What everybody sees of an algorithm."""
-    rows = torch.zeros(len(weights[0].peers), rounds * len(weights[0].peers), dtype=torch.float64)  # [N, T * N]
+def _watched(weights: Weights, algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
+    """Return what everybody sees of an algorithm in all rounds."""
+    rows = torch.zeros(len(weights.peers), rounds * len(weights.peers), dtype=torch.float64)  # [N, T * N]
     state = State(rows, Public(rows))  # factors, not parameters
     algorithm = on_factors(algorithm, rows.shape[-1])
 

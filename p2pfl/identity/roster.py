@@ -314,15 +314,12 @@ class FirstUse:
         self.check(peer, public)
         self.seen[peer] = bytes(public)
 
-    def news(self, peer: str) -> str:
-        """Return a sentence about ``peer`` for people the first time, then the empty string."""
+    def news(self, peer: str) -> bytes | None:
+        """Return the key of ``peer`` the first time, so that people can be asked to compare it; then ``None``."""
         if peer in self._reported or peer not in self.seen:
-            return ""
+            return None
         self._reported.add(peer)
-        return (
-            f'TRUSTED ON FIRST USE: "{peer}" has the key {fingerprint(self.seen[peer])}; compare it with the '
-            f"one that {peer} shows, because the broker could have substituted its own, or use a roster"
-        )
+        return self.seen[peer]
 
 
 def rotation(old: Identity, new_public: bytes, *, peer: str) -> bytes:

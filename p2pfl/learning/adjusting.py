@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 
 from p2pfl.data import Federation, gather
-from p2pfl.learning.optimisers import Recipe
+from p2pfl.learning.steps.optimisers import Recipe
 
 MOST = 20_000
 """Steps that the model on pooled data takes at most: enough for what it is compared with."""

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
-from p2pfl.learning.batching import Footprint
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
+from p2pfl.learning.steps.batching import Footprint
 from p2pfl.rows import Layout, Rows
 
 SAMPLES = 256

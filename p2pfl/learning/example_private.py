@@ -4,10 +4,9 @@ The samples of a batch are rows with one sample each, so the engines that train 
 the gradient of each sample. No sample can affect another's gradient, whatever the model and the loss do
 with a batch; the bound on one sample rests on this.
 
-Opacus computes the privacy cost of training; it does not train. Its sampler and its noise come from generators of
-torch, of which the CPU's has 2^32 seeds, and its hooks stay on the model. Here the members of a batch and the
-noise follow from bytes of an injected source: secrets of the operating system on a device, the seed in a
-simulation. Both draw the same where the source is the same.
+The members of a batch and the noise follow from bytes of an injected source: secrets of the operating system on a
+device, the seed in a simulation. Both draw the same where the source is the same. Opacus takes them from generators of
+torch, of which the CPU's has 2^32 seeds, and its hooks stay on the model; it is an oracle of the tests alone.
 """
 
 import copy
@@ -25,9 +24,9 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.learning import checks
-from p2pfl.learning.batching import Batch
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
-from p2pfl.learning.optimisers import PlainUpdate, StackedUpdate
+from p2pfl.learning.steps.batching import Batch
+from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.rows import Rows, norms
 
@@ -104,9 +103,10 @@ class ExamplePrivateLearner(TorchLearner):
         batch: int | None = 32,
         **options: Any,
     ) -> None:
-        if importlib.util.find_spec("opacus") is None:
+        if importlib.util.find_spec("dp_accounting") is None:
             raise InputError(
-                'learning.example_noise needs opacus, which is not installed; run pip install "p2pfl-mqtt[examples]"'
+                "learning.example_noise needs dp-accounting, which is not installed; run pip install "
+                '"p2pfl-mqtt[privacy]"'
             )
         if not (0 <= noise < math.inf and clip > 0) or (noise and math.isinf(clip)):
             raise ModelError(

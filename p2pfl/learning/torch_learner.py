@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,20 +12,22 @@ import torch
 from torch import nn
 
 from p2pfl.data import Dataset, Federation, IntArray, batches, gather
-from p2pfl.errors import LearningError, ModelError
+from p2pfl.errors import ModelError
 from p2pfl.identity import Source
-from p2pfl.learning import checks, training
+from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
-from p2pfl.learning.batching import Batch, Footprint
 from p2pfl.learning.dropout import keyed
 from p2pfl.learning.evaluation import evaluate
-from p2pfl.learning.kernels import Kernels, compiled
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
 from p2pfl.learning.models import fill
-from p2pfl.learning.optimisers import Recipe
-from p2pfl.learning.plain import Autocast, Plain
-from p2pfl.learning.stacked import Stacked
+from p2pfl.learning.steps import training
+from p2pfl.learning.steps.batching import Footprint
+from p2pfl.learning.steps.kernels import Kernels
+from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.learning.steps.plain import Plain
+from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.trial import Trial
 from p2pfl.learning.stragglers import work as share_of_work
 from p2pfl.process import one_at_a_time
 from p2pfl.rows import Layout, Rows
@@ -69,7 +70,7 @@ class TorchLearner:
     seed
         Seed of batches, dropout and the test part; that of the run if ``None``.
     optimizer, rate, options, schedule, schedule_options
-        See :class:`p2pfl.learning.optimisers.Recipe`.
+        See :class:`p2pfl.learning.steps.optimisers.Recipe`.
     batch
         Samples per step; ``None`` for all samples of a peer.
     epochs
@@ -180,68 +181,25 @@ class TorchLearner:
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
-        sample, few = self.features[:1], self.features[:FEW]
+        few, targets = self.features[:FEW], self.targets[:FEW]
         numbers = checks.check_fit(self.model, self.federation.dataset, few, scored=scored)
         with torch.no_grad():
             outputs = self.model(few).to(self.dtype)  # [n, *outputs]
-        checks.check_loss(self.loss, outputs, self.targets[:FEW])
-        checks.check_metrics(self.metrics, outputs, self.targets[:FEW])
-        itemsize = self.initial.itemsize
+        checks.check_loss(self.loss, outputs, targets)
+        checks.check_metrics(self.metrics, outputs, targets)
         mixed = precision == "mixed"
         autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
-        names = self.layout.names
-        self.plain = Plain(self.model, names, loss=self.loss, dropouts=self.dropouts, autocast=autocast)
-        self._try(self.plain)
-        self.footprint = Footprint(itemsize * self.layout.size, itemsize * numbers, BLOCK.get(self.device.type, 2**30))
-        kernels = None if mixed else compiled(self.model, names, sample, loss=self.loss, footprint=self.footprint)
-        self.engine: Plain | Kernels | Stacked = kernels or self._stacked(autocast) or self.plain
-
-    def _stacked(self, autocast: Autocast) -> Stacked | None:
-        """Return an engine for any module by ``vmap``, or ``None`` if ``vmap`` cannot trace it."""
-        stacked = Stacked(
-            self.model,
-            self.layout.names,
-            loss=self.loss,
-            dropouts=self.dropouts,
-            autocast=autocast,
-            footprint=self.footprint,
-        )
-        parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
-        try:
-            with warnings.catch_warnings():  # vmap runs some operations row by row, which is slower but correct
-                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-                self._step(stacked, count=1)
-                self.model.eval()
-                with torch.no_grad():  # some modules can be trained but not evaluated
-                    stacked.outputs(parts, self.features[:1], shared=True)
-                    stacked.outputs(parts, self.features[None, :1], shared=False)
-        except Exception as error:
-            if "random" in str(error):
-                raise ModelError(
-                    "the model draws from torch's global generator; use torch.nn.Dropout modules, which are "
-                    "replaced by keyed ones, or set dropout to 0"
-                ) from error
-            return None
-        return stacked
-
-    def _try(self, engine: Plain) -> None:
-        """Train once on a few samples, so that errors of user-defined code appear before anything starts."""
-        try:
-            with checks.blamed(self.model, doing="in a first step of training"):
-                self._step(engine, count=FEW)
-        except LearningError as error:
-            raise ModelError(str(error)) from error
+        start = self.initial.unsqueeze(0).to(self.device)  # [1, P]
+        trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
+        self.plain = trial.plain()
+        size = self.initial.itemsize
+        self.footprint = Footprint(size * self.layout.size, size * numbers, BLOCK.get(self.device.type, 2**30))
+        kernels = None if mixed else trial.kernels(self.footprint)
+        self.engine: Plain | Kernels | Stacked = kernels or trial.stacked(self.footprint) or self.plain
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for some rows; plain autograd is the fastest for a single row and works for any module."""
         return self.plain if len(rows) == 1 else self.engine
-
-    def _step(self, engine: Plain | Stacked, *, count: int) -> None:
-        """Compute gradients of the first samples, and discard them."""
-        parts = [part.to(self.device) for part in self.layout.split(self.initial.unsqueeze(0)).values()]
-        keys = torch.zeros(1, dtype=torch.int64, device=self.device) if self.dropouts else None
-        self.model.train()
-        engine.gradient(parts, Batch(self.features[None, :count], self.targets[None, :count], None, keys))
 
     @property
     def bare(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.experiment import Plan
@@ -20,19 +20,19 @@ from p2pfl.secagg.signing import Seal, Sums
 from p2pfl.topology import Weights
 
 
-def known(weights: Sequence[Weights], *, size: int, width: int, colluders: int) -> Sums:
+def known(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
     """What everybody knows of all sums of an experiment.
 
     Parameters
     ----------
     weights
-        One matrix for each exchange of the schedule's period.
+        Of every gossip step.
     size, width, colluders
         As in :class:`p2pfl.secagg.protocol.Sum`.
     """
 
     def find(slot: Slot) -> Sum | None:
-        row = weights[(slot.round + slot.step) % len(weights)].row(slot.receiver)
+        row = weights.row(slot.receiver)
         senders = tuple(peer for peer in row if peer != slot.receiver)
         return Sum(slot, senders, size=size, width=width, colluders=colluders) if senders else None
 
@@ -126,7 +126,7 @@ def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter) -
         Counts what sums show that lack a term.
     """
     size, colluders = plan.shared, plan.experiment.privacy.colluders
-    sums = known(plan.weights, size=size, width=plan.ring, colluders=colluders)
+    sums = known(plan.weights[0], size=size, width=plan.ring, colluders=colluders)
     return Adding(
         giving=Giving(peer, sums=sums, seal=seal, source=source),
         getting=Getting(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),

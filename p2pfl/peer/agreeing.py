@@ -11,6 +11,8 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import Agreement, scaled
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.totals import LostError
+from p2pfl.report.notices.damage import CommonScoresUnknown
+from p2pfl.report.notices.kinds import Notice
 
 
 class Agreeing:
@@ -68,7 +70,7 @@ class Agreeing:
         net: LiveNeighbourhood,
         state: State,
         *,
-        say: Callable[[str], None],
+        tell: Callable[[Notice], None],
     ) -> tuple[State, dict[str, float] | None]:
         """Return the one model, and its scores; none where somebody is missing, or there is no test data."""
         state = await self.agreement.settle(net, state)
@@ -78,5 +80,5 @@ class Agreeing:
             try:
                 common = await self.agreement.score(net, scored)
             except (LostError, PrivacyError) as error:
-                say(f"the scores of the common model stay unknown: {error}")
+                tell(CommonScoresUnknown(peer=self.name, message=str(error)))
         return state, None if net.missed else common

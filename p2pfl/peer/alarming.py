@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from p2pfl.peer.notices import Alarm, Notice, Settled
 from p2pfl.protocol.ledgers.payments import Mask
 from p2pfl.protocol.ledgers.slots import Slot
-from p2pfl.report.alarms import cancelled, spoiled
+from p2pfl.report.notices.alarms import spoiled
+from p2pfl.report.notices.damage import MasksCancelled
+from p2pfl.report.notices.kinds import Notice
 
 
 @dataclass
@@ -44,11 +44,11 @@ class Alarms:
         Parameters
         ----------
         lost
-            Mask partners of which nothing came, as in :func:`p2pfl.report.alarms.spoiled`.
+            Mask partners of which nothing came, as in :func:`p2pfl.report.notices.alarms.spoiled`.
         slot
             Of the peer's release in this round.
         round, best
-            As in :func:`p2pfl.report.alarms.spoiled`.
+            As in :func:`p2pfl.report.notices.alarms.spoiled`.
         scores
             After the round.
         deviation
@@ -58,9 +58,9 @@ class Alarms:
         if self.tell is None:
             return
         noise = deviation() if lost else 0.0
-        said = spoiled(lost, round=round, deviation=noise, before=before, now=scores, best=best)
-        if said is not None:
-            self.tell(Alarm(self.peer, said, round, tuple(sorted(lost))))
+        alarm = spoiled(self.peer, lost, round=round, deviation=noise, before=before, now=scores, best=best)
+        if alarm is not None:
+            self.tell(alarm)
         if slot is not None:
             self._open |= {(partner, slot): round for partner in lost}
 
@@ -77,34 +77,4 @@ class Alarms:
         left = {(end, mask.slot) for mask in uncancelled for end in mask.edge if end != self.peer}
         for partner, slot in sorted(self._open.keys() - left):
             round = self._open.pop((partner, slot))
-            self.tell(Settled(self.peer, cancelled(partner, round=round), round, (partner,)))
-
-
-class Raised:
-    """The alarms of a run, as its summary lists them."""
-
-    def __init__(self) -> None:
-        self._alarms: list[tuple[Alarm, set[str]]] = []
-
-    def observe(self, event: object) -> None:
-        """Take what a peer tells."""
-        if isinstance(event, Alarm):
-            self._alarms.append((event, {*event.partners}))
-        elif isinstance(event, Settled):
-            for alarm, left in self._alarms:
-                if (alarm.peer, alarm.round) == (event.peer, event.round):
-                    left -= {*event.partners}
-
-    @property
-    def facts(self) -> list[dict[str, Any]]:
-        """Return each alarm with whether all its masks have cancelled since; an alarm without partners stays."""
-        return [
-            {
-                "peer": alarm.peer,
-                "round": alarm.round,
-                "partners": list(alarm.partners),
-                "cancelled": bool(alarm.partners) and not left,
-                "sentence": alarm.sentence,
-            }
-            for alarm, left in self._alarms
-        ]
+            self.tell(MasksCancelled(peer=self.peer, round=round, partners=(partner,)))

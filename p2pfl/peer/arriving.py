@@ -7,9 +7,8 @@ from typing import Unpack
 import torch
 
 from p2pfl.algorithms import AsyncLearner, Idle
-from p2pfl.encodings import Ints
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.rows import Rows
 
@@ -47,7 +46,7 @@ class Resting:
         return self._idle if round == self._round else self._learner
 
 
-class Arriving:
+class Arriving(Wrapped):
     """A neighbourhood for whose others this peer is not there yet, although it passes on what it hears.
 
     Where rows carry masses its own is 0, and mixing gives it the average of the others'. Where they do not, it waits
@@ -62,13 +61,8 @@ class Arriving:
     """
 
     def __init__(self, net: Neighbourhood, live: LiveNeighbourhood) -> None:
-        self._net = net
+        super().__init__(net)
         self._live = live
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose rows these are."""
-        return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release nothing of one's own."""
@@ -78,17 +72,3 @@ class Arriving:
         if heard is not None:
             rows, since = heard, Released(heard).public
         return await self._net.release(rows, since=since)
-
-    async def mix(self, released: Released) -> Released:
-        """Mix with those heard."""
-        return await self._net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear the neighbours' rows."""
-        return await self._net.hear(released)
-
-    async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
-    ) -> Ints:
-        """Add up as the wrapped neighbourhood does."""
-        return await self._net.total(contribution, size=size, bits=bits, change=change)

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 from p2pfl.peer.connection import Connection
+from p2pfl.report.notices.kinds import Notice, PartnersAwaited
 
 
-async def covered(connection: Connection, lacking: Callable[[], frozenset[str]], *, say: Callable[[str], None]) -> None:
+async def covered(
+    connection: Connection, lacking: Callable[[], frozenset[str]], *, tell: Callable[[Notice], None]
+) -> None:
     """Wait for missing mask partners, at most for the timeout of the session.
 
     What follows decides whether those that came are enough.
@@ -16,12 +19,13 @@ async def covered(connection: Connection, lacking: Callable[[], frozenset[str]],
         Looks again whenever somebody comes or goes.
     lacking
         Returns the partners to wait for; none once enough are present.
-    say
-        Tells people whom the release waits for.
+    tell
+        Called with a notice of the partners that the release waits for.
     """
     missing = lacking()
     if not missing:
         return
     patience = connection.session.shared.patience
-    say(f"the next release waits up to {patience:g} s for mask partners: {', '.join(sorted(missing))}")
+    me = connection.session.shared.me.peer
+    tell(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
     await connection.until(lambda: not lacking(), by=connection.clock() + patience)

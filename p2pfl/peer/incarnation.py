@@ -11,6 +11,7 @@ from p2pfl.errors import DecodeError, PeerError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
 from p2pfl.protocol.wire.messages import Claim, Hello
 from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.report.notices.kinds import AnnouncementAhead, ClockBehind, Notice
 from p2pfl.transport import Channel, Transport
 
 SECOND = 10**9
@@ -38,11 +39,11 @@ class Start:
     incarnation
         Neighbours accept an announcement only if its number is above all that they have seen of that peer.
     warning
-        A sentence, where the number is not the clock's or may be too small.
+        Notice that the number is not the clock's or may be too small, if so.
     """
 
     incarnation: int
-    warning: str | None = None
+    warning: Notice | None = None
 
 
 def numbered(
@@ -82,24 +83,22 @@ def numbered(
     ... )
     >>> start.incarnation == 3600 * SECOND + 1
     True
-    >>> start.warning
-    'the clock of this device is 1 h 0 min behind the last start of peer "ada"; set the clock'
+    >>> start.warning.seconds
+    3600
     """
     least = clock if journal is None else max(clock, journal + 1)
     if announced is None or announced.incarnation < least or not _believed(announced, trust, swarm=swarm, peer=peer):
-        return Start(least, _behind(least - clock, f'the last start of peer "{peer}"'))
-    ours = announced.identity == identity.public
-    whose = "" if ours else f" under another key ({fingerprint(announced.identity)})"
+        return Start(least, _behind(least - clock, peer=peer))
+    other = None if announced.identity == identity.public else fingerprint(announced.identity)
     if announced.incarnation - clock <= AHEAD:
-        of = f'the last start of peer "{peer}"{whose}'
-        return Start(announced.incarnation + 1, _behind(announced.incarnation - clock, of))
-    sentence = (
-        f'the broker retains an announcement of peer "{peer}"{whose} that is more than 80 years ahead of the clock of '
-        f"this device; set the clock, or clear the retained message on p2pfl/v1/{swarm}/peer/{peer}/state"
-    )
-    if ours:
-        raise PeerError(sentence)
-    return Start(least, f"{sentence}, because neighbours that have met that key refuse this peer")
+        return Start(announced.incarnation + 1, _behind(announced.incarnation - clock, peer=peer, key=other))
+    topic = f"p2pfl/v1/{swarm}/peer/{peer}/state"
+    if other is None:
+        raise PeerError(
+            f'the broker retains an announcement of peer "{peer}" that is more than 80 years ahead of the clock of '
+            f"this device; set the clock, or clear the retained message on {topic}"
+        )
+    return Start(least, AnnouncementAhead(peer=peer, key=other, topic=topic))
 
 
 def _believed(announced: Hello, trust: Trust, *, swarm: str, peer: str) -> bool:
@@ -115,27 +114,11 @@ def _believed(announced: Hello, trust: Trust, *, swarm: str, peer: str) -> bool:
     return True
 
 
-def _behind(nanoseconds: int, what: str) -> str | None:
-    """Return a warning that the clock is behind something, if it is so by a second."""
+def _behind(nanoseconds: int, *, peer: str, key: str | None = None) -> ClockBehind | None:
+    """Return the notice that the clock is behind the last start, if it is so by a second."""
     if nanoseconds < SECOND:
         return None
-    return f"the clock of this device is {duration(round(nanoseconds / SECOND))} behind {what}; set the clock"
-
-
-def duration(seconds: int) -> str:
-    """Return a number of seconds in the two largest units that it fills.
-
-    Examples
-    --------
-    >>> duration(59), duration(3600), duration(40 * 86400)
-    ('59 s', '1 h 0 min', '40 d 0 h')
-    """
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if not minutes:
-        return f"{seconds} s"
-    if not hours:
-        return f"{minutes} min {seconds % 60} s"
-    return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min"
+    return ClockBehind(peer=peer, seconds=round(nanoseconds / SECOND), key=key)
 
 
 async def announced(transport: Transport, *, swarm: str, peer: str, client: str, source: Source) -> Hello | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from p2pfl.peer.notices import strangers
+from p2pfl.identity import FirstUse, fingerprint
+from p2pfl.protocol.equivocation import Proof
 from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.versions import differing
+from p2pfl.protocol.versions import escaped
+from p2pfl.report.notices.kinds import KeyTrusted, NameShared, Notice, PeerExcluded, VersionDiffers
 
 
 class Introductions:
@@ -16,23 +19,62 @@ class Introductions:
     ----------
     membership
         Knows the neighbours.
-    say
-        Called with each sentence, once.
+    tell
+        Called with each notice, once.
     """
 
-    def __init__(self, membership: Membership, say: Callable[[str], None]) -> None:
+    def __init__(self, membership: Membership, tell: Callable[[Notice], None]) -> None:
         self._membership = membership
-        self._say = say
+        self._tell = tell
         self._reported: dict[str, str] = {}  # by neighbour, the version that it announced
 
     def __call__(self) -> None:
         """Report those who are new since the last call."""
         membership = self._membership
-        for sentence in strangers(membership):
-            self._say(sentence)
+        me = membership.me
+        for notice in strangers(membership):
+            self._tell(notice)
         for peer in sorted(membership.present):
             theirs = membership.up[peer].version
-            sentence = differing(peer, theirs=theirs, ours=membership.me.version)
-            if sentence and self._reported.get(peer) != theirs:
-                self._say(sentence)
+            if theirs not in {me.version, self._reported.get(peer)}:
+                self._tell(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escaped(theirs), ours=me.version))
             self._reported[peer] = theirs
+
+
+def strangers(membership: Membership) -> list[Notice]:
+    """Return notices of keys that are trusted on first use, and of a peer with the same name; each once."""
+    trust, me = membership.trust, membership.me
+    found: list[Notice] = []
+    if isinstance(trust, FirstUse):
+        new = {peer: key for peer in sorted(membership.present) if (key := trust.news(peer)) is not None}
+        found += [KeyTrusted(peer=me.peer, neighbour=peer, key=fingerprint(key)) for peer, key in new.items()]
+    if membership.namesake:
+        found.append(NameShared(peer=me.peer, key=fingerprint(membership.namesake), own=fingerprint(me.identity)))
+        membership.namesake = b""
+    return found
+
+
+def exclusion(me: str, peer: str, proof: Proof, *, identity: bytes, path: Path | None) -> PeerExcluded:
+    """Return the notice that a neighbour was excluded.
+
+    Parameters
+    ----------
+    me, peer
+        Peer that reports it, and the neighbour.
+    proof
+        Proof of what the neighbour did.
+    identity
+        Its public key.
+    path
+        File with the proof, if it is kept.
+    """
+    round, step = proof.exchange
+    return PeerExcluded(
+        peer=me,
+        neighbour=peer,
+        key=fingerprint(identity),
+        signed=proof.domain,
+        round=round,
+        step=step,
+        proof=None if path is None else str(path),
+    )

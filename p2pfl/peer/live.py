@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -31,8 +31,6 @@ class LiveNeighbourhood:
         To the neighbours.
     round
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
-    omegas
-        By which the exchanges after a release are combined, see :class:`p2pfl.algorithms.Gossip`.
     zstd
         What squeezes the bytes of a row.
     step
@@ -48,15 +46,13 @@ class LiveNeighbourhood:
         connection: Connection,
         *,
         round: int,
-        omegas: Sequence[float] = (),
         zstd: Zstd | None = None,
         step: int = 0,
         conserving: bool = True,
         totalling: Totalling | None = None,
     ) -> None:
         self.connection, self.session = connection, connection.session
-        self.omegas = omegas
-        self._positions: list[int] = []  # by chain: exchanges so far
+        self._releases = 0
         self.name = self.session.shared.me.peer
         self.round = round
         self.totalling = totalling or Totalling(connection, round + 1)
@@ -112,12 +108,9 @@ class LiveNeighbourhood:
             return Weighted(released, share)
         chain = released.chain
         if chain is None:  # the first exchange after a release
-            chain = len(self._positions)
-            self._positions.append(0)
-        position = self._positions[chain]
-        self._positions[chain] += 1
-        omega = self.omegas[position] if position < len(self.omegas) else 1.0
-        total = Conserved(released, books, exchange=(self.round, self.step), chain=chain, omega=omega)
+            chain = self._releases
+            self._releases += 1
+        total = Conserved(released, books, exchange=(self.round, self.step), chain=chain)
         books.open((self.round, self.step), total.own, weights=weights, chain=chain)
         return total
 
@@ -296,15 +289,13 @@ class Conserved:
         Our own.
     books
         Say which flows count.
-    exchange, chain, omega
-        Which exchange, of which release, and how its result is combined with the rows before.
+    exchange, chain
+        Which gossip step, and of which release.
     """
 
-    def __init__(
-        self, released: Released, books: Books, *, exchange: tuple[int, int], chain: int, omega: float
-    ) -> None:
+    def __init__(self, released: Released, books: Books, *, exchange: tuple[int, int], chain: int) -> None:
         self.released, self.books = released, books
-        self.exchange, self.chain, self.omega = exchange, chain, omega
+        self.exchange, self.chain = exchange, chain
         self.own = vector(released)  # [P] or [P + 1]
         self.total = self.own.copy()
 
@@ -319,7 +310,7 @@ class Conserved:
 
     def close(self) -> Released:
         """The sum, with what was found late of former exchanges."""
-        due = self.books.close(omega=self.omega)
+        due = self.books.close()
         if due is not None:
             self.total += due
         rows = torch.from_numpy(self.total).unsqueeze(0)  # [1, P] or [1, P + 1]

@@ -13,12 +13,13 @@ from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released, bare
+from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, bare
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.notices import unpaid
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy import private
 from p2pfl.privacy.stream import Ints, to_grid
+from p2pfl.report.notices.damage import SettlementIncomplete
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.rows import Rows
 
 
@@ -30,7 +31,7 @@ async def paid(
     source: Source,
     round: int,
     neighbourhood: Callable[[int], LiveNeighbourhood],
-    say: Callable[[str], None],
+    tell: Callable[[Notice], None],
 ) -> State:
     """Release what is public once more with the masks that are owed, if anybody owes any, and mix it.
 
@@ -44,8 +45,8 @@ async def paid(
         The first after the last.
     neighbourhood
         Makes that of a round.
-    say
-        Called with a sentence where rows of this exchange were missed for good, which no record tells.
+    tell
+        Called with a notice where models of this gossip step are missing for good, which no record contains.
 
     Returns
     -------
@@ -70,7 +71,7 @@ async def paid(
         participation=plan.protection.settings.participation,
     )
     if live.missed and not live.session.books.conserving:
-        say(unpaid(live.missed))
+        tell(SettlementIncomplete(peer=live.peers[0], neighbours=tuple(sorted({*live.missed}))))
     return after
 
 
@@ -96,7 +97,7 @@ class Owed:
         return np.zeros((1, size), np.int64) if self.points is None else self.points.copy()
 
 
-class Republished:
+class Republished(Wrapped):
     """A neighbourhood that releases nothing but what is public already.
 
     Parameters
@@ -108,13 +109,8 @@ class Republished:
     """
 
     def __init__(self, net: Neighbourhood, masks: Owed) -> None:
-        self._net = net
+        super().__init__(net)
         self._masks = masks
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Return the one peer whose row this is."""
-        return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release public rows, and check that nothing else is in them.
@@ -132,14 +128,6 @@ class Republished:
                 "the release that pays masks holds more than public parameters and was not sent; report this as a bug"
             )
         return released
-
-    async def mix(self, released: Released) -> Released:
-        """Mix as the wrapped neighbourhood does."""
-        return await self._net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear as the wrapped neighbourhood does."""
-        return await self._net.hear(released)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None

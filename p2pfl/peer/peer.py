@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
@@ -29,20 +29,20 @@ from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.composed import composed
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.hiding import Hiding
-from p2pfl.peer.introductions import Introductions
+from p2pfl.peer.introductions import Introductions, exclusion
 from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.notices import Notice, Progress, ahead, exclusion, resting
 from p2pfl.peer.paying import paid
 from p2pfl.peer.resuming import gathered, rest, resumed
-from p2pfl.peer.settling import Cover, bereft, kept_by, shifted
+from p2pfl.peer.settling import Cover, kept_by, shifted
 from p2pfl.peer.storage.best import BestModel
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.threads import Threaded
 from p2pfl.peer.totals import Totalling
+from p2pfl.peer.unsettled import bereft, left_open, unsettled
+from p2pfl.peer.updates import Progress
 from p2pfl.protocol.edges import Edges
-from p2pfl.protocol.ledgers.unsettled import Unsettled, unsettled
 from p2pfl.protocol.mailbox import Mailbox, Newest
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.plausible import AFTER
@@ -55,8 +55,11 @@ from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
-from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
+from p2pfl.report.notices.damage import ConsensusIncomplete
+from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
+from p2pfl.report.notices.masses import given
+from p2pfl.report.results import BudgetStop, Unsettled
 from p2pfl.report.summary import assess
 from p2pfl.secagg.in_process import partners
 from p2pfl.secagg.signing import Seal
@@ -89,7 +92,7 @@ class Peer:
     observe
         Called with each round's record and state.
     notice
-        Called with sentences that people should read: whose key was trusted on first use.
+        Called with each notice that people should read; :func:`p2pfl.report.notices.wording.sentence` words it.
     store
         Where it keeps what a later life can go on from; nowhere by default.
     former
@@ -153,10 +156,10 @@ class Peer:
         self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce)
         around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
         if plan.protection.sums is not None:
-            around |= {*partners(plan.weights).neighbours(name)}  # whom somebody that hears us hears, too
+            around |= {*partners(plan.weights[0]).neighbours(name)}  # whom somebody that hears us hears, too
         names = () if plan.healing is None else {*plan.topology.peers} - {name}
         self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
-        self._introduce = Introductions(self.membership, self._say)
+        self._introduce = Introductions(self.membership, self._tell)
         spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": keeper.journal.sampled}
         self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", **spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
@@ -200,20 +203,20 @@ class Peer:
     @property
     def progress(self) -> Progress:
         """What it is doing right now, and whom it waits for."""
-        waiting: list[str] = []
+        waiting, connected = list[str](), True
         connection = self._connection
         if connection is not None and connection.channel.lost:
-            waiting = ["the broker, which cannot be reached"]
+            connected = False
         elif self.phase == "gathering":
             waiting = self.membership.absent
         elif connection is not None and connection.session.blocked:
             waiting = self.mailbox.missing()
         present = tuple(sorted(self.membership.present))
-        return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting), present)
+        return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting), present, connected)
 
     @property
-    def stopped(self) -> str | None:
-        """Why it did not play all rounds, in a sentence, if it is the budget."""
+    def stopped(self) -> BudgetStop | None:
+        """How the privacy budget stopped it early; ``None`` if it did not."""
         return self.meter.stopped(self._done)
 
     async def __aenter__(self) -> Self:
@@ -248,7 +251,7 @@ class Peer:
                 part = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
             self._connection = Connection(channel, session, adding=part)
             given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
-            self._hiding = Hiding(self.plan, self._connection, agreed=self.agreed, say=self._say, **given)
+            self._hiding = Hiding(self.plan, self._connection, agreed=self.agreed, tell=self._tell, **given)
             self._connection.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
             await self._stack.aclose()
@@ -277,7 +280,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await self.connection.enter(tasks)
                 self.phase = "gathering"
-                await gathered(self.connection, self.keeper, experiment=self.plan.experiment, say=self._say)
+                await gathered(self.connection, self.keeper, experiment=self.plan.experiment, tell=self._tell)
                 self._introduce()
                 self.phase = "learning"
                 state = await self._rounds(*await self._resume())
@@ -297,7 +300,8 @@ class Peer:
         """End with what there is: nobody waits for one that promised to release no more, nor does it for anybody."""
         if last.statistics is not None:
             self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
-        self._say(resting(last.round, lost=self.keeper.journal.released >= last.round))
+        lost = self.keeper.journal.released >= last.round
+        self._tell(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
         self.phase = "done"
         return last.state
 
@@ -306,7 +310,8 @@ class Peer:
         chosen, first = await resumed(self.connection, self.keeper)
         if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
             again = self.keeper.former.journal is not None
-            self._say(ahead(first, again=again, rounds=self.plan.experiment.rounds))
+            rounds = self.plan.experiment.rounds
+            self._tell(JoinsLate(peer=self.name, round=first, rounds=rounds, again=again))
         return chosen, first
 
     def _accuse(self) -> None:
@@ -314,7 +319,8 @@ class Peer:
         rolls = {} if self.connection.adding is None else self.connection.adding.giving.proofs
         for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
             path = self.keeper.accuse(peer, proof)
-            self._say(exclusion(peer, proof, identity=self.membership.up[peer].identity, path=path))
+            identity = self.membership.up[peer].identity
+            self._tell(exclusion(self.name, peer, proof, identity=identity, path=path))
 
     async def _rounds(self, chosen: Checkpoint | None, first: int) -> State:
         if self._agreeing.opening:
@@ -338,7 +344,8 @@ class Peer:
                 stop=plan.stop,
             )
         except (BudgetError, CoverError) as error:  # the others go on
-            self._say(f"{error}; what was learned before is kept")
+            reason: Literal["budget", "partners"] = "budget" if isinstance(error, BudgetError) else "partners"
+            self._tell(LearningStopped(peer=self.name, reason=reason, message=str(error)))
             await self.connection.ask(events.Stop())
         else:
             self._played = True
@@ -349,8 +356,8 @@ class Peer:
                 self._state = await self._close(self._state)
         await self._part(self._state)
         self.hiding.correct()
-        for sentence in [*self._left(), *filter(None, [self.meter.overdrawn])]:
-            self._say(sentence)
+        for notice in [*self._left(), *filter(None, [self.meter.overdrawn])]:
+            self._tell(notice)
         return self._state
 
     async def _part(self, state: State) -> None:
@@ -375,19 +382,19 @@ class Peer:
                 answer = self.connection.tell(events.Continue(apart=apart, last=rounds[-1]))
                 due = answer.round if isinstance(answer, Play) else round + 1
 
-    def _left(self) -> list[str]:
+    def _left(self) -> list[Notice]:
         """What stays open at the end; who keeps account of what it gave moves nothing that its books would know."""
         if self.given is not None:
-            return bereft(self.given, self.vanished)
+            return bereft(self.name, self.given, self.vanished)
         missed = {} if self.connection.adding is None else self.connection.adding.missed
         deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
         self._alarms.settle(self.session.books.masks.uncancelled())
         self.unsettled = unsettled(self.session.books, deviation=deviation, peers=peers, missed=missed)
-        return self.unsettled.sentences
+        return left_open(self.name, self.unsettled)
 
-    def _say(self, sentence: str) -> None:
+    def _tell(self, notice: Notice) -> None:
         if self.notice is not None:
-            self.notice(Notice(self.name, sentence))
+            self.notice(notice)
 
     async def _settle(self, state: State, cover: Cover | None) -> State:
         """Pay what is owed, masks first, for that takes exchanges."""
@@ -402,7 +409,7 @@ class Peer:
                 source=self.source,
                 round=self._next,
                 neighbourhood=self._neighbourhood,
-                say=self._say,
+                tell=self._tell,
             )
         if books.conserving:
             await connection.ask(events.Finish("flows"))
@@ -420,16 +427,15 @@ class Peer:
     async def _close(self, state: State) -> State:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
         net = self._neighbourhood(self._next, conserving=False)
-        state, self.common = await Agreeing(self.plan, self.name).close(net, state, say=self._say)
+        state, self.common = await Agreeing(self.plan, self.name).close(net, state, tell=self._tell)
         if net.missed:
-            self._say(f"no consensus: nothing came from {', '.join(sorted({*net.missed}))}, so models may differ")
+            self._tell(ConsensusIncomplete(peer=self.name, neighbours=tuple(sorted({*net.missed}))))
         return state
 
     def _neighbourhood(self, round: int, *, opening: bool = False, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds, self._next = 0.0, round + 1
         how: dict[str, Any] = {
             "round": round,
-            "omegas": self.plan.gossip.omegas,
             "zstd": self.plan.zstd,
             "conserving": conserving,
             "totalling": Totalling(self.connection, 0 if opening else round + 1, self.hiding.totals),

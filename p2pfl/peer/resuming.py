@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2pfl.errors import ResumeError, RunError
+from p2pfl.errors import LostModelError, ResumeError
 from p2pfl.experiment import Experiment
 from p2pfl.peer.connection import Connection
-from p2pfl.peer.notices import PROMISED
 from p2pfl.peer.storage.checkpoint import Checkpoint
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.protocol.entering import common, entrance
@@ -15,10 +14,11 @@ from p2pfl.protocol.ledgers.masks import LEAP
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.session.events import Begin, Compare, Resume
+from p2pfl.report.notices.kinds import NeighboursMissing, Notice
 
 
 async def gathered(
-    connection: Connection, keeper: Keeper, *, experiment: Experiment, say: Callable[[str], None]
+    connection: Connection, keeper: Keeper, *, experiment: Experiment, tell: Callable[[Notice], None]
 ) -> None:
     """Wait for the neighbours; a peer that has played all rounds can do without them.
 
@@ -28,8 +28,8 @@ async def gathered(
         Of the peer.
     experiment
         Its settings: whom to wait for and how long.
-    say
-        Tells people a sentence.
+    tell
+        Called with a notice if the peer goes on without them.
 
     Raises
     ------
@@ -45,7 +45,8 @@ async def gathered(
     membership = connection.session.membership
     error = await connection.gather(quorum=settings.quorum, within=settings.gather)
     if error is not None and played:
-        say(f"{error}; all rounds are played, and its row is kept as it is")
+        me = membership.me.peer
+        tell(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
     elif begun and not played and (error is not None or membership.over):
         why = stranded(membership, kept, rounds=experiment.rounds, within=settings.gather)
         absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
@@ -117,13 +118,13 @@ def rest(keeper: Keeper, peer: str) -> Checkpoint:
 
     Raises
     ------
-    RunError
+    LostModelError
         There is none.
     """
     kept = keeper.former.kept
     if not kept:
-        raise RunError(
-            f'expected the last row of "{peer}", an earlier incarnation of which has {PROMISED}, got none on the disk: '
+        raise LostModelError(
+            f'the last model of "{peer}" is not on the disk, and an earlier incarnation promised to release no more; '
             "begin a new run"
         )
     return kept[0]

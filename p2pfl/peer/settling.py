@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +23,10 @@ from p2pfl.protocol.ledgers.slots import Slot
 
 
 def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
-    """Return the books of one peer: flows along edges that weigh alike at both ends, unless rows are too large to hold.
+    """Return the books of one peer: flows along edges that weigh alike at both ends, unless models are too large.
 
-    Peers that wait for nobody mix nothing, and neither lies nor rules that bear them keep a mean.
+    Peers that wait for nobody mix nothing, and neither attacks nor robust rules keep a mean. Under acceleration a flow
+    that comes late has another share in the model than one that came in time.
 
     Parameters
     ----------
@@ -36,6 +37,7 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
     fair &= not plan.asynchronous
     fair &= all(weights.symmetric for weights in plan.weights)
     fair &= plan.rule is None and plan.attack is None
+    fair &= all(omega == 1 for omega in plan.gossip.omegas)
     return Books(
         peer,
         gossip=plan.topology.neighbours(peer) if fair else None,
@@ -201,21 +203,3 @@ def shifted(state: State, row: Row | None, *, mass: float | None) -> State:
             return state
         moved = (late[:-1] - late[-1] * state.public.rows[0]) / (mass + late[-1])  # [P]
     return replace(state, rows=state.rows + moved, public=derived(lambda public: public + moved, state.public))
-
-
-def bereft(given: Mapping[str, float], vanished: Collection[str]) -> list[str]:
-    """What is not in the average, in sentences: of the masses of those who did not come back.
-
-    Parameters
-    ----------
-    given
-        By neighbour: the mass that it was given beyond what was had of it.
-    vanished
-        Neighbours that were given up and not heard again.
-    """
-    return [
-        f"nothing comes any more from {peer}, which took a mass of {given[peer]:.6g} from here: if it is gone for "
-        "good, that is lost to the average with the 1 that it began with and what its other neighbours gave it, and "
-        "more goes to it in each round; begin anew without it where the loss rises"
-        for peer in sorted(given.keys() & vanished)
-    ]

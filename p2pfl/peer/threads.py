@@ -8,9 +8,8 @@ from typing import Unpack
 
 import torch
 
-from p2pfl.encodings import Ints
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released, settled
+from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped, settled
 from p2pfl.rows import Rows, distances
 
 
@@ -56,7 +55,7 @@ class Threaded:
         return found
 
 
-class Unhurried:
+class Unhurried(Wrapped):
     """A neighbourhood that hides rows in a thread: masks of large rows take a while.
 
     Parameters
@@ -68,29 +67,10 @@ class Unhurried:
     """
 
     def __init__(self, net: Neighbourhood, *, prepare: Callable[[], Awaitable[object]]) -> None:
-        self.net = net
+        super().__init__(net)
         self.prepare = prepare
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Whose rows these are."""
-        return self.net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
         await self.prepare()
-        return await asyncio.to_thread(lambda: settled(self.net.release(rows, since=since, masses=masses)))
-
-    async def mix(self, released: Released) -> Released:
-        """Mix with those heard."""
-        return await self.net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Hear the neighbours' rows."""
-        return await self.net.hear(released)
-
-    async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
-    ) -> Ints:
-        """Add up as the wrapped neighbourhood does."""
-        return await self.net.total(contribution, size=size, bits=bits, change=change)
+        return await asyncio.to_thread(lambda: settled(self._net.release(rows, since=since, masses=masses)))

@@ -24,7 +24,7 @@ import torch
 
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
-from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released, checked
+from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, checked
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, spans, to_grid
@@ -100,7 +100,7 @@ def private(
     )
 
 
-class PrivateNeighbourhood:
+class PrivateNeighbourhood(Wrapped):
     """Neighbourhood whose releases are protected; :func:`private` makes it and explains the parameters."""
 
     def __init__(
@@ -113,18 +113,13 @@ class PrivateNeighbourhood:
         round: int,
         charge: Callable[[], None] | None,
     ) -> None:
-        self._net = net
+        super().__init__(net)
         self._settings = settings
         self._masks = masks
         self._source = source
         self._round = round
         self._charge = charge
         self._releases = self._totals = 0
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Names of the R local peers."""
-        return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the change since the public parameters.
@@ -172,14 +167,6 @@ class PrivateNeighbourhood:
             return Released(update.floats(), masses)
         points = self._hide(update, attempt)  # [R, P]
         return Released(points.to(rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
-
-    async def mix(self, released: Released) -> Released:
-        """Mix as the wrapped neighbourhood does."""
-        return await self._net.mix(released)
-
-    async def hear(self, released: Released) -> Heard:
-        """Receive as the wrapped neighbourhood does."""
-        return await self._net.hear(released)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 
 from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Roster, Trust, epoch_of
-from p2pfl.protocol.versions import differing
+from p2pfl.protocol.refusals import NotSigned, NotTrusted, OtherExperiment, Refusal, differences, text
+from p2pfl.protocol.versions import escaped
 from p2pfl.protocol.wire.messages import Hello
-
-SHOWN = 80
-"""Characters of a neighbour's setting that people are shown."""
 
 
 @dataclass
@@ -40,6 +38,8 @@ class Membership:
         Who went because it contradicted itself, and may not come again.
     done
         Who of those gone has played all rounds: others, still in the last, have its rows and need no way around it.
+    refused
+        Why the last announcement of a neighbour does not count.
     begun
         Whether learning has, after which nobody can come first any more.
     namesake
@@ -53,7 +53,7 @@ class Membership:
     swarm: str = ""
     trust: Trust | None = None
     names: frozenset[str] = frozenset()
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
     up: dict[str, Hello] = field(default_factory=dict)
     proven: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
@@ -172,7 +172,7 @@ class Membership:
         """
         hello = self.up[peer]
         if difference := self._difference(hello):
-            raise PeerError(difference)
+            raise PeerError(text(difference), refused=[difference])
         if self._remembers(hello):
             self.proven.add(peer)
 
@@ -182,14 +182,13 @@ class Membership:
             try:
                 self.trust.remember(hello.peer, hello.identity)
             except PeerError as error:  # it has been met under another name
-                self.refused[hello.peer] = str(error)
+                self.refused[hello.peer] = NotTrusted(hello.peer, str(error))
                 return False
         return True
 
-    def _difference(self, hello: Hello) -> str:
-        """How its experiment differs, empty if it does not."""
-        difference = differences(self.me.facts, hello.facts)
-        return difference and f'expected "{hello.peer}" to run the same experiment, got {difference}: use the same file'
+    def _difference(self, hello: Hello) -> OtherExperiment | None:
+        """Return how its experiment differs; ``None`` if it does not."""
+        return differences(hello.peer, theirs=hello.facts, ours=self.me.facts)
 
     def trusts(self, hello: Hello) -> bool:
         """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
@@ -198,25 +197,24 @@ class Membership:
         if hello == self._sure.get(hello.peer):
             return True  # said again
         why = self._doubt(hello, self.trust)
-        if why:
+        if why is not None:
             self.refused[hello.peer] = why
         else:
             self.refused.pop(hello.peer, None)
             self._sure[hello.peer] = hello
-        return not why
+        return why is None
 
-    def _doubt(self, hello: Hello, trust: Trust) -> str:
-        """Why a hello is not to be believed, empty if it is."""
+    def _doubt(self, hello: Hello, trust: Trust) -> Refusal | None:
+        """Return why an announcement is not to be believed; ``None`` if it is."""
         if not hello.authentic(swarm=self.swarm):
-            other = differing(hello.peer, theirs=hello.version, ours=self.me.version)
-            return f'expected a hello signed by "{hello.peer}", got one that is not' + (other and f" ({other})")
+            return NotSigned(hello.peer, theirs=escaped(hello.version), ours=self.me.version)
         if hello.peer == self.me.peer and not isinstance(trust, Roster):
-            return ""  # a namesake by mistake has another key
+            return None  # a namesake by mistake has another key
         try:
             trust.check(hello.peer, hello.identity)
         except PeerError as error:
-            return str(error)
-        return ""
+            return NotTrusted(hello.peer, str(error))
+        return None
 
     def epoch(self, peer: str) -> bytes:
         """Return the epoch of the edge to a neighbour: of its present incarnation and this one."""
@@ -292,28 +290,12 @@ def missing(membership: Membership, *, within: float) -> PeerError:
     gone = sorted(membership.neighbours - membership.present - {*absent})
     ways = ((absent, "did not come"), (gone, "went again"))
     who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
-    why = "".join(f"; {sentence}" for sentence in membership.refused.values())
+    refused = list(membership.refused.values())
+    why = "".join(f"; {text(refusal)}" for refusal in refused)
     return PeerError(
         f"expected neighbours {', '.join(sorted(membership.neighbours))} within {within:g} s, {' and '.join(who)}: "
         f"start them, or lower transport.quorum{why}",
         absent=absent,
         gone=gone,
+        refused=refused,
     )
-
-
-def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
-    """Spell out where two experiments differ; empty where they agree.
-
-    Examples
-    --------
-    >>> differences({"learning.rate": "0.1", "seed": "1"}, {"learning.rate": "0.2", "seed": "1"})
-    'learning.rate = 0.2 there and 0.1 here'
-    """
-    keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
-    there, here = ({key: _shown(each.get(key, "the default")) for key in keys} for each in (theirs, mine))
-    return ", ".join(f"{_shown(key)} = {there[key]} there and {here[key]} here" for key in keys[:5])
-
-
-def _shown(text: str) -> str:
-    """Return text from the network so that it is short, on one line, and without control characters."""
-    return ascii(text[:SHOWN])[1:-1] + ("..." if len(text) > SHOWN else "")

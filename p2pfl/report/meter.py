@@ -7,29 +7,33 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from p2pfl.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.budget import Budget
+from p2pfl.report.notices.kinds import BudgetExceeded
+from p2pfl.report.results import BudgetStop
 from p2pfl.report.sampling import SamplingMeter
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
 
 
-def stopped(peers: Sequence[str | None]) -> str | None:
-    """Return the most frequent sentence that :meth:`Meter.stopped` gives for some peers.
+def stopped(peers: Sequence[BudgetStop | None]) -> BudgetStop | None:
+    """Return the most frequent result of :meth:`Meter.stopped` for some peers, with the number of these.
 
     Examples
     --------
-    >>> stopped(["3 of 9 rounds: ...", None, "3 of 9 rounds: ..."])
-    '3 of 9 rounds: ... (2 of 3 peers)'
+    >>> stopped([BudgetStop(3, 9, 8.0), None, BudgetStop(3, 9, 8.0)])
+    BudgetStop(done=3, rounds=9, epsilon=8.0, account=None, peers=2, among=3)
     """
-    said = Counter(sentence for sentence in peers if sentence is not None).most_common(1)
-    if not said:
+    found = Counter(stop for stop in peers if stop is not None).most_common(1)
+    if not found:
         return None
-    ((sentence, count),) = said
-    return sentence if count == len(peers) else f"{sentence} ({count} of {len(peers)} peers)"
+    ((stop, count),) = found
+    return msgspec.structs.replace(stop, peers=count, among=len(peers))
 
 
 class Meter:
@@ -219,24 +223,20 @@ class Meter:
         return self._protection.spent(self._costs)
 
     @property
-    def overdrawn(self) -> str | None:
-        """Return a sentence if more than the budget has been spent; otherwise ``None``."""
+    def overdrawn(self) -> BudgetExceeded | None:
+        """Return a notice if more than the budget has been spent; otherwise ``None``."""
         wanted, spent = self._protection.wanted.epsilon, self.spent
         if wanted is None or spent is None or not self._corrected or self._protection.allows(self._costs):
             return None
-        return (
-            f"epsilon {spent:.3g} has been spent, more than privacy.epsilon = {wanted:g}, because a release lacked "
-            "a mask"
-        )
+        return BudgetExceeded(peer=self._peers[0], spent=spent, epsilon=wanted)
 
-    def stopped(self, done: int) -> str | None:
-        """Return a sentence if the budget stopped the run after ``done`` rounds; otherwise ``None``."""
+    def stopped(self, done: int) -> BudgetStop | None:
+        """Return how the budget stopped the run after ``done`` rounds; ``None`` if it did not."""
         protection, wanted = self._protection, self._protection.wanted.epsilon
         if wanted is None or not protection.claimed or done >= protection.rounds:
             return None
         if not self._refused and protection.allows(self._costs + Counter({protection.cost: 1})):
             return None
-        before = (
-            "" if self._budget is None or not self._left.before else f", including what {self._budget.path} had before"
-        )
-        return f"{done} of {protection.rounds} rounds: another one would exceed privacy.epsilon = {wanted:g}{before}"
+        account = None if self._budget is None or not self._left.before else str(self._budget.path)
+        count = len(self._peers)
+        return BudgetStop(done, protection.rounds, wanted, account, peers=count, among=count)

@@ -8,8 +8,11 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
+
 import p2pfl
 from p2pfl.experiment import Experiment
+from p2pfl.report.results import Provenance, Versions
 
 
 def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, Any]:
@@ -34,24 +37,25 @@ def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, A
     >>> found["seed"], found["algorithm"], found["split"], found["began"]
     (0, 'fedavg', 'iid', '2026-11-22T13:07:00+00:00')
     """
-    return {
-        "seed": experiment.seed,
-        "algorithm": experiment.learning.algorithm,
-        "split": experiment.data.split,
-        "versions": versions(),
-        "began": None if began is None else began.isoformat(timespec="seconds"),
-    }
+    found = Provenance(
+        seed=experiment.seed,
+        algorithm=experiment.learning.algorithm,
+        split=experiment.data.split,
+        versions=versions(),
+        began=None if began is None else began.isoformat(timespec="seconds"),
+    )
+    return dict(msgspec.to_builtins(found))
 
 
-def versions() -> dict[str, Any]:
+def versions() -> Versions:
     """Return the versions of p2pfl and its numerical libraries, the platform, and its number of logical CPUs."""
     import torch  # noqa: PLC0415 (builds without metadata know their own version only)
 
-    return {
-        "p2pfl": p2pfl.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": version("numpy"),
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-    }
+    return Versions(
+        p2pfl=p2pfl.__version__,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        numpy=version("numpy"),
+        platform=platform.platform(),
+        cpus=os.cpu_count(),
+    )

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+from p2pfl.report.notices.kinds import SCHEMA
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    r"""Round of one peer.
+    """Round of one peer, a line of ``metrics.jsonl``.
 
     Attributes
     ----------
+    schema
+        Version of the format of the line.
+    peer
+        Name of the peer.
+    round
+        Round, counted from 0.
     scores
         Scores on the test part: the score named in ``summary.json`` and ``loss``.
     training_loss
@@ -19,20 +29,27 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     update
         Distance by which local training moved the model (L2), the scale of both distances; 0 without training.
     disagreement
-        Distance of the peer's release from the mean of all peers (L2), and
+        Distance of the peer's release from the mean of all peers (L2). Only a simulation knows it.
     diversity
-        diversity of their updates, :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`:
-        1 where all agree, N where they have nothing in common; only a simulation knows both.
-    bytes_out, bytes_in
-        Bytes sent and received since the start of the run.
-    seconds_training, seconds_waiting
-        Seconds in this round.
-    heard, missed
-        Number of models used in this round; neighbours whose model did not arrive in time.
+        Diversity of the updates of all peers, the mean of their squared norms over the squared norm of their mean:
+        1 where all agree, N where they have nothing in common. Only a simulation knows it.
+    bytes_out
+        Bytes sent since the start of the run.
+    bytes_in
+        Bytes received since the start of the run.
+    seconds_training
+        Seconds of training in this round.
+    seconds_waiting
+        Seconds of waiting in this round.
+    heard
+        Number of models used in this round.
+    missed
+        Neighbours whose model did not arrive in time.
     privacy_spent
         Epsilon so far against the broker and ``privacy.colluders`` peers; ``None`` without a claim.
     """
 
+    schema: Literal[1] = SCHEMA
     peer: str
     round: int
     scores: dict[str, float]

@@ -3,6 +3,7 @@
 experiment.toml            the resolved experiment
 provenance.json            start and versions of the run
 metrics.jsonl              one record per peer and round
+events.jsonl               one notice per line: what happened besides the rounds
 peers/<name>.safetensors   the model under its own names
 peers/<name>.state         what a peer needs to continue, in safetensors; live peers keep the previous one as well
 keys/                      identities of the peers of a live run, for resuming it
@@ -14,11 +15,13 @@ summary.json               alone, together, pooled; the same keys for run and si
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import math
+import operator
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -28,10 +31,13 @@ import msgspec
 
 from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, write
-from p2pfl.experiment.reading import kept
+from p2pfl.experiment.file.reading import kept
 from p2pfl.files import DRIVE, replace
+from p2pfl.report.notices.damage import kinds
+from p2pfl.report.notices.kinds import SCHEMA, Notice
 from p2pfl.report.provenance import provenance
 from p2pfl.report.records import Record
+from p2pfl.report.results import PeerSummary, Summary, restored
 
 
 class Run:
@@ -52,6 +58,8 @@ class Run:
         Result of :func:`p2pfl.report.provenance.provenance`, which becomes part of the summary.
     metrics
         All records, in the order in which rounds ended.
+    events
+        All notices, in the order in which they were written down.
     models
         State dicts by peer, under the names of the model.
     description
@@ -65,6 +73,7 @@ class Run:
         self.folder = folder
         self.provenance = {} if began is None else provenance(experiment, began=began)
         self.metrics: list[Record] = []
+        self.events: list[Notice] = []
         self.models: dict[str, Mapping[str, Any]] = {}
         self.description: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
@@ -92,6 +101,7 @@ class Run:
             (folder / "peers").mkdir()  # of two runs in one empty directory, the second fails here
             try:
                 (folder / "metrics.jsonl").touch()
+                (folder / "events.jsonl").touch()
                 if self.provenance:
                     replace(folder / "provenance.json", _json(self.provenance))
                 replace(folder / "experiment.toml", write(self.experiment).encode())
@@ -109,10 +119,18 @@ class Run:
     def record(self, records: Sequence[Record]) -> None:
         """Add the records of a round; they are on disk when this returns, all of them or none."""
         self.metrics.extend(records)
+        self._append("metrics.jsonl", records)
+
+    def log(self, notices: Sequence[Notice]) -> None:
+        """Add notices; they are on disk when this returns, all of them or none."""
+        self.events.extend(notices)
+        self._append("events.jsonl", notices)
+
+    def _append(self, name: str, items: Sequence[msgspec.Struct]) -> None:
         if self.folder is None:
             return
-        path = self.folder / "metrics.jsonl"
-        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        path = self.folder / name
+        lines = _lines(items)
         size = None
         try:
             with path.open("ab") as file:
@@ -153,9 +171,9 @@ class Run:
         if self.folder is not None:
             save(self.folder / "peers", peer, model, state, round=round, about=self.description)
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
+    def finish(self, summary: Summary | PeerSummary) -> None:
         """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
-        self.summary = _finite({**summary, **self.provenance})
+        self.summary = _finite(msgspec.to_builtins(summary) | self.provenance)
         if self.folder is not None:
             replace(self.folder / "summary.json", _json(self.summary))
 
@@ -167,7 +185,7 @@ class Run:
 
     @staticmethod
     def resume(folder: str | Path, *, first: Mapping[str, int]) -> Run:
-        """Continue a run directory; the records of rounds that run again are dropped.
+        """Continue a run directory; the records of rounds that run again are dropped, and events stay.
 
         Parameters
         ----------
@@ -186,8 +204,8 @@ class Run:
         run = Run.load(folder)
         run.provenance = provenance(run.experiment, began=None) | {"began": run.provenance.get("began")}
         run.metrics = [record for record in run.metrics if record.round < first.get(record.peer, 0)]
-        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in run.metrics)
-        replace(Path(folder) / "metrics.jsonl", lines)
+        replace(Path(folder) / "metrics.jsonl", _lines(run.metrics))
+        replace(Path(folder) / "events.jsonl", _lines(run.events))
         return run
 
     @staticmethod
@@ -205,6 +223,7 @@ class Run:
         run = Run(kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
+        run.events = _events(folder / "events.jsonl")
         run.provenance = _table(folder / "provenance.json", what="the provenance of a run")
         run.description = _table(folder / "model.json", what="a description of the model")
         run.summary = _table(folder / "summary.json", what="a summary")
@@ -213,22 +232,53 @@ class Run:
 
 def _records(path: Path) -> list[Record]:
     """Return all records of a file except an incomplete last line."""
+    return [_converted(table, Record, place, what="a record") for place, table in _tables(path, what="a record")]
+
+
+def _events(path: Path) -> list[Notice]:
+    """Return all notices of a file except an incomplete last line; none if the run has no such file."""
+    if not path.exists():
+        return []
+    union: Any = functools.reduce(operator.or_, kinds().values())
+    return [_converted(table, union, place, what="an event") for place, table in _tables(path, what="an event")]
+
+
+def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place and the object of each complete line."""
     lines = _read(path).splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
-    records = []
     for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
         try:
             table = msgspec.json.decode(line, type=dict[str, Any])
-            scores = table.get("scores")
-            if isinstance(scores, dict):  # NaN is written as null
-                table["scores"] = {name: math.nan if score is None else score for name, score in scores.items()}
-            records.append(msgspec.convert(table, Record))
         except msgspec.MsgspecError as error:
-            raise InputError(
-                f"{path}, line {number}: the line is not a record ({error}); delete it to read the others"
-            ) from None
-    return records
+            raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
+        check_schema(table, place)
+        yield place, restored(table)
+
+
+def _converted(table: dict[str, Any], kind: Any, place: str, *, what: str) -> Any:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
+
+
+def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
+    """Refuse what another release has written in a format that this one does not read.
+
+    Raises
+    ------
+    InputError
+        The table names another version of its format.
+    """
+    theirs = table.get("schema", SCHEMA)
+    if theirs != SCHEMA:
+        raise InputError(
+            f"{place}: the schema is version {theirs!a:.20}, and this release of p2pfl reads version {SCHEMA}; use the "
+            "release that wrote it"
+        )
 
 
 def _table(path: Path, *, what: str) -> dict[str, Any]:
@@ -236,9 +286,11 @@ def _table(path: Path, *, what: str) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return msgspec.json.decode(_read(path), type=dict[str, Any])
+        table = msgspec.json.decode(_read(path), type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: the file is not {what} ({error}); delete it to read the rest") from None
+    check_schema(table, path)
+    return table
 
 
 def _read(path: Path) -> bytes:
@@ -246,6 +298,10 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: the file cannot be read ({error.strerror}); check its permissions") from None
+
+
+def _lines(items: Sequence[msgspec.Struct]) -> bytes:
+    return b"".join(msgspec.json.encode(item) + b"\n" for item in items)
 
 
 def _json(table: Mapping[str, Any]) -> bytes:
@@ -256,6 +312,8 @@ def _finite(value: Any) -> Any:
     """Return the value with ``None`` for every number that JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

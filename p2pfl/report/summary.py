@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 from p2pfl.algorithms.baselines import alone
@@ -13,10 +14,21 @@ from p2pfl.experiment import Plan
 from p2pfl.learning import Pools
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
-from p2pfl.report.advice import advice
-from p2pfl.report.masses import Given, account
+from p2pfl.report.notices.advice import advice
+from p2pfl.report.notices.damage import LossRose, MasksUncancelled
+from p2pfl.report.notices.masses import Given, account
 from p2pfl.report.promises import promise
 from p2pfl.report.records import Record
+from p2pfl.report.results import (
+    BestKept,
+    BudgetStop,
+    FeatureStatistics,
+    Guarantee,
+    PeerResult,
+    Summary,
+    Unsettled,
+    Weights,
+)
 from p2pfl.rows import Rows
 
 
@@ -50,16 +62,16 @@ def summarise(
     seconds: Durations,
     memory: int | None = None,
     agreed: Mapping[str, Any] | None = None,
-    stopped: str | None = None,
+    stopped: BudgetStop | None = None,
     given: Mapping[str, Given] | None = None,
-    alarms: Sequence[Mapping[str, Any]] = (),
-    unsettled: Mapping[str, Any] | None = None,
-    best: Mapping[str, Any] | None = None,
+    alarms: Sequence[MasksUncancelled | LossRose] = (),
+    unsettled: Mapping[str, Unsettled] | None = None,
+    best: Mapping[str, BestKept] | None = None,
     spent: float | None = None,
     played: Mapping[str, Mapping[Sampling, int]] | None = None,
     baselines: bool = True,
     accounted: bool = True,
-) -> dict[str, Any]:
+) -> Summary:
     """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
 
     Parameters
@@ -77,7 +89,7 @@ def summarise(
     agreed
         Common results of all peers: ``statistics`` of the features, and the score of the ``common`` model.
     stopped
-        Sentence that explains if the budget stopped the run early.
+        How the budget stopped the run early; ``None`` if it did not.
     given
         By peer, what it gave each neighbour, if the algorithm counts it.
     alarms
@@ -98,8 +110,8 @@ def summarise(
 
     Returns
     -------
-    dict
-        JSON values.
+    Summary
+        Without provenance, which :meth:`p2pfl.report.Run.finish` adds.
     """
     peers = tuple(sorted(together))
     metric = next((name for name in together[peers[0]] if name != "loss"), "loss")
@@ -113,53 +125,54 @@ def summarise(
             single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric)
     last = {record.peer: record for record in records}
     training = seconds.training
-    return {
-        "name": plan.experiment.name,
-        "peers": len(peers),
-        "rounds": rounds,
-        "stopped": stopped,
-        "accounted": accounted,
-        "steps": plan.gossip.steps,
-        "metric": metric if scored else None,
-        "alone": None if single is None else _mean([single[peer] for peer in honest]),
-        "together": _mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
-        "pooled": pooled,
-        "common": (agreed or {}).get("common"),
-        "per_peer": {
-            peer: {
-                "alone": None if single is None else single[peer],
-                "together": score[peer],
-                "attacker": peer not in plan.honest,
-            }
+    guarantee = describe(
+        plan,
+        spent=max([spent or 0.0, *(record.privacy_spent or 0.0 for record in last.values())]),
+        rounds=rounds,
+        played=played,
+    )
+    return Summary(
+        name=plan.experiment.name,
+        peers=len(peers),
+        rounds=rounds,
+        stopped=stopped,
+        accounted=accounted,
+        steps=plan.gossip.steps,
+        metric=metric if scored else None,
+        alone=None if single is None else _mean([single[peer] for peer in honest]),
+        together=_mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
+        pooled=pooled,
+        common=(agreed or {}).get("common"),
+        per_peer={
+            peer: PeerResult(None if single is None else single[peer], score[peer], attacker=peer not in plan.honest)
             for peer in peers
         },
-        "start_s": seconds.start,
-        "wall_s": seconds.rounds,
-        "total_s": seconds.total,
-        "training_s": sum(record.seconds_training for record in records) if training is None else training,
-        "peer_memory": memory,
-        "bytes_sent": sum(record.bytes_out for record in last.values()),
-        "missed": sum(len(record.missed) for record in records),
-        "masses": account(plan, given) if given else None,
-        "alarms": list(alarms),
-        "unsettled": dict(unsettled or {}),
-        "best": dict(best or {}),
-        "advice": advice(
-            records,
-            steps=plan.gossip.steps,
-            noise=plan.protection.settings.noise,
-            attack=plan.experiment.attack.name,
-            rule=plan.experiment.robustness.rule,
-            masked=plan.masked,
-        ),
-        "statistics": (agreed or {}).get("statistics"),
-        "privacy": describe(
-            plan,
-            spent=max([spent or 0.0, *(record.privacy_spent or 0.0 for record in last.values())]),
-            rounds=rounds,
-            played=played,
-        ),
-    }
+        start_s=seconds.start,
+        wall_s=seconds.rounds,
+        total_s=seconds.total,
+        training_s=sum(record.seconds_training for record in records) if training is None else training,
+        peer_memory=memory,
+        bytes_sent=sum(record.bytes_out for record in last.values()),
+        missed=sum(len(record.missed) for record in records),
+        masses=msgspec.convert(account(plan, given), Weights) if given else None,
+        alarms=tuple(alarms),
+        unsettled=dict(unsettled or {}),
+        best=dict(best or {}),
+        advice=tuple(_advised(plan, records)),
+        statistics=msgspec.convert((agreed or {}).get("statistics"), FeatureStatistics | None),
+        privacy=msgspec.convert(guarantee, Guarantee),
+    )
+
+
+def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
+    return advice(
+        records,
+        steps=plan.gossip.steps,
+        noise=plan.protection.settings.noise,
+        attack=plan.experiment.attack.name,
+        rule=plan.experiment.robustness.rule,
+        masked=plan.masked,
+    )
 
 
 def _baselines(

@@ -34,8 +34,7 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.encodings import Ints
-from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, Wrapped
 from p2pfl.robust.net import Told, around, weighted
 from p2pfl.rows import Rows, draw
 
@@ -168,24 +167,19 @@ def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Tol
     return AttackedNeighbourhood(net, attack, round=round, told=told)
 
 
-class AttackedNeighbourhood:
+class AttackedNeighbourhood(Wrapped):
     """Neighbourhood with Byzantine peers; :func:`attacked` makes it and explains the parameters.
 
-    A Byzantine peer uses its own true model: it mixes as if it were honest.
+    A Byzantine peer uses its own true model: it mixes as if it were honest, and it adds its true integers to totals.
     """
 
     def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, told: Told | None) -> None:
-        self._net = net
+        super().__init__(net)
         self._attack = attack
         self._round = round
         self._told = told
         self._step = 0
         self._since: Public | None = None
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Names of the R local peers."""
-        return self._net.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release as the wrapped neighbourhood does."""
@@ -209,12 +203,6 @@ class AttackedNeighbourhood:
         self._step += 1
         heard = await self._net.hear(Released(lies))
         return dissent(heard, own, attack) if attack.name == "dissensus" else true_to_self(heard, own)
-
-    async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
-    ) -> Ints:
-        """Add up as the wrapped neighbourhood does; Byzantine peers add their own true integers."""
-        return await self._net.total(contribution, size=size, bits=bits, change=change)
 
 
 def true_to_self(heard: Heard, own: Rows) -> Heard:

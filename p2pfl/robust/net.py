@@ -7,9 +7,8 @@ from typing import Protocol
 
 import torch
 
-from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Contribution, Heard, Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Heard, Neighbourhood, Released, Wrapped
 from p2pfl.robust.rules import ClippedGossip, Rule
 from p2pfl.rows import Rows
 
@@ -63,35 +62,16 @@ def robust(
     return RobustNeighbourhood(net, rule, told=told, elsewhere=elsewhere)
 
 
-class RobustNeighbourhood:
+class RobustNeighbourhood(Wrapped):
     """Neighbourhood that mixes by a rule; :func:`robust` makes it and explains the parameters."""
 
     def __init__(
         self, net: Neighbourhood, rule: Rule, *, told: Told | None, elsewhere: Callable[[Work], Awaitable[Rows]]
     ) -> None:
-        self._net = net
+        super().__init__(net)
         self._rule = rule
         self._told = told
         self._elsewhere = elsewhere
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Names of the R local peers."""
-        return self._net.peers
-
-    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """Release as the wrapped neighbourhood does."""
-        return await self._net.release(rows, since=since, masses=masses)
-
-    async def hear(self, released: Released) -> Heard:
-        """Receive as the wrapped neighbourhood does."""
-        return await self._net.hear(released)
-
-    async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
-    ) -> Ints:
-        """Add up as the wrapped neighbourhood does."""
-        return await self._net.total(contribution, size=size, bits=bits, change=change)
 
     async def mix(self, released: Released) -> Released:
         """Aggregate the received models by the rule.

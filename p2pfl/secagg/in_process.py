@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -16,24 +16,21 @@ from p2pfl.secagg.protocol import Consent, Receiver, Sender, Sum
 from p2pfl.topology import Topology, Weights
 
 
-def partners(weights: Iterable[Weights]) -> Topology:
+def partners(weights: Weights) -> Topology:
     """Return who masks with whom: every two peers that some receiver hears both.
 
     Examples
     --------
     >>> from p2pfl.topology import metropolis, ring
-    >>> partners([metropolis(ring(5))]).neighbours("peer0")
+    >>> partners(metropolis(ring(5))).neighbours("peer0")
     ('peer2', 'peer3')
     """
-    peers: tuple[str, ...] = ()
+    peers, matrix = weights.peers, weights.matrix
     edges: set[Edge] = set()
-    for each in weights:
-        peers = each.peers
-        matrix = each.matrix
-        for receiver in range(len(peers)):
-            heard = matrix.indices[matrix.indptr[receiver] : matrix.indptr[receiver + 1]]
-            senders = sorted(peers[sender] for sender in heard if sender != receiver)
-            edges |= {(a, b) for number, a in enumerate(senders) for b in senders[number + 1 :]}
+    for receiver in range(len(peers)):
+        heard = matrix.indices[matrix.indptr[receiver] : matrix.indptr[receiver + 1]]
+        senders = sorted(peers[sender] for sender in heard if sender != receiver)
+        edges |= {(a, b) for number, a in enumerate(senders) for b in senders[number + 1 :]}
     return Topology(peers, tuple(sorted(edges)))
 
 

@@ -28,9 +28,9 @@ from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import check_accounted
-from p2pfl.report.masses import given
 from p2pfl.report.meter import Meter
 from p2pfl.report.model import described
+from p2pfl.report.notices.masses import given
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.rows import distances

@@ -7,6 +7,7 @@ Examples
 >>> asyncio.run(check_transport(MemoryTransport))
 """
 
+from p2pfl.testing.algorithms import ALGORITHM_CHECKS, check_algorithm
 from p2pfl.testing.contract import ContractError
 from p2pfl.testing.learners import LEARNER_CHECKS, check_learner
 from p2pfl.testing.transports import TRANSPORT_CHECKS, check_transport
@@ -14,11 +15,13 @@ from p2pfl.transport.memory import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
 
 __all__ = [
+    "ALGORITHM_CHECKS",
     "LEARNER_CHECKS",
     "TRANSPORT_CHECKS",
     "ContractError",
     "MemoryTransport",
     "VirtualLoop",
+    "check_algorithm",
     "check_learner",
     "check_transport",
 ]

@@ -20,15 +20,11 @@ Examples
 from p2pfl.topology.builders import (
     circulant,
     complete,
-    erdos_renyi,
     exponential,
     grid,
     hypercube,
     path,
-    random_k_out,
-    random_regular,
     ring,
-    small_world,
     star,
     torus,
     tree,
@@ -39,6 +35,7 @@ from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, d
 from p2pfl.topology.healing import Healing, healing
 from p2pfl.topology.kinds import BUILDERS, build
 from p2pfl.topology.noise import best_rate, effective_neighbours, rate, remainder
+from p2pfl.topology.random_graphs import erdos_renyi, random_k_out, random_regular, small_world
 from p2pfl.topology.schedules import (
     double_binary_tree,
     epidemic_local,

@@ -1,20 +1,12 @@
 """Builders of fixed graphs, one noun per family.
 
-Peers are called ``peer0``, ``peer1``, ... with leading zeros, so that sorting by name sorts by number. Random
-graphs are drawn by the key ``(seed, "topology")`` and redrawn until they are connected.
+Peers are called ``peer0``, ``peer1``, ... with leading zeros, so that sorting by name sorts by number.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-import networkx as nx
-import numpy as np
-
-from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
 from p2pfl.topology.graph import Topology
-
-_DRAWS = 100
-"""Number of draws after which a random graph counts as never connected."""
 
 
 def ring(n: int) -> Topology:
@@ -179,86 +171,6 @@ def hypercube(dimension: int) -> Topology:
     return numbered(n, ((i, i ^ 1 << bit) for i in range(n) for bit in range(dimension)))
 
 
-def small_world(n: int, *, degree: int, rewire: float, seed: int) -> Topology:
-    """Build a Watts-Strogatz graph: a ring lattice whose edges are rewired at random, redrawn until connected.
-
-    Parameters
-    ----------
-    n
-        Number of peers.
-    degree
-        Number of nearest neighbours that each peer has in the lattice, half of them on each side.
-    rewire
-        Probability of rewiring each edge, from 0 to 1.
-    seed
-        Seed of the draws, by the key ``(seed, "topology")``.
-
-    Returns
-    -------
-    Topology
-        The undirected, connected graph.
-
-    Raises
-    ------
-    TopologyError
-        ``degree`` is odd or not below ``n``, ``rewire`` is not a probability, or no draw is connected.
-
-    References
-    ----------
-    Watts and Strogatz, Collective dynamics of small-world networks, Nature 393, 1998.
-
-    Examples
-    --------
-    >>> len(small_world(8, degree=2, rewire=0.1, seed=0).edges)
-    8
-    """
-    check_degree(n, degree)
-    _check_probability("rewire", rewire)
-    if degree % 2:
-        raise TopologyError(
-            f"the degree of a small world must be even, half on each side, but it is {degree}; change it by one"
-        )
-    return _connected(lambda rng: nx.watts_strogatz_graph(n, degree, rewire, seed=rng), seed=seed)
-
-
-def random_regular(n: int, *, degree: int, seed: int) -> Topology:
-    """Build a random regular graph, redrawn until connected.
-
-    Such graphs are expanders: their spectral gap stays while ``n`` grows.
-
-    Parameters
-    ----------
-    n
-        Number of peers.
-    degree
-        Number of neighbours of every peer.
-    seed
-        Seed of the draws, by the key ``(seed, "topology")``.
-
-    Returns
-    -------
-    Topology
-        The undirected, connected graph.
-
-    Raises
-    ------
-    TopologyError
-        ``degree`` is not below ``n``, ``n * degree`` is odd, or no draw is connected.
-
-    Examples
-    --------
-    >>> {len(random_regular(8, degree=3, seed=0).neighbours(f"peer{i}")) for i in range(8)}
-    {3}
-    """
-    check_degree(n, degree)
-    if n * degree % 2:
-        raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
-    if 2 * degree < n:
-        return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=rng), seed=seed)
-    # Pairing up a dense graph takes many attempts; pairing up its complement does not.
-    return _connected(lambda rng: nx.complement(nx.random_regular_graph(n - 1 - degree, n, seed=rng)), seed=seed)
-
-
 def circulant(n: int, *, degree: int) -> Topology:
     """Build a circulant graph: each peer has the ``degree / 2`` nearest peers on either side of a ring as neighbours.
 
@@ -290,83 +202,6 @@ def circulant(n: int, *, degree: int) -> Topology:
     if degree < 2 or degree % 2:
         raise TopologyError(f"the degree of a circulant graph must be even and at least 2, but it is {degree}; add one")
     return numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in range(1, degree // 2 + 1)))
-
-
-def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
-    """Build a graph in which each peer draws ``degree`` others and shares an edge with each, redrawn until connected.
-
-    Parameters
-    ----------
-    n
-        Number of peers.
-    degree
-        Number of peers that each peer draws; others may draw it as well.
-    seed
-        Seed of the draws, by the key ``(seed, "topology")``.
-
-    Returns
-    -------
-    Topology
-        The undirected, connected graph.
-
-    Raises
-    ------
-    TopologyError
-        ``degree`` is below 1 or not below ``n``, or no draw is connected.
-
-    References
-    ----------
-    The mask graph of C. Sabater et al. (GOPA), Machine Learning 111, 2022.
-
-    Examples
-    --------
-    >>> min(len(random_k_out(8, degree=2, seed=0).neighbours(f"peer{i}")) for i in range(8))
-    2
-    """
-    at_least_one(n)
-    if not 1 <= degree < max(n, 2):
-        raise TopologyError(f"each of {n} peers cannot draw {degree} others; use a degree from 1 to {max(n, 2) - 1}")
-
-    def drawn(rng: np.random.Generator) -> nx.Graph:
-        graph = nx.empty_graph(n)
-        for i in range(n):
-            others = rng.choice(n - 1, size=min(degree, n - 1), replace=False)
-            graph.add_edges_from((i, int(other + (other >= i))) for other in others)
-        return graph
-
-    return _connected(drawn, seed=seed)
-
-
-def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
-    """Build a graph in which every edge exists with the same probability, redrawn until connected.
-
-    Parameters
-    ----------
-    n
-        Number of peers.
-    probability
-        Probability of each edge, from 0 to 1.
-    seed
-        Seed of the draws, by the key ``(seed, "topology")``.
-
-    Returns
-    -------
-    Topology
-        The undirected, connected graph.
-
-    Raises
-    ------
-    TopologyError
-        ``probability`` is out of range, or too small for a connected draw (below about ``log(n) / n``).
-
-    Examples
-    --------
-    >>> len(erdos_renyi(4, probability=1.0, seed=0).edges)
-    6
-    """
-    at_least_one(n)
-    _check_probability("probability", probability)
-    return _connected(lambda rng: nx.fast_gnp_random_graph(n, probability, seed=rng), seed=seed)
 
 
 def exponential(n: int) -> Topology:
@@ -438,14 +273,6 @@ def numbered(
     return Topology(tuple(names), pairs, directed=directed, weights=tuple(weights))
 
 
-def _connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) -> Topology:
-    for attempt in range(_DRAWS):
-        graph = make(draw(seed, "topology", round=attempt))
-        if nx.is_connected(graph):
-            return numbered(len(graph), graph.edges())
-    raise TopologyError(f"none of {_DRAWS} random graphs is connected; raise the degree or the probability of an edge")
-
-
 def bits(n: int) -> int:
     """Return the smallest ``t`` with ``2 ** t >= n``."""
     at_least_one(n)
@@ -466,8 +293,3 @@ def check_degree(n: int, degree: int) -> None:
             f"the degree must be at least 1 and below the number of peers ({n}), but it is {degree}; change the "
             "degree (topology.degree), add peers, or use a complete graph"
         )
-
-
-def _check_probability(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise TopologyError(f"{name} must be a probability from 0 to 1, but it is {value}; change it")

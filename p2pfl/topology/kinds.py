@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from p2pfl.errors import TopologyError
-from p2pfl.topology import builders, schedules
+from p2pfl.topology import builders, random_graphs, schedules
 from p2pfl.topology.builders import at_least_one, bits
 from p2pfl.topology.finite_time import base
 from p2pfl.topology.graph import Schedule, Topology
@@ -16,8 +16,14 @@ BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
     builder.__name__: builder
     for builder in (
         *(builders.ring, builders.path, builders.star, builders.complete, builders.grid, builders.torus),
-        *(builders.hypercube, builders.tree, builders.small_world, builders.random_regular, builders.circulant),
-        *(builders.random_k_out, builders.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
+        *(
+            builders.hypercube,
+            builders.tree,
+            random_graphs.small_world,
+            random_graphs.random_regular,
+            builders.circulant,
+        ),
+        *(random_graphs.random_k_out, random_graphs.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
         *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.hierarchical),
         *(schedules.double_binary_tree,),
     )

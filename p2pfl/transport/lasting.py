@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple, Self
@@ -22,6 +21,21 @@ SMALL = 4096
 """Number of bytes that every broker accepts; a smaller publish does not end a connection."""
 
 
+class Wait(NamedTuple):
+    """Wait for a broker.
+
+    Attributes
+    ----------
+    error
+        What keeps the channel from going on.
+    seconds
+        Longest time that the channel retries; infinite without a limit.
+    """
+
+    error: BrokerError | TransportError
+    seconds: float
+
+
 class Lasting:
     """Transport whose channels reconnect when their connection is lost.
 
@@ -37,7 +51,7 @@ class Lasting:
     backoff
         Pauses and timeout of attempts to connect, and to subscribe where the broker refuses temporarily.
     notice
-        Function called with a sentence when the first connection or a subscription has to wait.
+        Function called with a :class:`Wait` when the first connection or a subscription has to wait.
 
     Examples
     --------
@@ -58,11 +72,11 @@ class Lasting:
         transports: Sequence[Transport],
         *,
         backoff: Backoff | None = None,
-        notice: Callable[[str], None] | None = None,
+        notice: Callable[[Wait], None] | None = None,
     ) -> None:
         self._transports = tuple(transports)
         self._backoff = backoff or Backoff()
-        self._notice = notice or (lambda _sentence: None)
+        self._notice = notice or (lambda _wait: None)
 
     def __repr__(self) -> str:
         """Return the transports, without user and password."""
@@ -106,7 +120,7 @@ class LastingChannel:
         backoff: Backoff,
         client: str,
         will: Will | None,
-        notice: Callable[[str], None],
+        notice: Callable[[Wait], None],
     ) -> None:
         self._transports = transports
         self._backoff = backoff
@@ -252,8 +266,7 @@ class LastingChannel:
         """
         outage = self._backoff.outage
         if attempts is None and outage:
-            limit = f"for up to {outage:g} s" if math.isfinite(outage) else "without a time limit"
-            self._notice(f"{error}; this peer retries {limit} (transport.outage)")
+            self._notice(Wait(error, outage))
         attempts = attempts or Attempts(self._backoff, self._client, now=self._clock())
         pause = attempts.pause(self._clock())
         if pause is None and not attempts.failures:

@@ -71,22 +71,20 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
     return Login(table["user"], table.get("password"))
 
 
-def overheard(shown: Login, urls: Iterable[str]) -> str | None:
-    """Return a warning if a password travels unencrypted; ``None`` if it does not, or stays on this machine.
+def overheard(shown: Login, urls: Iterable[str]) -> tuple[str, ...]:
+    """Return the brokers to which a password travels unencrypted over a network; none without a password.
 
     Examples
     --------
     >>> overheard(Login("ada", "secret"), ["mqtts://broker.example", "mqtt://localhost"])
-    >>> overheard(Login("ada", "secret"), ["mqtt://broker.example"])[:52]
-    'WARNING: a password goes to mqtt://broker.example:18'
+    ()
+    >>> overheard(Login("ada", "secret"), ["mqtt://broker.example"])
+    ('mqtt://broker.example:1883',)
     """
-    clear = [str(where) for where in map(Address.parse, filter(_mqtt, urls)) if not where.secure and not where.here]
-    if shown.password is None or not clear:
-        return None
-    return (
-        f"WARNING: a password goes to {', '.join(clear)} unencrypted, so others on the network can read it; use "
-        "mqtts:// or wss:// (p2pfl broker --config), and change the password"
-    )
+    if shown.password is None:
+        return ()
+    parsed = map(Address.parse, filter(_mqtt, urls))
+    return tuple(str(where) for where in parsed if not where.secure and not where.here)
 
 
 def _mqtt(url: str) -> bool:

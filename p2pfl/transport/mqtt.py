@@ -34,6 +34,7 @@ CONCURRENT = 16
 """Largest number of publishes of one channel that wait for an acknowledgement."""
 
 _ENVELOPE = 512  # room for the topic and the MQTT header, if a broker limits the whole packet
+_UNSPECIFIED = 0x80  # code of a reason that the broker does not give
 _FILTERS = 8  # hosted brokers accept no more in one packet
 _NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # with Nagle's algorithm QoS 1 runs at a third of the speed
 _LOGGER = logging.getLogger(__name__)
@@ -326,8 +327,9 @@ class _Connection(aiomqtt.Client):
     def lost(self, size: int = 0) -> TransportError:
         """Return the error of the lost connection with its cause; ``size`` bytes were on their way."""
         error = self._disconnected.exception() if self._disconnected.done() else None
-        cause = str(getattr(error, "rc", None) or error or "it was left")
-        if "Unspecified error" in cause:  # MQTT 3.1.1 does not transmit reasons
+        code = getattr(error, "rc", None)
+        cause = str(code or error or "it was left")
+        if getattr(code, "value", None) == _UNSPECIFIED:  # MQTT 3.1.1 does not transmit reasons
             cause = "the broker or the network closed it"
         remedy = "check the broker and whether another peer joined under the same name"
         if size > _ENVELOPE and self._mute:

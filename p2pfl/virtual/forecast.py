@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +20,12 @@ from p2pfl.algorithms import State
 from p2pfl.errors import ExperimentError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.agreement import alike, scaled, told
-from p2pfl.experiment.contest import attack
-from p2pfl.experiment.reading import checked
+from p2pfl.experiment.file.reading import checked
+from p2pfl.experiment.parts.robustness import attack
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
+from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.protocol.wire.rows import HEAD
@@ -163,6 +164,7 @@ class _Seen:
     observe: Callable[[list[Record]], None] | None
     peers: int
     loop: VirtualLoop
+    log: EventLog
     begun: list[float] = field(default_factory=list)
     ended: dict[str, tuple[Peer, State]] = field(default_factory=dict)
     rounds: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
@@ -213,7 +215,7 @@ def forecast(
     keep_freed_memory()
     began = began or datetime.now(UTC)
     source = SeededSource(experiment.seed)
-    resolved = plan(experiment).drawing(source)
+    resolved = plan(experiment, live=True).drawing(source)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
@@ -229,7 +231,8 @@ def forecast(
             )
     loop = VirtualLoop()
     run = Run(experiment, folder=folder, began=began)
-    seen = _Seen(run, observe, len(names), loop)
+    log = EventLog(run, now=lambda: began + timedelta(seconds=loop.now))
+    seen = _Seen(run, observe, len(names), loop, log)
     with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(_lives(resolved, over, seen, source=source))
         run.describe(described(seen.ended[names[0]][0].plan))  # all peers agree
@@ -253,8 +256,9 @@ def forecast(
         played=_trained(peers),
         baselines=baselines,
         accounted=accounted,
+        alarms=log.alarms,
     )
-    run.finish(summary | {"predicted": True})
+    run.finish(msgspec.structs.replace(summary, predicted=True))
     return run
 
 
@@ -290,6 +294,7 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) 
             trust=FirstUse(),  # the keys of edges are then those of the simulation
             incarnation=1,
             observe=lambda record, _: seen.record(record),
+            notice=seen.log.observe,
         )
         async with peer:
             gathered = asyncio.create_task(_gathered(peer, seen))

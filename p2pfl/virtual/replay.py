@@ -25,6 +25,7 @@ from p2pfl.peer import Notice, Peer
 from p2pfl.peer.launch.recorder import About, Came, Drawn, Ended, Joined, Last, Line, checksum
 from p2pfl.peer.storage.credentials import credentials
 from p2pfl.report import Record
+from p2pfl.report.notices.wording import sentence
 from p2pfl.rows import Rows
 from p2pfl.transport import Will
 from p2pfl.transport.channel import Message, Payload
@@ -186,7 +187,7 @@ def _peer(found: Tape, folder: Path, loop: VirtualLoop, *, records: list[Record]
     identity = credentials(resolved.experiment.trust, peer=about.peer, folder=keys).identity
 
     def notice(told: Notice) -> None:
-        notices.append(told.sentence)
+        notices.append(sentence(told))
 
     return Peer(
         about.peer,

@@ -47,6 +47,7 @@ def test_where_all_take_equally_many_steps_it_is_fedavg_bit_for_bit(graph, weigh
     assert torch.equal(normalised, play(FedAvg(over), learner, graph, rounds=4)[-1].rows)
 
 
+@pytest.mark.slow
 def test_with_unequal_work_it_ends_near_the_optimum_and_fedavg_elsewhere():
     four, rate, work = topology.complete(4), 0.01, [1, 4, 2, 8]
     learner = parabolas(A, B, rate=rate, copies=work, batch=1)

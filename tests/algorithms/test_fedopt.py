@@ -51,6 +51,7 @@ def test_on_the_complete_graph_every_peer_is_the_server_of_the_paper(kind, fract
     assert (states[-1].rows - states[0].rows).abs().max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_ring_peers_come_as_near_to_each_other_as_their_averages_do(kind):
     make, beta1, _, options = KINDS[kind]

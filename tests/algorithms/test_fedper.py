@@ -89,9 +89,9 @@ def test_only_a_shorter_row_travels(kind):
 @pytest.mark.parametrize(
     ("layout", "personal", "sentence"),
     [
-        (MLP, ("2",), 'expected names among 1.weight, .*, got "2": name tensors or layers'),
-        (MLP, ("*",), "expected some tensors to share, got all of .*: name fewer"),
-        (LINEAR, None, "got all of .*, or take a model of more than one layer"),
+        (MLP, ("2",), 'contains "2", which names no tensor of the model; name some of 1.weight'),
+        (MLP, ("*",), "covers all tensors .*; name fewer"),
+        (LINEAR, None, "covers all tensors .*, or take a model of more than one layer"),
     ],
 )
 def test_what_cannot_be_personal_is_said_in_one_sentence(layout, personal, sentence):

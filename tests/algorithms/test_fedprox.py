@@ -42,6 +42,7 @@ def test_without_a_leash_it_is_fedavg_bit_for_bit(graph):
     assert torch.equal(free, play(FedAvg(average(PEERS)), learner, graph, rounds=3)[-1].rows)
 
 
+@pytest.mark.slow
 def test_with_exact_local_solutions_it_ends_where_the_moreau_envelopes_balance():
     a, b, mu = np.array([2.0, 0.5, 1.0, 3.0]), np.array([4.0, -3.0, 1.0, -6.0]), 1.5
     four = topology.complete(4)

@@ -12,6 +12,8 @@ from p2pfl import topology
 from p2pfl.algorithms import DPSGD, Averaging, Choco, Compressed, FedAvg, Gossip
 from p2pfl.compression import Quantise
 
+pytestmark = pytest.mark.slow
+
 A, B = np.array([2.0, 0.5, 1.0, 3.0]), np.array([4.0, -3.0, 1.0, -6.0])
 RATE = 0.05
 OPTIMUM = 0.6153846154

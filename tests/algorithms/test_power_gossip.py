@@ -194,8 +194,8 @@ def test_it_learns_digits_from_few_bytes():
 @pytest.mark.parametrize(
     ("changes", "error", "match"),
     [
-        (["topology.kind=one_peer_exponential"], ExperimentError, "same graph in every exchange"),
-        (["topology.kind=exponential"], ExperimentError, "weigh alike"),
+        (["topology.kind=one_peer_exponential"], ExperimentError, "a schedule of .* graphs does not work"),
+        (["topology.kind=exponential"], ExperimentError, "an asymmetric matrix does not work"),
         (["gossip.acceleration=chebyshev", "gossip.steps=3"], ExperimentError, "gossip.acceleration"),
         (["privacy.mode=pairwise"], ExperimentError, "privacy.mode"),
         (["compression.name=top_k"], ExperimentError, "compression.name"),

@@ -25,6 +25,7 @@ def solitary(values):
 VALUES = np.random.default_rng(5).normal(size=(8, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smoothing", [0.2, 0.9])
 def test_it_ends_at_the_closed_form_of_the_paper(smoothing):
     states = play(Propagation(AVERAGE, alone=1, smoothing=smoothing), solitary(VALUES), GRAPH, rounds=1000)

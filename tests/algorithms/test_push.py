@@ -42,6 +42,7 @@ def test_where_masses_stay_one_it_is_fedavg_in_which_all_count_alike(graph):
     assert torch.equal(play(SGP(), learner, graph, rounds=4)[-1].rows, averaged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [SGP(), RobustSGP(ONE_WAY, ROW)], ids=["plain", "running sums"])
 def test_with_falling_rates_a_directed_graph_comes_to_the_optimum(algorithm):
     learner = quadratics(rate=0.1, schedule="ExponentialLR", schedule_options={"gamma": 0.98})
@@ -84,6 +85,7 @@ def test_under_loss_running_sums_are_those_of_the_paper_edge_by_edge():
     assert lost > 40
 
 
+@pytest.mark.slow
 @settings(FEW)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.2]))
 def test_under_loss_and_absence_the_exact_weighted_average_comes_out(seed, loss, absence):
@@ -105,6 +107,7 @@ def test_under_loss_and_absence_the_exact_weighted_average_comes_out(seed, loss,
     assert (states[1].rows - mean).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_plain_push_does_not_find_that_average():
     rows = torch.arange(4.0, dtype=torch.float64).unsqueeze(-1)
     begin = State(rows, Public(rows))
@@ -127,10 +130,10 @@ TABLE = {"topology": {"kind": "exponential", "peers": 4}, "data": {"name": "wine
 )
 def test_what_cannot_be_hidden_says_why(name, why):
     table = TABLE | {"learning": {"algorithm": name}, "privacy": {"mode": "pairwise"}}
-    with pytest.raises(ExperimentError, match=f'expected "none" with {name}, which {why}'):
+    with pytest.raises(ExperimentError, match=f"does not work with {name}, which {why}"):
         plan(read(table))
 
 
 def test_running_sums_want_one_graph():
-    with pytest.raises(TopologyError, match=r"expected the same graph in every exchange for robust_sgp, .* got 2 in"):
+    with pytest.raises(TopologyError, match=r"robust_sgp does not work with a schedule of 2 graphs"):
         RobustSGP(topology.one_peer_exponential(4), ROW)

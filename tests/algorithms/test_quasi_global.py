@@ -8,7 +8,7 @@ from stacks import SEED, classifier, play, wine
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, QGDSGDm
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.learners import algorithm
+from p2pfl.experiment.parts.learners import algorithm
 
 RATE = 0.05
 RING = topology.ring(4)
@@ -48,5 +48,5 @@ def test_on_one_common_loss_it_is_a_heavy_ball():
 
 
 def test_a_momentum_of_one_is_refused():
-    with pytest.raises(ExperimentError, match=r"algorithm_options.beta: expected `float` < 1.0"):
+    with pytest.raises(ExperimentError, match=r"algorithm_options.beta is 1.0; set it to a number >= 0 and < 1"):
         algorithm("qg_dsgdm", options={"beta": 1.0}, given={"gossip": Gossip()})

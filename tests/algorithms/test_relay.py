@@ -85,6 +85,7 @@ def test_a_round_is_that_of_the_paper_message_by_message():
         assert state.rows.squeeze(-1).numpy() == pytest.approx(x, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_optimum_to_ten_digits():
     ends = play(RelaySGD(TREE), quadratics(), TREE, rounds=500)[-1].rows
     assert (ends - OPTIMUM).abs().max() < 1e-10
@@ -107,7 +108,7 @@ def test_nothing_of_an_absent_peer_moves():
 
 
 def test_a_graph_that_is_no_tree_is_refused():
-    with pytest.raises(TopologyError, match="expected a tree for relay_sgd, got 4 edges for 4 peers: take a path"):
+    with pytest.raises(TopologyError, match=r"relay_sgd needs a tree, and .* 4 edges for 4 peers; take a path"):
         RelaySGD(topology.ring(4))
-    with pytest.raises(TopologyError, match="expected a tree for relay_sgd, got a directed graph"):
+    with pytest.raises(TopologyError, match="relay_sgd needs a tree, and the topology is directed"):
         RelaySGD(topology.exponential(4))

@@ -32,6 +32,7 @@ def server(clients, *, option, eta_g, count, rounds, weights):
     return x, c
 
 
+@pytest.mark.sampled(fast=5)
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("fraction", "count", "eta_g"), [(1.0, 5, 1.0), (0.4, 2, 1.0), (0.6, 3, 0.5)])
@@ -56,6 +57,7 @@ def test_the_first_round_knows_of_no_drift_and_is_fedavg_bit_for_bit(fraction):
     assert torch.equal(corrected, play(FedAvg(over), learner, GRAPH, rounds=1)[-1].rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize(
     ("graph", "exchanges"), [(topology.complete(4), 1), (topology.ring(4), 30)], ids=["complete", "ring"]

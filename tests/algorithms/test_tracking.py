@@ -43,6 +43,7 @@ def test_several_steps_a_round_are_those_of_the_paper_peer_by_peer():
         assert state.rows.squeeze(-1).numpy() == pytest.approx(x, abs=1e-11)
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("steps", [1, 10])
 @pytest.mark.parametrize(
     "graph",
@@ -56,6 +57,7 @@ def test_it_ends_at_the_optimum_however_many_local_steps_and_whatever_the_graph(
     assert (ends - OPTIMUM).abs().max() < 1e-10
 
 
+@pytest.mark.slow
 def test_absent_peers_do_not_move_the_optimum():
     ends = play(GradientTracking(), quadratics(), RING, rounds=700, faults=Faults(absence=0.3))[-1].rows
     assert (ends - OPTIMUM).abs().max() < 1e-10
@@ -76,6 +78,7 @@ def test_corrections_sum_to_zero(steps, exchanges, absence, momentum):
         assert abs(float(state.extra["correction"].sum())) < 1e-12
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("name", ["gradient_tracking", "exact_diffusion", "d2", "qg_dsgdm"])
 def test_one_row_a_round_leaves_under_masks(name):
     table = {

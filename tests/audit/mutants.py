@@ -18,8 +18,9 @@ from scipy.special import ndtr
 from scipy.stats import laplace
 
 from p2pfl.algorithms import averaging
-from p2pfl.audit import claims, live, noise, totals
+from p2pfl.audit import claims, noise
 from p2pfl.audit.claims import Claim
+from p2pfl.audit.live import restarts, totals
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SecretSource, SeededSource, SenderKey
 from p2pfl.neighbourhood import Public as Known
@@ -299,7 +300,7 @@ def _secagg():
 
 
 def _released(settings):
-    return live.released(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
+    return restarts.released(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
 
 
 PARTS: dict[str, Callable[[], list[Claim]]] = {
@@ -307,7 +308,7 @@ PARTS: dict[str, Callable[[], list[Claim]]] = {
     "stacked": lambda: noise.stacked(BOTH, fresh=_fresh),
     "live": lambda: _released(BOTH),
     "masks": lambda: _released(MASKS),
-    "settling": lambda: live.settling(replace(BOTH, participation=1.0)),
+    "settling": lambda: restarts.settling(replace(BOTH, participation=1.0)),
     "sums": lambda: totals.sums(_secagg()),
 }
 """Parts of the audit that can be run alone, each with the settings under which it looks."""

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.audit.canaries import one_run, plant
+from p2pfl.audit.attacks.canaries import one_run, plant
 from p2pfl.privacy import Settings
 from p2pfl.topology import ring
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import builds
 import numpy as np
 import pytest
 
-from p2pfl.audit.game import play
+from p2pfl.audit.attacks.game import play
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Pipeline, release
 from p2pfl.privacy import Settings
@@ -20,6 +20,7 @@ def against(settings, graph, colluders):
     return Observer.of(given, graph=graph, settings=settings)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("colluders", "mu"), [((), 0.40385), (("peer4",), 0.48635), (("peer1", "peer7"), 1.0)], ids=["none", "one", "both"]
 )
@@ -33,6 +34,7 @@ def test_what_is_measured_on_a_ring_of_eight_is_what_is_accounted(colluders, mu)
     assert optimal.error == pytest.approx(0.0101, abs=6e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", [small_world(12, degree=4, rewire=0.3, seed=1), complete(6), exponential(8)])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_both_players_reach_the_accountant_and_none_exceeds_it(graph, adjacency):
@@ -60,6 +62,7 @@ def test_what_nothing_hides_is_seen_exactly_and_breaks_no_promise():
         assert not game.broken
 
 
+@pytest.mark.slow
 def test_noise_without_a_clip_is_held_against_an_update_of_norm_one():
     settings = Settings(noise=0.5, mask=2.0)
     games = play(settings, builds.observers(settings, ring(8)), **builds.where(ring(8)))
@@ -67,6 +70,7 @@ def test_noise_without_a_clip_is_held_against_an_update_of_norm_one():
     assert games[0].measured == pytest.approx(games[0].accounted, abs=4 * games[0].error)
 
 
+@pytest.mark.slow
 def test_the_same_coins_and_keys_give_the_same_games():
     found = builds.observers(PRIVATE, ring(6))
     first = play(PRIVATE, found, **builds.where(ring(6)), trials=1000)

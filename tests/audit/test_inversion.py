@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pfl.audit.attacks.inversion import analytic, first_linear, invert, psnr, ssim
 from p2pfl.audit.audit import _one_step
-from p2pfl.audit.inversion import analytic, first_linear, invert, psnr, ssim
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.learners import learner
+from p2pfl.experiment.parts.learners import learner
 from p2pfl.privacy import Settings
 
 
@@ -32,6 +32,7 @@ def quality(found):
     return {(each.observer, each.attack): each for each in found.found}
 
 
+@pytest.mark.slow
 def test_without_noise_the_first_layer_gives_the_sample_away_to_rounding():
     found = inverted(Settings())
     broker = quality(found)["broker", "analytic"]
@@ -40,6 +41,7 @@ def test_without_noise_the_first_layer_gives_the_sample_away_to_rounding():
     np.testing.assert_allclose(broker.pictures, found.truth, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_without_noise_the_optimisation_finds_the_sample():
     each = quality(inverted(Settings(), iterations=300))[OPEN, "optimised"]
     assert each.psnr > 25
@@ -60,6 +62,7 @@ def test_private_noise_hides_the_sample_from_everybody():
     )
 
 
+@pytest.mark.slow
 def test_a_convolution_first_leaves_only_the_optimisation():
     found = quality(inverted(Settings(), model={"name": "cnn", "hidden": [8]}, iterations=200, samples=1))
     assert {attack for _, attack in found} == {"optimised"}

@@ -4,10 +4,10 @@ import builds
 import numpy as np
 import pytest
 
-from p2pfl.audit.membership import FEWEST, MIXED, _halves, _ratio, infer
+from p2pfl.audit.attacks.membership import FEWEST, MIXED, _halves, _ratio, infer
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.learners import learner
+from p2pfl.experiment.parts.learners import learner
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting import divergence
 from p2pfl.rows import draw
@@ -43,6 +43,7 @@ def by_heart():
     return inferred(Settings(), epochs=60, shadows=32)
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_is_told_by_loss_and_better_by_shadows(by_heart):
     assert areas(by_heart, "loss")[OPEN] > 0.6
     assert areas(by_heart)[OPEN] > areas(by_heart, "loss")[OPEN]
@@ -54,6 +55,7 @@ def test_what_nothing_hides_the_broker_sees_as_it_is(by_heart):
     assert {each.ceiling for each in by_heart} == {1.0}
 
 
+@pytest.mark.slow
 def test_noise_brings_every_observer_below_his_ceiling_and_the_shadows_to_chance():
     settings = Settings(clip=1.0, noise=5.0, mask=20.0)
     found = inferred(settings, epochs=60)
@@ -64,6 +66,7 @@ def test_noise_brings_every_observer_below_his_ceiling_and_the_shadows_to_chance
             assert each.ceiling < 0.65
 
 
+@pytest.mark.slow
 def test_the_ceiling_is_that_of_replacing_an_update_and_grows_with_the_rounds():
     settings = Settings(clip=1.0, noise=2.0, mask=3.0)
     for adjacency, twice in (("zero-out", 2), ("replace", 1)):

@@ -10,6 +10,8 @@ from p2pfl.audit import Effort, audit
 from p2pfl.audit.page import page
 from p2pfl.experiment import plan, read
 
+pytestmark = pytest.mark.slow
+
 LITTLE = Effort(trials=8000, canaries=200, rounds=1, shadows=2, samples=1, iterations=5, keys=2000, live=0)
 
 PRIVATE = {"mode": "pairwise", "clip": 1.0, "noise": 1.0, "mask": 4.0}
@@ -27,6 +29,7 @@ def attacked(privacy, *, effort=LITTLE, fresh=builds.fresh):
     return audit(planned(privacy), fresh=fresh, effort=effort)
 
 
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN, NOISY, REPLACED, {"mode": "pairwise", "noise": 1.0}, {}])
 def test_the_build_as_it_is_breaks_no_claim(privacy):
     found = attacked(privacy)
@@ -60,6 +63,7 @@ def test_a_clean_own_row_that_is_mixed_is_noticed(privacy, monkeypatch):
     assert any("learned player of broker sees more" in sentence for sentence in attacked(privacy).broken)
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("privacy", [PRIVATE, NOISY, HIDDEN])
 def test_secrets_behind_seeds_of_32_bits_are_noticed(privacy, monkeypatch):
     builds.narrow_seed(monkeypatch)
@@ -68,6 +72,7 @@ def test_secrets_behind_seeds_of_32_bits_are_noticed(privacy, monkeypatch):
     assert any(sentence.startswith("keys of") for sentence in found.broken)
 
 
+@pytest.mark.sampled(fast=0, all=4)
 @pytest.mark.parametrize(
     ("build", "privacy", "said"),
     [
@@ -112,6 +117,7 @@ def test_the_build_as_it_is_breaks_no_claim_of_any_part(part):
 NOTICED = [mutant for mutant in MUTANTS if mutant.part]
 
 
+@pytest.mark.sampled(fast=1, all=14)
 @pytest.mark.parametrize("mutant", NOTICED, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_noticed_by_its_part_of_the_audit(mutant, monkeypatch):
     mutant.build(monkeypatch)

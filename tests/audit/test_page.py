@@ -25,6 +25,7 @@ def found():
     return replace(found, name="<five & friends>")
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_but_itself(found):
     text = page(found)
     assert text.startswith("<!doctype html>")
@@ -52,6 +53,7 @@ def test_the_page_says_of_each_observer_what_he_could_learn_without_noise_and_wi
     assert everyone.promised.startswith("at most mu 1 per release")
 
 
+@pytest.mark.slow
 def test_what_is_broken_is_the_first_that_the_page_says(found):
     wrong = replace(found, games=(replace(found.games[0], accounted=0.0),))
     assert verdict(found) == "No attack saw more than the accountant allows."

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.audit.separation import auc, auc_error, separation, tpr
+from p2pfl.audit.attacks.separation import auc, auc_error, separation, tpr
 from p2pfl.rows import draw
 
 SCORES = st.lists(st.tuples(st.integers(-5, 5), st.booleans()), min_size=2, max_size=40).filter(

@@ -23,6 +23,7 @@ TESTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TESTS)
 def test_correct_noise_is_far_from_every_limit_in_most_of_many_draws(name):
     found = [TESTS[name](noise(seed)) for seed in range(40)]

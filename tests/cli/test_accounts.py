@@ -7,6 +7,8 @@ from sklearn.datasets import load_wine
 
 from p2pfl.transport.broker import embedded
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENT = """
 name = "cells"
 rounds = 2

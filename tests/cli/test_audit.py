@@ -20,6 +20,7 @@ def _little(monkeypatch):
     monkeypatch.setattr(p2pfl.audit, "Effort", little)
 
 
+@pytest.mark.slow
 def test_an_audit_writes_a_page_and_its_numbers_and_says_them(p2pfl, place):
     said = p2pfl("audit", "small.toml", *PRIVATE, "--trials", 2000, "--out", "found")
     assert said.status == 0
@@ -41,6 +42,7 @@ def test_an_audit_of_what_claims_nothing_says_so_and_is_no_failure(p2pfl):
     assert "runs/small-" in said.err
 
 
+@pytest.mark.slow
 def test_a_broken_claim_is_exit_status_1(p2pfl, monkeypatch):
     monkeypatch.setattr(PrivateNeighbourhood, "_noise_keys", lambda *_: [])
     said = p2pfl("audit", "small.toml", *PRIVATE, "--trials", 2000, "--json")
@@ -68,6 +70,7 @@ def test_the_command_explains_itself(p2pfl):
     assert "p2pfl audit" in p2pfl("audit", "--help").out
 
 
+@pytest.mark.slow
 def test_of_a_large_swarm_a_smaller_one_is_attacked_and_both_are_named(p2pfl, place, monkeypatch):
     monkeypatch.setattr(audits, "MOST", 4)
     said = p2pfl("audit", "small.toml", "--trials", 1000, "--out", "found", "--set", "topology.peers=6")

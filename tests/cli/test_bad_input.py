@@ -19,21 +19,24 @@ PEER = ("peer", "small.toml", "--name", "peer0", "--broker")
 AT_ONCE = ("--set", "transport.outage=0")  # or else it waits for the broker
 
 WRONG = {
-    "a missing file": (("run", "none.toml"), 'file or the name of a shipped one, got "none.toml"'),
+    "a missing file": (
+        ("run", "none.toml"),
+        '"none.toml" is neither an experiment file nor a shipped experiment; name a file',
+    ),
     "a misspelt experiment": (("run", "digist"), 'did you mean "digits"?'),
-    "a folder": (("run", "."), 'got "."'),
-    "no TOML": (("run", "broken.toml"), "broken.toml: expected TOML"),
-    "no text": (("run", "binary.toml"), "binary.toml: expected TOML"),
+    "a folder": (("run", "."), '"." is neither an experiment file'),
+    "no TOML": (("run", "broken.toml"), "broken.toml is not valid TOML"),
+    "no text": (("run", "binary.toml"), "binary.toml is not valid TOML"),
     "a misspelt section": ((*SET, "toplogy.peers=3"), 'did you mean "topology"?'),
     "a misspelt key": ((*SET, "learning.rat=3"), 'did you mean "learning.rate"?'),
     "a key of another section": ((*SET, "learning.alpha=3"), 'did you mean "data.alpha"?'),
     "a misspelt value": ((*SET, "privacy.mode=pairwize"), 'did you mean "pairwise"?'),
-    "a wrong type": ((*SET, "learning.rate=fast"), 'learning.rate: expected a finite number >= 0, got "fast"'),
-    "a negative outage": ((*SET, "transport.outage=-1"), "transport.outage: expected a number >= 0, got -1"),
-    "a wrong range": ((*SET, "learning.fraction=1.5"), "learning.fraction: expected a number > 0 and <= 1, got 1.5"),
-    "a value for a section": ((*SET, "learning=3"), "learning: expected a section"),
+    "a wrong type": ((*SET, "learning.rate=fast"), 'learning.rate is "fast"; set it to a finite number >= 0'),
+    "a negative outage": ((*SET, "transport.outage=-1"), "transport.outage is -1; set it to a number >= 0"),
+    "a wrong range": ((*SET, "learning.fraction=1.5"), "learning.fraction is 1.5; set it to a number > 0 and <= 1"),
+    "a value for a section": ((*SET, "learning=3"), "learning is 3; set it to a section"),
     "a section in a value": ((*SET, "name.x=3"), '"name" is not a section'),
-    "--set without a value": ((*SET, "rounds"), 'expected --set section.key=value, got "rounds"'),
+    "--set without a value": ((*SET, "rounds"), '--set "rounds" has no key or no value; write it as section.key=value'),
     "an unknown data set": ((*SET, "data.name=wines"), 'did you mean "wine"?'),
     "data of no module": ((*SET, "data.name=nowhere:data"), '"nowhere:data" cannot be imported'),
     "an option of other data": ((*SET, 'data.options={path="x"}'), 'has no option "path"'),
@@ -45,8 +48,8 @@ WRONG = {
     "an unknown optimiser": ((*SET, "learning.optimizer=sdg"), "learning.optimizer 'sdg'"),
     "an unknown schedule": ((*SET, "learning.schedule=StepRL"), "'StepRL'"),
     "an unknown device": ((*SET, "learning.device=gpu"), "learning.device 'gpu' is not available"),
-    "a loss of no module": ((*SET, "learning.loss=nowhere:loss"), 'got "nowhere:loss"'),
-    "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), 'got "f1"'),
+    "a loss of no module": ((*SET, "learning.loss=nowhere:loss"), '"nowhere:loss" cannot be imported'),
+    "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), '"f1" cannot be imported as "package.mod'),
     "an unknown topology": ((*SET, "topology.kind=rng"), 'use "ring"'),
     "a disconnected graph": (
         (*SET, "topology.file=islands.json"),
@@ -54,7 +57,7 @@ WRONG = {
     ),
     "no graph": ((*SET, "topology.file=none.json"), '"none.json"'),
     "peers that no hypercube has": ((*SET, "topology.kind=hypercube"), "power of two"),
-    "no matrix of weights": ((*SET, "gossip.weights=none.npy"), 'got "none.npy"'),
+    "no matrix of weights": ((*SET, "gossip.weights=none.npy"), 'gossip.weights is "none.npy", which is no file'),
     "more peers than samples": ((*SET, "topology.kind=ring", "--peers", 5000), "are too few for 5000 peers"),
     "more peers than samples in a large graph": (
         (*SET, "topology.kind=complete", "--peers", 5000),
@@ -80,7 +83,7 @@ WRONG = {
             *(*SET, "gossip.acceleration=chebyshev", "--set", "gossip.steps=1", "--set", "learning.fraction=0.5"),
             *("--set", "topology.kind=ring", "--peers", 9),
         ),
-        "with chebyshev where a share of 0.5 of the peers",
+        "where a share of 0.5 of the peers takes part; raise it",
     ),
     "colluders who take all masks off": (
         (*SET, "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "privacy.colluders=9"),
@@ -97,7 +100,7 @@ WRONG = {
     "a peer without a broker": (PEER[:-1], 'start one with "p2pfl broker"'),
     "an unknown peer": (
         ("peer", "small.toml", "--name", "ada", *PEER[4:], "mqtt://h"),
-        "peers are peer0, peer1, peer2",
+        'has no peer "ada"; choose one of peer0, peer1, peer2',
     ),
     "a port in use": (("broker", "--port", "{taken}"), "choose another port"),
     "a port that there is not": (("broker", "--port", "70000"), "70000"),
@@ -166,6 +169,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_directory(p2pfl, place):
     assert [*place.glob("runs/*")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, place, command):
     with full_disk(size=5000):
@@ -181,6 +185,7 @@ def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, pl
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_disk_that_fills_up_with_checkpoints_keeps_the_records(p2pfl, place, command):
     with full_disk(size=5000):
@@ -197,6 +202,7 @@ def test_a_disk_that_fills_up_with_checkpoints_keeps_the_records(p2pfl, place, c
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_loss_that_diverges_ends_the_run_with_the_peer_and_a_remedy(p2pfl, place, command):
     result = p2pfl(command, "small.toml", "--set", "learning.rate=1e20", "--set", "model.name=mlp")

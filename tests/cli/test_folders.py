@@ -9,7 +9,7 @@ import pytest
 from p2pfl.cli import folders
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.experiment.reading import write
+from p2pfl.experiment.file.reading import write
 
 CLINIC = read({"name": "clinic", "rounds": 3})
 
@@ -99,7 +99,9 @@ def test_a_run_that_has_ended_is_found_and_known_to_have_ended(tmp_path):
 def test_a_run_whose_experiment_was_emptied_is_not_gone_on_with_as_another(tmp_path, size):
     path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
     path.write_text("\n" * size)
-    with pytest.raises(InputError, match=r"every key, as the run has written it, got none from name on: the file was"):
+    with pytest.raises(
+        InputError, match=r"was cut off, because its keys from name on are missing; restore it from a copy"
+    ):
         folders.held(path.parent)
 
 

@@ -14,6 +14,8 @@ from p2pfl.cli.interrupts import terminate
 from p2pfl.report import Run
 from raw import Saved
 
+pytestmark = pytest.mark.slow
+
 DEADLINE = 60.0
 """Seconds in which a process must have ended."""
 

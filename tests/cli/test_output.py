@@ -1,14 +1,17 @@
 import io
 import json
+import math
 import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from p2pfl.cli import tables
+from p2pfl.report.notices.damage import MasksUncancelled
 
 
 def test_help_does_not_wait_for_torch():
@@ -60,7 +63,8 @@ def test_the_summaries_of_run_and_simulate_have_the_same_keys(summaries, place):
 
 def test_an_alarm_is_red_until_its_masks_have_cancelled(tmp_path):
     """The page of colours is an export, in which red is written out."""
-    told = {"peer": "peer0", "round": 11, "partners": ["peer1"], "sentence": "ALARM: nothing came from peer1"}
+    alarm = MasksUncancelled(peer="peer0", round=11, partners=("peer1",), now={"loss": math.nan}, deviation=0.1)
+    told = msgspec.json.decode(msgspec.json.encode(alarm))
     colours = {}
     for cancelled in (False, True):
         console = Console(record=True, file=io.StringIO(), width=200, force_terminal=True)
@@ -130,9 +134,10 @@ def test_a_run_that_its_budget_ends_says_so_in_its_table_and_in_the_report(p2pfl
     (folder,) = (place / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
     assert 0 < summary["rounds"] < 9
-    assert summary["stopped"] == f"{summary['rounds']} of 9 rounds: another one would exceed privacy.epsilon = 8"
+    assert (summary["stopped"]["done"], summary["stopped"]["rounds"]) == (summary["rounds"], 9)
     for printed in (said.err, p2pfl("report", folder).out):
-        assert f"stopped after {summary['stopped']}" in " ".join(printed.split())
+        stop = f"{summary['rounds']} of 9 rounds: another one would exceed privacy.epsilon = 8"
+        assert f"stopped after {stop}" in " ".join(printed.split())
 
 
 def test_masses_that_never_arrived_are_said_in_the_table_and_in_the_report(p2pfl, place):
@@ -147,6 +152,6 @@ def test_masses_that_never_arrived_are_said_in_the_table_and_in_the_report(p2pfl
 
 
 def test_the_summary_of_one_peer_says_that_its_budget_ended_it(place, capsys):
-    found = {"peer": "ada", "scores": {"loss": 0.5}, "stopped": "2 of 9 rounds: another one would"}
+    found = {"peer": "ada", "scores": {"loss": 0.5}, "stopped": {"done": 2, "rounds": 9, "epsilon": 8.0}}
     tables.summary(found, place)
     assert "stopped after 2 of 9 rounds" in capsys.readouterr().err

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 MINE = '''
 import numpy as np
 import torch
@@ -234,6 +236,7 @@ LATE = {
 }
 
 
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 @pytest.mark.parametrize(("function", "name"), LATE.values(), ids=LATE)
 def test_own_code_that_goes_wrong_later_ends_the_run_in_one_sentence(start, clinic, command, function, name):

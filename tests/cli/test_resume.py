@@ -19,6 +19,7 @@ LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.
 GRID = 2.0**-20 + 1e-12  # one point, and rounding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "pairwise"])
 def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mode):
     other = ["privacy.mask=10.0"] if mode == "pairwise" else ["data.scale=true"]
@@ -57,6 +58,7 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -135,6 +137,7 @@ def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
     assert "Traceback" not in said.err
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     command = start("run", "small.toml", "--set", "rounds=100000")
     command.until("round 2/")
@@ -147,6 +150,7 @@ def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     assert command.end().status == 130
 
 
+@pytest.mark.slow
 def test_a_peer_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     with embedded() as broker:
         command = start("peer", "small.toml", "--name", "peer0", "--broker", broker.url)

@@ -9,7 +9,7 @@ from p2pfl.cli import tables, view
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Progress
 from p2pfl.peer.launch import swarm
-from p2pfl.peer.notices import Alive, Done, Failed
+from p2pfl.peer.updates import Alive, Done, Failed
 from p2pfl.report import Record
 
 PEERS = ("peer0", "peer1", "peer2")
@@ -175,6 +175,6 @@ def test_a_process_without_a_sign_of_life_is_named(monkeypatch):
     failed = next(events)
     assert isinstance(failed, Failed)
     assert failed.peer == "peer0"
-    assert "expected a sign of life every 5 s" in failed.reason
+    assert failed.error == "ProcessStuck"
     ours.close()
     theirs.close()

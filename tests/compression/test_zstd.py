@@ -15,6 +15,7 @@ def test_bytes_come_back_as_they_went():
     assert Zstd().expand(squeezed, size=len(data)) == data
 
 
+@pytest.mark.slow
 def test_a_frame_that_holds_more_than_it_may_is_refused_before_it_is_expanded():
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(2**28))
     assert len(bomb) < 2**15

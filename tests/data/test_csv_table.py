@@ -93,6 +93,7 @@ def test_heart_disease_stays_with_its_hospital(data_dir, tmp_path):
     assert torch.equal(alone.dataset.features[alone.train["va"]], swarm.dataset.features[swarm.train["va"]])
 
 
+@pytest.mark.slow
 def test_adult_has_its_published_counts_and_scales_like_scikit_learn(data_dir):
     options = {"path": "adult/adult.data", "target": "income"}
     swarm = federate("csv", peers=["ada"], seed=7, data_dir=data_dir, options=options)

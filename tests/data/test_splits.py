@@ -100,6 +100,7 @@ def test_dirichlet_counts_equal_the_rounded_proportions_of_a_brute_force_deal():
         assert [int((targets[part] == c).sum()) for part in parts.values()] == counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.05, 1.0, 20.0])
 def test_dirichlet_proportions_have_the_marginal_beta_moments(alpha):
     shares, law = first_peers_shares(alpha), stats.beta(alpha, 3 * alpha)
@@ -107,6 +108,7 @@ def test_dirichlet_proportions_have_the_marginal_beta_moments(alpha):
     assert shares.std() == pytest.approx(law.std(), rel=0.15)
 
 
+@pytest.mark.slow
 def test_dirichlet_proportions_follow_the_marginal_beta_law():
     assert stats.kstest(first_peers_shares(1.0), stats.beta(1, 3).cdf).pvalue > 1e-3
 

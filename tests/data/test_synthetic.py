@@ -41,6 +41,7 @@ def test_inputs_have_the_variances_of_the_recipe():
     assert x.var(0) == pytest.approx(np.arange(1, 61) ** -1.2, rel=0.1)
 
 
+@pytest.mark.slow
 def test_means_differ_by_beta_across_devices():
     # The mean over 60 coordinates of v_k is N(0, beta^2 + 1/60).
     for beta in (0.0, 1.0, 3.0):

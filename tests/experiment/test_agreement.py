@@ -75,7 +75,7 @@ def test_scaled_features_are_refused_where_noise_promises_more():
         ["privacy.mode=independent"],
         ["learning.example_noise=1.0"],
     ):
-        with pytest.raises(ExperimentError, match=r"^data\.scale: expected false with private noise"):
+        with pytest.raises(ExperimentError, match=r"^data\.scale = true does not work with private noise"):
             plan(read(TABLE, changes=["data.scale=true", *changes]))
 
 
@@ -117,13 +117,16 @@ def test_large_features_add_up_exactly_and_too_large_ones_are_refused_before_the
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if traits_of(name).personal])
 def test_consensus_is_refused_where_each_peer_has_a_model_of_its_own(algorithm):
     with pytest.raises(
-        ExperimentError, match=r"^learning\.consensus: expected false with .* each peer ends with a model of its own"
+        ExperimentError,
+        match=r"^learning\.consensus = true does not work with .* each peer ends with a model of its own",
     ):
         plan(read(TABLE, changes=["learning.consensus=true", f"learning.algorithm={algorithm}"]))
 
 
 def test_under_secagg_nothing_is_agreed_on_by_rows_that_nobody_may_see():
-    with pytest.raises(ExperimentError, match=r'^learning\.consensus: expected false with privacy\.mode = "secagg"'):
+    with pytest.raises(
+        ExperimentError, match=r'^learning\.consensus = true does not work with privacy\.mode = "secagg"'
+    ):
         plan(read(TABLE, changes=["learning.consensus=true", "privacy.mode=secagg"]))
 
 

@@ -20,7 +20,7 @@ from p2pfl.algorithms import (
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.experiment.learners import algorithm
+from p2pfl.experiment.parts.learners import algorithm
 from p2pfl.traits import Traits
 
 
@@ -52,11 +52,11 @@ def test_a_known_algorithm_averages_over_the_peers_of_the_experiment():
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("fedagv", {}, 'expected "package.module:Class" or one of .*, got "fedagv": did you mean "fedavg"'),
-        ("fedavg", {"mu": 1.0}, "expected none for fedavg, got mu: drop or rename it"),
-        (PLACE, {"nu": 1.0}, "expected mu for .*, got nu"),
-        (PLACE, {"mu": "much"}, "algorithm_options.mu: expected `float`, got `str`, for 'much'"),
-        (PLACE, {"mu": -1.0}, "algorithm_options.mu: expected `float` >= 0.0, for -1.0"),
+        ("fedagv", {}, 'is "fedagv"; set it to one of .* or to "package.module:Class"; did you mean "fedavg"'),
+        ("fedavg", {"mu": 1.0}, "fedavg has no option mu; its options are: none"),
+        (PLACE, {"nu": 1.0}, "has no option nu; its options are: mu"),
+        (PLACE, {"mu": "much"}, 'algorithm_options.mu is "much"; set it to a number >= 0'),
+        (PLACE, {"mu": -1.0}, "algorithm_options.mu is -1.0; set it to a number >= 0"),
     ],
 )
 def test_what_is_wrong_with_an_algorithm_is_said_in_one_sentence(name, options, sentence):
@@ -85,11 +85,11 @@ def test_an_algorithm_takes_the_options_of_its_paper(name, kind, options):
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("fedprox", {"mu": -0.1}, r"algorithm_options.mu: expected `float` >= 0.0, for -0.1"),
-        ("scaffold", {"option": "III"}, r"algorithm_options.option: invalid enum value 'III'"),
-        ("fedavgm", {"momentum": 1.0}, r"algorithm_options.momentum: expected `float` < 1.0, for 1.0"),
-        ("fedadam", {"tau": 0.0}, r"algorithm_options.tau: expected `float` > 0.0, for 0.0"),
-        ("fedadagrad", {"beta2": 0.9}, r"expected .*beta1.* for fedadagrad, got beta2"),
+        ("fedprox", {"mu": -0.1}, r"algorithm_options.mu is -0.1; set it to a number >= 0"),
+        ("scaffold", {"option": "III"}, r'algorithm_options.option is "III"; set it to "I" or "II"'),
+        ("fedavgm", {"momentum": 1.0}, r"algorithm_options.momentum is 1.0; set it to a number >= 0 and < 1"),
+        ("fedadam", {"tau": 0.0}, r"algorithm_options.tau is 0.0; set it to a number > 0"),
+        ("fedadagrad", {"beta2": 0.9}, r"fedadagrad has no option beta2; its options are: .*beta1"),
     ],
 )
 def test_an_option_out_of_range_is_refused(name, options, sentence):
@@ -100,31 +100,31 @@ def test_an_option_out_of_range_is_refused(name, options, sentence):
 @pytest.mark.parametrize("name", ["scaffold", "fednova"])
 @pytest.mark.parametrize("change", ["learning.optimizer=adam", "learning.options={momentum=0.9}"])
 def test_what_divides_by_plain_steps_refuses_others(name, change):
-    with pytest.raises(ExperimentError, match=f'expected "sgd" without momentum for {name}'):
+    with pytest.raises(ExperimentError, match=f'does not work with {name}, .*; set it to "sgd" without momentum'):
         plan(read(SMALL, changes=[f"learning.algorithm={name}", change]))
 
 
 def test_what_releases_two_rows_cannot_be_hidden():
-    with pytest.raises(ExperimentError, match='expected "none" with scaffold, which releases a second row'):
+    with pytest.raises(ExperimentError, match="does not work with scaffold, which releases a second row"):
         plan(read(SMALL, changes=["learning.algorithm=scaffold", "privacy.mode=pairwise"]))
 
 
 def test_it_is_refused_to_drop_everybody():
     changes = ["learning.epochs=3", "learning.stragglers=1.0", "learning.drop_stragglers=true"]
-    with pytest.raises(ExperimentError, match=r"learning.stragglers: expected less than 1"):
+    with pytest.raises(ExperimentError, match=r"learning.stragglers = 1 with .* leaves no peer in any round; lower it"):
         plan(read(SMALL, changes=changes))
 
 
 @pytest.mark.parametrize("name", ["gradient_tracking", "qg_dsgdm", "scaffold", "fednova"])
 def test_what_divides_changes_by_the_steps_that_made_them_takes_plain_gradient_steps(name):
     for learning in {"optimizer": "adam"}, {"options": {"momentum": 0.9}}:
-        with pytest.raises(ExperimentError, match=rf'expected "sgd" without momentum for {name}'):
+        with pytest.raises(ExperimentError, match=rf'does not work with {name}, .*; set it to "sgd" without momentum'):
             plan(read(SMALL | {"learning": {"algorithm": name, **learning}}))
 
 
 @pytest.mark.parametrize("name", ["fine_tuning", "propagation", "multitask"])
 def test_a_stopping_rule_is_refused_where_nothing_new_may_be_seen_in_a_round(name):
-    with pytest.raises(ExperimentError, match=rf'learning.stop: expected none with "{name}", .* got 0.1: leave it out'):
+    with pytest.raises(ExperimentError, match=rf"learning.stop = 0.1 does not work with {name}, .*; leave it out"):
         plan(read(SMALL | {"learning": {"algorithm": name, "stop": 0.1}}))
 
 
@@ -132,7 +132,7 @@ def test_masks_that_peers_would_divide_by_different_numbers_of_steps_are_refused
     learning = {"algorithm": "gradient_tracking", "steps": 5, "stragglers": 0.5}
     plan(read(SMALL | {"learning": learning}))
     plan(read(SMALL | {"learning": learning | {"stragglers": 0.0}, "privacy": {"mode": "pairwise"}}))
-    with pytest.raises(ExperimentError, match=r"learning\.stragglers: expected 0 with gradient_tracking under masks"):
+    with pytest.raises(ExperimentError, match=r"stragglers = 0.5 does not work with gradient_tracking under masks"):
         plan(read(SMALL | {"learning": learning, "privacy": {"mode": "pairwise"}}))
 
 
@@ -165,8 +165,8 @@ class Undeclared:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["topology.heal=true"], r"^topology\.heal: .*:PerEdge, which keeps a vector for each edge"),
-        (["privacy.mode=pairwise"], r"^privacy\.mode: .*:PerEdge, which sends vectors as they are"),
+        (["topology.heal=true"], r"^topology\.heal = true .*:PerEdge, which keeps a vector for each edge"),
+        (["privacy.mode=pairwise"], r"^privacy\.mode = .*:PerEdge, which sends vectors as they are"),
     ],
 )
 def test_what_a_class_of_ones_own_declares_is_held_against_it(changes, why):
@@ -178,14 +178,16 @@ def test_what_a_class_of_ones_own_declares_is_held_against_it(changes, why):
 
 def test_what_a_class_of_ones_own_declares_counts_for_it():
     sums = [f"learning.algorithm={__name__}:Undeclared", "privacy.mode=secagg", "topology.kind=complete"]
-    with pytest.raises(ExperimentError, match=r"^learning\.algorithm: .*:Undeclared\", which declares no traits"):
+    with pytest.raises(
+        ExperimentError, match=r"^learning\.algorithm = .*:Undeclared\" .* the algorithm declares no traits"
+    ):
         plan(read(SMALL, changes=[*sums, "topology.peers=5"]))
 
 
 @pytest.mark.parametrize("codec", ["none", "float16"])
 def test_choco_is_never_silently_something_else(codec):
     with pytest.raises(
-        ExperimentError, match=r'^compression\.name: expected "quantise", .* with choco, which is defined'
+        ExperimentError, match=rf'^compression\.name = "{codec}" does not work with choco, which is defined'
     ):
         plan(read(SMALL, changes=["learning.algorithm=choco", f"compression.name={codec}"]))
     order = "learning.algorithm_options={order='adapt_then_combine'}"

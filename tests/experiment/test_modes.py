@@ -92,12 +92,34 @@ def test_a_mode_of_ones_own_hides_alike_in_a_simulation_and_live():
 
 
 def test_a_mode_of_ones_own_says_which_keys_it_does_not_use():
-    with pytest.raises(ExperimentError, match=r"privacy\.mask: .* Rounding has no masks"):
+    with pytest.raises(ExperimentError, match=r"privacy\.mask = .* Rounding has no masks"):
         read(SMALL, changes=[*OWN, "privacy.mask=1"])
 
 
+def test_a_key_that_a_mode_of_ones_own_has_no_parameter_for_is_refused():
+    with pytest.raises(
+        ExperimentError, match=r"privacy\.clip = 1\.0 has no effect, .*Rounding\", which has no parameter clip"
+    ):
+        read(SMALL, changes=[*OWN, "privacy.clip=1"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gridded(Rounding):
+    """A mode with a parameter that no key of the file has."""
+
+    grid: float = 0.5
+
+
+def test_a_parameter_that_no_key_has_keeps_its_default():
+    assert section(Gridded(noise=0.1)).noise == 0.1
+    with pytest.raises(
+        ExperimentError, match=r"Gridded has a parameter grid, which is not a key of \[privacy\]; name it"
+    ):
+        section(Gridded(grid=0.25))
+
+
 def test_names_of_modes_are_checked_before_anything_starts():
-    with pytest.raises(ExperimentError, match=r'privacy\.mode: expected .*"pairwise".* got "pairwize": did you mean'):
+    with pytest.raises(ExperimentError, match=r'privacy\.mode is "pairwize"; set it to .*"pairwise".*; did you mean'):
         read(SMALL, changes=["privacy.mode=pairwize"])
 
 

@@ -26,6 +26,7 @@ SEVERAL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", SEVERAL)
 def test_an_outline_is_what_a_plan_says(table):
     experiment = read({"rounds": 3, "model": {"name": "linear"}, "data": {"name": "wine"}, "privacy": PRIVATE} | table)
@@ -86,6 +87,7 @@ def test_an_outline_refuses_what_a_plan_refuses():
     assert str(outlined.value) == str(planned.value)
 
 
+@pytest.mark.slow
 def test_the_table_waits_for_neither_torch_nor_data(tmp_path):
     file = tmp_path / "ring.toml"
     file.write_text('[topology]\nkind = "ring"\npeers = 16\n[privacy]\nmode = "pairwise"\nepsilon = 8.0\n')

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import Experiment, check, flat, plain, read, write
-from p2pfl.experiment.reading import PATHS, SHIPPED
+from p2pfl.experiment.file.reading import PATHS, SHIPPED
 from p2pfl.experiment.schema import Section
 from p2pfl.experiment.schema import Topology as TopologySection
 
@@ -113,60 +113,72 @@ def test_of_two_changes_of_a_key_the_last_counts_and_the_source_is_left_alone():
 
 
 WRONG = {
-    "a section by its nearest name": ({"topolgy": {}}, 'got "topolgy": did you mean "topology"?'),
-    "a key by its nearest name": ({"topology": {"peer": 3}}, 'got "topology.peer": did you mean "topology.peers"?'),
-    "the section that has the key": ({"rate": 0.1}, 'got "rate": did you mean "learning.rate"?'),
-    "what there is if nothing is near": ({"zzz": 1}, "known are name, seed, rounds"),
-    "a choice by its nearest name": ({"data": {"split": "dirichlt"}}, 'got "dirichlt": did you mean "dirichlet"?'),
-    "all choices": ({"transport": {"version": 3}}, "transport.version: expected 4 or 5, got 3"),
-    "a type": ({"rounds": 1.5}, "rounds: expected a whole number >= 1, got 1.5"),
-    "a range": ({"data": {"test": 1}}, "data.test: expected a number > 0 and < 1, got 1"),
-    "one of two types": ({"learning": {"batch": "some"}}, 'expected a whole number >= 1 or "all", got "some"'),
-    "an item of a list": ({"model": {"hidden": [3, 0]}}, "a list, each a whole number >= 1, got [3, 0]"),
-    "an item of a table": ({"learning": {"metrics": {"f1": 3}}}, 'a table, each text in quotes, got {"f1": 3}'),
-    "yes or no": ({"learning": {"weighted": 1}}, "learning.weighted: expected true or false, got 1"),
-    "a number that is none": ({"learning": {"rate": math.nan}}, "expected a finite number >= 0, got NaN"),
-    "an endless number": ({"data": {"alpha": math.inf}}, "data.alpha: expected a finite number > 0, got Infinity"),
-    "a seed beyond 64 bits": ({"seed": 2**63}, "expected a whole number >= 0 and <= 9223372036854775807, got 92233"),
+    "a section by its nearest name": ({"topolgy": {}}, 'unknown key "topolgy"; did you mean "topology"?'),
+    "a key by its nearest name": (
+        {"topology": {"peer": 3}},
+        'unknown key "topology.peer"; did you mean "topology.peers"?',
+    ),
+    "the section that has the key": ({"rate": 0.1}, 'unknown key "rate"; did you mean "learning.rate"?'),
+    "what there is if nothing is near": ({"zzz": 1}, "the known keys are name, seed, rounds"),
+    "a choice by its nearest name": (
+        {"data": {"split": "dirichlt"}},
+        '"power_law" or "shards"; did you mean "dirichlet"?',
+    ),
+    "all choices": ({"transport": {"version": 3}}, "transport.version is 3; set it to 4 or 5"),
+    "a type": ({"rounds": 1.5}, "rounds is 1.5; set it to a whole number >= 1"),
+    "a range": ({"data": {"test": 1}}, "data.test is 1; set it to a number > 0 and < 1"),
+    "one of two types": ({"learning": {"batch": "some"}}, 'batch is "some"; set it to a whole number >= 1 or "all"'),
+    "an item of a list": (
+        {"model": {"hidden": [3, 0]}},
+        "model.hidden is [3, 0]; set it to a list in which each item is a whole number >= 1",
+    ),
+    "an item of a table": (
+        {"learning": {"metrics": {"f1": 3}}},
+        'learning.metrics is {"f1": 3}; set it to a table in which each value is text in quotes',
+    ),
+    "yes or no": ({"learning": {"weighted": 1}}, "learning.weighted is 1; set it to true or false"),
+    "a number that is none": ({"learning": {"rate": math.nan}}, "rate is NaN; set it to a finite number >= 0"),
+    "an endless number": ({"data": {"alpha": math.inf}}, "data.alpha is Infinity; set it to a finite number > 0"),
+    "a seed beyond 64 bits": ({"seed": 2**63}, "; set it to a whole number >= 0 and <= 9223372036854775807"),
     "options of no schedule": (
         {"learning": {"schedule_options": {"gamma": 0.5}}},
-        'expected a key that has an effect, got {"gamma": 0.5}, but there is no learning.schedule: leave it out',
+        'schedule_options = {"gamma": 0.5} has no effect, because there is no learning.schedule; leave it out',
     ),
     "a share that D-PSGD has no use for": (
         {"learning": {"algorithm": "dpsgd", "fraction": 0.5}},
-        "learning.fraction: expected a key that has an effect, got 0.5",
+        "learning.fraction = 0.5 has no effect, because all peers take part",
     ),
     "weights that D-PSGD has no use for": (
         {"learning": {"algorithm": "dpsgd", "weighted": False}},
-        "learning.weighted: expected a key that has an effect, got false",
+        "learning.weighted = false has no effect, because all peers take part",
     ),
-    "epochs of D-PSGD": ({"learning": {"algorithm": "dpsgd", "epochs": 2}}, "dpsgd makes learning.steps steps a round"),
+    "epochs of D-PSGD": ({"learning": {"algorithm": "dpsgd", "epochs": 2}}, "dpsgd makes learning.steps steps per"),
     "epochs of FedSGD": ({"learning": {"algorithm": "fedsgd", "epochs": 2}}, "fedsgd makes one step on all data"),
     "a batch of FedSGD": ({"learning": {"algorithm": "fedsgd", "batch": 8}}, "fedsgd makes one step on all data"),
     "steps of FedSGD": ({"learning": {"algorithm": "fedsgd", "steps": 8}}, "fedsgd makes one step on all data"),
-    "epochs beside steps": ({"learning": {"epochs": 2, "steps": 8}}, "learning.steps takes its place"),
+    "epochs beside steps": ({"learning": {"epochs": 2, "steps": 8}}, "learning.steps replaces it"),
     "an optimiser of pFedMe": (
         {"learning": {"algorithm": "pfedme", "optimizer": "adam"}},
-        'learning.optimizer: expected a key that has an effect, got "adam", but pfedme takes gradient steps of its own',
+        'learning.optimizer = "adam" has no effect, because pfedme takes gradient steps of its own',
     ),
     "epochs of Per-FedAvg": ({"learning": {"algorithm": "per_fedavg", "epochs": 3}}, "per_fedavg takes gradient steps"),
     "stragglers of FedRep": ({"learning": {"algorithm": "fedrep", "stragglers": 0.5}}, "fedrep takes gradient steps"),
     "exchanges of RelaySGD": (
         {"learning": {"algorithm": "relay_sgd"}, "gossip": {"steps": 3}},
-        "gossip.steps: expected a key that has an effect, got 3, but relay_sgd makes one exchange a round",
+        "gossip.steps = 3 has no effect, because relay_sgd makes one gossip step per round",
     ),
     "acceleration of running sums": (
         {"learning": {"algorithm": "robust_sgp"}, "gossip": {"acceleration": "chebyshev"}},
-        "robust_sgp makes one exchange a round",
+        "robust_sgp makes one gossip step per round, without acceleration",
     ),
     "a tolerance of D-PSGD": (
         {"learning": {"algorithm": "dpsgd"}, "gossip": {"tolerance": 0.1}},
-        "dpsgd makes gossip.steps exchanges a round, 1 by default",
+        "dpsgd makes gossip.steps gossip steps per round, 1 by default",
     ),
-    "a tolerance beside steps": ({"gossip": {"steps": 3, "tolerance": 0.1}}, "gossip.steps takes its place"),
+    "a tolerance beside steps": ({"gossip": {"steps": 3, "tolerance": 0.1}}, "gossip.steps replaces it"),
     "stragglers of one epoch": (
         {"learning": {"stragglers": 0.5}},
-        "learning.stragglers: expected a key that has an effect, got 0.5, but nobody can do less than one epoch",
+        "learning.stragglers = 0.5 has no effect, because no peer can do less than one epoch",
     ),
     "dropping no stragglers": ({"learning": {"drop_stragglers": True}}, "there are no learning.stragglers"),
     "stragglers among secret batches": (
@@ -176,26 +188,26 @@ WRONG = {
     "widths of a model of one's own": ({"model": {"name": "my:Net", "hidden": [8]}}, "takes its widths from model.opt"),
     "a name that no topic can have": (
         {"name": "a/b"},
-        'name: expected text that matches ^[A-Za-z0-9_-]{1,40}$, got "a/b"',
+        'name is "a/b"; set it to text that matches ^[A-Za-z0-9_-]{1,40}$',
     ),
     "a mask that calibration chooses": (
         {"privacy": {"mode": "pairwise", "epsilon": 8.0, "mask": 0.0}},
-        "privacy.mask: expected a key that has an effect, got 0.0, but privacy.epsilon without privacy.noise chooses",
+        "privacy.mask = 0.0 has no effect, because privacy.epsilon without privacy.noise chooses both",
     ),
-    "an account without a mode": ({"privacy": {"budget": "b.jsonl"}}, 'got "b.jsonl", but privacy.mode is "none"'),
+    "an account without a mode": ({"privacy": {"budget": "b.jsonl"}}, '"b.jsonl" has no effect, because privacy.mode'),
     "an account of masks alone": (
         {"privacy": {"mode": "pairwise", "clip": 1.0, "budget": "b.jsonl"}},
-        'privacy.budget: expected a key that has an effect, got "b.jsonl", but what updates cost adds up only where',
+        'privacy.budget = "b.jsonl" has no effect, because updates have a cost to add up only with privacy.epsilon',
     ),
     "an account of noise without a clip": (
         {"privacy": {"mode": "independent", "noise": 1.0, "budget": "b.jsonl"}},
-        "privacy.budget: expected a key that has an effect",
+        'privacy.budget = "b.jsonl" has no effect',
     ),
     "an account without a name": (
         {"privacy": {"mode": "pairwise", "epsilon": 8.0, "budget": ""}},
-        'privacy.budget: expected text in quotes that is not empty, got ""',
+        'privacy.budget is ""; set it to text in quotes that is not empty',
     ),
-    "a section that is none": ({"topology": "ring"}, 'topology: expected a section with keys of its own, got "ring"'),
+    "a section that is none": ({"topology": "ring"}, 'topology is "ring"; set it to a section with keys of its own'),
 }
 
 
@@ -211,10 +223,10 @@ def test_an_error_names(table, said):
 def test_an_error_says_whether_the_file_or_the_command_line_is_wrong(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("rounds = 3\n")
-    with pytest.raises(ExperimentError, match=r"^--set: seed: expected"):
+    with pytest.raises(ExperimentError, match=r"^--set: seed is -1; set it to"):
         read(file, changes=["seed=-1"])
     file.write_text("seed = -1\n")
-    with pytest.raises(ExperimentError, match=r"mine\.toml: seed: expected"):
+    with pytest.raises(ExperimentError, match=r"mine\.toml: seed is -1; set it to"):
         read(file, changes=["rounds=3"])
 
 
@@ -223,7 +235,7 @@ def test_a_change_of_the_algorithm_drops_what_was_meant_for_another_but_not_what
     changed = read(table, changes=["learning.algorithm=dpsgd"])
     assert (changed.learning.epochs, changed.learning.fraction, changed.learning.batch) == (1, 1.0, 8)
     assert read(plain(changed)) == changed
-    with pytest.raises(ExperimentError, match=r"^--set: learning\.epochs: expected a key that has an effect, got 3"):
+    with pytest.raises(ExperimentError, match=r"^--set: learning\.epochs = 3 has no effect"):
         read(table, changes=["learning.epochs=3", "learning.algorithm=dpsgd"])
     with pytest.raises(ExperimentError, match=r"^--set: learning\.schedule_options"):
         read({}, changes=["learning.schedule_options.gamma=0.5"])
@@ -272,10 +284,11 @@ def test_a_change_that_hides_nothing_does_not_forget_the_account(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[privacy]\nmode = "pairwise"\nepsilon = 8.0\nbudget = "cells.budget.jsonl"\n')
     with pytest.raises(
-        ExperimentError, match=r'^--set: privacy\.budget: .*, but privacy\.mode is "none": leave it out'
+        ExperimentError,
+        match=r'^--set: privacy\.budget = .* has no effect, because privacy\.mode is "none"; leave it out',
     ):
         read(file, changes=["privacy.mode=none"])
-    with pytest.raises(ExperimentError, match=r'^--set: privacy\.budget: expected .* not empty, got ""'):
+    with pytest.raises(ExperimentError, match=r'^--set: privacy\.budget is ""; set it to .* not empty'):
         read(file, changes=['privacy.budget=""'])
     given = read(file, changes=["privacy.noise=1", "privacy.mask=20"])
     assert given.privacy.mask == 20

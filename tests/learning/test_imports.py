@@ -22,6 +22,7 @@ print("sympy" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2], ids=["one row", "stacked"])
 def test_training_does_not_import_sympy(count):
     done = subprocess.run(

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.errors import ModelError
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.optimisers import ELEMENTWISE, PlainUpdate, Recipe
+from p2pfl.learning.steps.optimisers import ELEMENTWISE, PlainUpdate, Recipe
 
 PEERS = ("ada", "bob", "cyd", "dee")
 SIZES = (9, 4, 12, 6)
@@ -210,6 +210,7 @@ def test_plain_descent_has_the_settings_that_torch_reads_out_of_its_class():
     assert recipe.settings(4) == recipe._read(recipe._opened())
 
 
+@pytest.mark.slow
 def test_plain_descent_does_not_have_torch_import_its_compiler():
     code = (
         "import sys; from p2pfl.experiment import plan, read; plan(read({'data': {'name': 'synthetic'}}));"

@@ -24,6 +24,8 @@ from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
 from swarms import SMALL, live
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-10
 GRID = 2.0**-20
 
@@ -76,13 +78,14 @@ CASES = {
         *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "privacy.noise=0.01", "privacy.clip=1.0"),
     ],
     "D-PSGD, sums": [
-        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "learning.algorithm=dpsgd"),
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "gossip.steps=1"),
+        "learning.algorithm=dpsgd",
     ],
     "FedPer, sums": [
         *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "learning.algorithm=fedper"),
     ],
     "exact diffusion, sums": [
-        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10"),
+        *("privacy.mode=secagg", "topology.kind=random_regular", "topology.peers=10", "gossip.steps=1"),
         "learning.algorithm=exact_diffusion",
     ],
     "FedAvg, stragglers left out": [
@@ -194,6 +197,7 @@ def difference(ended, run):
     return largest
 
 
+@pytest.mark.sampled(fast=6, all=30)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
     experiment = read(SMALL, changes=changes)
@@ -211,6 +215,7 @@ def broker():
         yield running
 
 
+@pytest.mark.sampled(fast=2, all=18)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
     experiment = read(SMALL, changes=changes)

@@ -1,12 +1,19 @@
 """Alarms about masks that did not cancel, and what becomes of them."""
 
-from p2pfl.peer.alarming import Alarms, Raised
-from p2pfl.peer.notices import Alarm, Notice, Settled
+from datetime import UTC, datetime
+
+from p2pfl.experiment import Experiment
+from p2pfl.peer.alarming import Alarms
+from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.protocol.ledgers.payments import Mask
 from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.report import Run
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.kinds import KeyTrusted
 
 SLOT = Slot(0, 11)
 SCORES = {"loss": 0.1}
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def alarmed(*lost, told):
@@ -17,10 +24,10 @@ def alarmed(*lost, told):
 
 
 def listed(told):
-    raised = Raised()
+    log = EventLog(Run(Experiment()), now=lambda: NOW)
     for event in told:
-        raised.observe(event)
-    return raised.facts
+        log.observe(event)
+    return log.alarms
 
 
 def test_an_alarm_stays_as_long_as_its_masks_may_be_uncancelled():
@@ -28,15 +35,8 @@ def test_an_alarm_stays_as_long_as_its_masks_may_be_uncancelled():
     alarms = alarmed("bob", told=told)
     alarms.settle([Mask(("ada", "bob"), SLOT), Mask(("ada", "eve"), Slot(0, 12))])
     [alarm] = told
-    assert isinstance(alarm, Alarm)
-    [found] = listed(told)
-    assert found == {
-        "peer": "ada",
-        "round": 11,
-        "partners": ["bob"],
-        "cancelled": False,
-        "sentence": alarm.sentence,
-    }
+    assert alarm == MasksUncancelled(peer="ada", round=11, partners=("bob",), now=SCORES, deviation=0.1)
+    assert listed(told) == (alarm,)
 
 
 def test_masks_that_cancel_later_are_reported_once_and_end_the_alarm():
@@ -45,18 +45,17 @@ def test_masks_that_cancel_later_are_reported_once_and_end_the_alarm():
     for _ in range(2):
         alarms.settle([Mask(("ada", "eve"), SLOT)])
     _, settled = told
-    assert isinstance(settled, Settled)
-    assert settled.sentence.startswith("masks of bob are cancelled: what was missing in round 12 ")
-    assert listed(told)[0]["cancelled"]
+    assert settled == MasksCancelled(peer="ada", round=11, partners=("bob",))
+    assert listed(told)[0].cancelled
 
 
 def test_an_alarm_about_two_partners_ends_with_the_masks_of_both():
     told = []
     alarms = alarmed("bob", "eve", told=told)
     alarms.settle([Mask(("ada", "eve"), SLOT)])
-    assert not listed(told)[0]["cancelled"]
+    assert not listed(told)[0].cancelled
     alarms.settle([])
-    assert listed(told)[0]["cancelled"]
+    assert listed(told)[0].cancelled
 
 
 def test_an_alarm_about_a_loss_alone_stays():
@@ -65,9 +64,14 @@ def test_an_alarm_about_a_loss_alone_stays():
     assert told == []
     alarms.look((), slot=SLOT, round=12, scores={"loss": 9.0}, deviation=lambda: 0.1, best=None)
     alarms.settle([])
-    assert [each["cancelled"] for each in listed(told)] == [False]
+    assert [(type(each), each.cancelled) for each in listed(told)] == [(LossRose, False)]
 
 
 def test_an_end_of_masks_at_one_peer_ends_no_alarm_of_another():
-    told = [Alarm("ada", "", 11, ("bob",)), Settled("eve", "", 11, ("bob",)), Notice("ada", "something else")]
-    assert not listed(told)[0]["cancelled"]
+    alarm = MasksUncancelled(peer="ada", round=11, partners=("bob",), now=SCORES, deviation=0.1)
+    told = [
+        alarm,
+        MasksCancelled(peer="eve", round=11, partners=("bob",)),
+        KeyTrusted(peer="ada", neighbour="bob", key=""),
+    ]
+    assert not listed(told)[0].cancelled

@@ -9,6 +9,7 @@ from safetensors import safe_open
 import p2pfl
 from p2pfl.peer.storage.best import MOST, Best, BestModel, thinned
 from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.report.notices.kinds import BestModelDamaged
 from swarms import SMALL
 
 PLAN = {"data": {"name": "wine", "validation": 0.25}, "model": {"name": "linear"}, "topology": {"peers": 4}}
@@ -66,7 +67,7 @@ def test_a_damaged_file_is_reported_and_replaced(plan, store):
     (store.folder / "peer0.best.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0 no json")
     best = BestModel("peer0", store)
     assert best.best is None
-    assert "cannot be read" in store.doubts[0]
+    assert isinstance(store.doubts[0], BestModelDamaged)
     best.consider(plan, rows(plan, 1.0), round=0, validation=9.0)
     assert kept(store)[1] == 1.0
 

@@ -19,7 +19,7 @@ from p2pfl.transport.mqtt import MqttTransport
 COUNT = 4000
 """Messages of 4 KB, of which a default mosquitto queues 1,000."""
 
-pytestmark = pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")]
 
 
 @pytest.fixture

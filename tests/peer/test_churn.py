@@ -25,6 +25,8 @@ from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.wire.envelope import SEALED
 from p2pfl.protocol.wire.messages import Account, Masked, Moved
 from p2pfl.report.meter import Meter
+from p2pfl.report.notices.damage import MasksUnsettled, SettlementIncomplete
+from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
 
@@ -62,11 +64,10 @@ def released():
     return learner.fit(learner.start(peers), peers=peers, round=0).rows.mean(0)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("until", [(0, 1), (0, 2), (0, 6)], ids=["first", "first two", "never"])
-@pytest.mark.parametrize("acceleration", ["none", "chebyshev"])
-def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(until, acceleration):
-    changes = ["learning.weighted=false", f"gossip.acceleration={acceleration}"]
-    rows, _, records = played(changes, until=until)
+def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(until):
+    rows, _, records = played(["learning.weighted=false"], until=until)
     assert "peer0" in records["peer1"][0].missed
     assert torch.allclose(rows.mean(0), released(), rtol=0, atol=ROUNDING)
 
@@ -89,6 +90,7 @@ def blind(monkeypatch, *, peer, to, rounds):
     monkeypatch.setattr(Cover, "partners", overlook)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("peer", "to"), [("peer1", "peer0"), ("peer0", "peer1")], ids=["follower", "leader"])
 def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, peer, to):
     blind(monkeypatch, peer=peer, to=to, rounds=[0])
@@ -103,15 +105,16 @@ def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_tol
     experiment, alive, said = read(SMALL, changes=[*LOSSY, *MASKS, *graph]), {}, []
 
     def lose(client, message):
-        here = alive.get("peer1")
+        sender = alive.get("peer0")  # not the listener, which may be behind: the model would wait in its mailbox
         stream = "/peer0/pub/" in message.topic and client.split("-")[1] == "peer1"
-        return stream and message.data[:1] == bytes([SEALED]) and here is not None and here.mailbox.exchange >= (2, 0)
+        settling = sender is not None and sender.mailbox.exchange >= (2, 0)
+        return stream and message.data[:1] == bytes([SEALED]) and settling
 
     running = live(experiment, MemoryTransport(lose=lose), source=SeededSource(5), alive=alive, notice=said.append)
     ended = asyncio.run(asyncio.wait_for(running, 40))
     assert all(not end.records[-1].missed for end in ended.values())  # no record tells of it
-    told = [notice.peer for notice in said if "in the gossip step that settles masks" in notice.sentence]
-    assert told == ["peer1"]
+    told = [notice for notice in said if isinstance(notice, SettlementIncomplete)]
+    assert [(notice.peer, len(notice.neighbours)) for notice in told] == [("peer1", 1)]
 
 
 def test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded(monkeypatch):
@@ -157,9 +160,8 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
         await asyncio.gather(live(experiment, transport, names=names, alive=alive, notice=notices.append), dying())
 
     asyncio.run(asyncio.wait_for(main(), 40))
-    told = {each.peer: each.sentence for each in notices if "may not have cancelled" in each.sentence}
-    assert set(told) == {"peer0", "peer2"}
-    assert all("1 mask shared with peer3" in sentence for sentence in told.values()), told
+    told = {each.peer: each.masks for each in notices if isinstance(each, MasksUnsettled)}
+    assert told == {"peer0": {"peer3": 1}, "peer2": {"peer3": 1}}
     masks = alive["peer0"].session.books.masks.uncancelled()
     epoch = alive["peer0"].membership.epoch("peer3")
     assert masks == [Mask(("peer0", "peer3"), Slot(0, 1), epoch)]
@@ -197,7 +199,7 @@ def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
     assert books.flows.unsettled() == [("bob", (0, 0))]
     books.hear("bob", never, life=1)
     assert books.flows.unsettled() == []
-    assert books.close(omega=1.0).tolist() == [-0.5, -0.5]
+    assert books.close().tolist() == [-0.5, -0.5]
 
 
 def test_an_account_of_an_earlier_life_of_ours_is_not_believed_by_the_next():
@@ -238,4 +240,4 @@ def test_a_peer_whose_last_mask_neighbour_left_keeps_what_it_has_learned():
     ended = asyncio.run(asyncio.wait_for(main(), 40))
     assert 1 <= ended.records[-1].round < 3
     assert torch.isfinite(ended.state.rows).all()
-    assert any("what was learned before is kept" in notice.sentence for notice in notices)
+    assert [notice.reason for notice in notices if isinstance(notice, LearningStopped)] == ["partners"]

@@ -23,6 +23,7 @@ def shortened(data):
     return data[:-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spoil", "fault"), [(spoilt, "codes"), (shortened, "shape")])
 @pytest.mark.parametrize("name", ["top_k", "qsgd", "float16", "quantise"])
 def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(monkeypatch, name, spoil, fault):

@@ -72,6 +72,7 @@ def test_an_outage_longer_than_patience_is_survived():
         assert end.records[-1].heard == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word", [b"xx", encode(Hello("peer1", 99, "up", {"seed": "1"}))], ids=["junk", "another hello"]
 )

@@ -4,9 +4,11 @@ import pytest
 
 from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Identity, SeededSource
-from p2pfl.peer.notices import strangers
-from p2pfl.protocol.membership import Membership, differences
+from p2pfl.peer.introductions import strangers
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.refusals import differences, text
 from p2pfl.protocol.wire.messages import Hello
+from p2pfl.report.notices.kinds import NameShared
 
 FACTS = {"seed": "1"}
 MALLORY = Identity.generate(SeededSource(9), peer="mallory")
@@ -67,8 +69,7 @@ IDENTITY = Identity.generate(SeededSource(7), peer="ada")
 def test_who_answers_to_the_name_of_a_peer_that_neighbours_know_is_reported_once_and_keeps_it_from_nothing():
     mine = named({"bob": BOB.public})
     assert not mine.hear(answering(MALLORY))
-    (sentence,) = strangers(mine)
-    assert f"a peer with the key {MALLORY.fingerprint} answers to the name" in sentence
+    assert strangers(mine) == [NameShared(peer="ada", key=MALLORY.fingerprint, own=IDENTITY.fingerprint)]
     assert strangers(mine) == []
 
 
@@ -82,7 +83,7 @@ def test_a_name_that_is_in_use_is_an_error_where_neighbours_could_not_tell_the_t
 
 def test_what_a_neighbour_says_of_its_experiment_is_shown_short_and_without_control_characters():
     theirs = {"seed": "\x1b[2J\n" + "9" * 10**6, "\x1b]0;": "1"}
-    told = differences({"seed": "1"}, theirs)
+    told = text(differences("bob", theirs=theirs, ours={"seed": "1"}))
     assert told.isprintable()
     assert len(told) < 300
     assert "\\x1b[2J\\n999" in told

@@ -23,6 +23,8 @@ from p2pfl.protocol.wire.trailer import Signature
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
+pytestmark = pytest.mark.slow
+
 COMPLETE = ["topology.kind=complete", "topology.peers=4", "rounds=6"]
 FAR = 2**47
 """A number that no honest message has, and that every field takes."""

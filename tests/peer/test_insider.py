@@ -1,6 +1,7 @@
 """A neighbour with a key of its own may say anything; the others learn on."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,7 +86,7 @@ def listener():
             books.masks.release(0, partners={"ada", "eve"})
             books.apply("ada", (0, 0), row + 1)
             books.apply("eve", (0, 0), row + 2)
-            books.close(omega=1.0)
+            books.close()
     session.handle(Open((1, 0), ("ada", "eve"), since=1), now=0.0)
     return session
 
@@ -101,6 +102,7 @@ def besieged(barrage):
     return session
 
 
+@pytest.mark.slow
 @settings(MANY)
 @given(st.lists(message, max_size=8))
 def test_whatever_an_insider_says_raises_nothing_else_and_holds_up_nobody(barrage):

@@ -101,6 +101,7 @@ def test_a_peer_of_the_same_name_is_told_and_the_first_goes_on():
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_namesake_in_another_swarm_is_nobodys_business():
     async def main():
         transport = MemoryTransport()
@@ -125,6 +126,7 @@ def test_a_quorum_is_enough_to_start():
     assert ended["peer1"].records[0].heard == 3
 
 
+@pytest.mark.slow
 def test_a_neighbour_that_vanishes_leaves_its_weight_to_the_others():
     async def main():
         experiment = read(SMALL, changes=["topology.kind=complete", "topology.peers=4", "rounds=30"])
@@ -186,6 +188,7 @@ def test_masks_are_drawn_only_with_those_who_are_there():
     assert rows.abs().max() < 10  # masks of deviation 100 have cancelled
 
 
+@pytest.mark.slow
 def test_every_row_arrives_although_the_network_loses_a_fifth_of_all_chunks():
     chance = random.Random(5)
     lost = []
@@ -202,6 +205,7 @@ def test_every_row_arrives_although_the_network_loses_a_fifth_of_all_chunks():
     assert not any(record.missed for end in ended.values() for record in end.records)
 
 
+@pytest.mark.nightly
 def test_large_rows_come_one_at_a_time():
     changes = ["transport.chunk=1024", "model.hidden=[8000]", "topology.kind=complete", "topology.peers=5", "rounds=1"]
     ended = asyncio.run(live(read(SMALL, changes=changes), MemoryTransport()))
@@ -213,6 +217,7 @@ def test_large_rows_come_one_at_a_time():
         assert most / 2 < streams.most_held <= most + windows < 2 * most
 
 
+@pytest.mark.slow
 def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():
     async def main():
         changes = ["topology.kind=complete", "topology.peers=4", "rounds=8", "gossip.steps=12"]
@@ -231,6 +236,7 @@ def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():
     assert all(end.records[-1].round == 7 for end in ended.values())
 
 
+@pytest.mark.slow
 def test_a_validation_part_is_scored_in_every_round_live_and_simulated():
     experiment = read(SMALL, changes=["data.validation=0.3", "rounds=2"])
     ended = asyncio.run(live(experiment, MemoryTransport()))

@@ -16,6 +16,8 @@ from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting
 from swarms import SMALL, live
 
+pytestmark = pytest.mark.slow
+
 SOON = Backoff(first=0.01, largest=0.05, outage=60.0)
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6"]
 SOURCE = SeededSource(5)

@@ -12,6 +12,7 @@ from p2pfl.peer.covering import covered
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.protocol.ledgers.masks import MaskLedger
+from p2pfl.report.notices.kinds import LearningStopped, PartnersAwaited
 from p2pfl.report.promises import promise
 from p2pfl.topology import complete, ring
 from p2pfl.transport import MemoryTransport
@@ -64,7 +65,7 @@ async def attacked(experiment, *, said):
             transport,
             source=SeededSource(5),
             alive=alive,
-            notice=lambda notice: said.append((notice.peer, notice.sentence)),
+            notice=said.append,
         )
     finally:
         attacker.cancel()
@@ -89,9 +90,9 @@ def test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_
     ended = asyncio.run(attacked(read(SMALL, changes=[*FOUR, *MASKED]), said=said))
     assert partners
     assert min(map(len, partners)) >= 2
-    sentences = [sentence for peer, sentence in said if peer == "peer0"]
-    assert any("waits up to 0.5 s for mask partners: peer1, peer2" in each for each in sentences)
-    assert any("peer0 needs 2 mask partners to release its model and has 1 of" in each for each in sentences)
+    assert PartnersAwaited(peer="peer0", partners=("peer1", "peer2"), seconds=0.5) in said
+    [stopped] = [each for each in said if each.peer == "peer0" and isinstance(each, LearningStopped)]
+    assert stopped.reason == "partners"
     assert len(ended["peer0"].records) < 4  # it keeps what it has learned
     assert set(ended) == {"peer0", "peer1", "peer2", "peer3"}
 
@@ -125,7 +126,7 @@ def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():
 
         def __init__(self, comes):
             self.now, self.comes = 0.0, comes
-            self.session = SimpleNamespace(shared=SimpleNamespace(patience=10.0))
+            self.session = SimpleNamespace(shared=SimpleNamespace(patience=10.0, me=SimpleNamespace(peer="ada")))
 
         def clock(self):
             return self.now
@@ -139,9 +140,9 @@ def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():
 
     for comes, until in ((0.0, 0.0), (5.0, 6.0), (99.0, 10.0)):
         connection, said = Connection(comes), []
-        asyncio.run(covered(connection, connection.lacking, say=said.append))
+        asyncio.run(covered(connection, connection.lacking, tell=said.append))
         assert connection.now == until
-        assert said == ([] if comes == 0 else ["the next release waits up to 10 s for mask partners: bob"])
+        assert said == ([] if comes == 0 else [PartnersAwaited(peer="ada", partners=("bob",), seconds=10.0)])
 
 
 def test_masks_of_sums_have_the_same_floor():

@@ -17,7 +17,7 @@ from p2pfl.transport.lasting import Lasting
 from p2pfl.transport.mqtt import MqttTransport
 from swarms import SMALL, live
 
-pytestmark = pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")]
 
 SOON = Backoff(first=0.05, largest=0.2, outage=60.0)
 SOURCE = SeededSource(5)

@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from p2pfl.audit.live import short
-from p2pfl.audit.swarms import launched
-from p2pfl.audit.tap import Tap, Tapped
+from p2pfl.audit.live.restarts import short
+from p2pfl.audit.live.swarms import launched
+from p2pfl.audit.live.tap import Tap, Tapped
 from p2pfl.privacy import Settings
 from p2pfl.transport import MemoryTransport
 from swarms import live
@@ -31,6 +31,7 @@ def as_objects(plan, folder):
     asyncio.run(live(plan.experiment, transport, resolved=plan))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [as_children, as_objects])
 def test_two_runs_of_one_experiment_share_no_key_mask_or_noise(run, tmp_path):
     tap = Tap()

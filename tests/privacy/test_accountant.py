@@ -105,6 +105,7 @@ def random_out(n, k):
     return Topology(peers, tuple((peers[a], peers[b]) for a, b in picks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("graph", "flow", "about"),
     [
@@ -222,6 +223,7 @@ def test_peers_with_less_noise_are_the_ones_at_risk():
     assert "peer4" not in rows[-1].colluders
 
 
+@pytest.mark.nightly
 def test_a_thousand_peers_are_accounted_for_against_three_colluders():
     graph = graphs.random_regular(1000, degree=6, seed=1)
     found = account(graph, clip=1.0, noise=1.0, mask=10.0, rounds=10, colluders=3)

@@ -41,6 +41,7 @@ CALIBRATED = [
 ]
 
 
+@pytest.mark.sampled(fast=0, all=5)
 @pytest.mark.parametrize(("graph", "noise", "mask", "bound"), CALIBRATED)
 def test_noises_of_well_mixed_graphs_are_the_published_ones(graph, noise, mask, bound):
     found = calibrate(graph, epsilon=1.0, delta=1e-5, clip=1.0, rounds=1, steps=MIXED)
@@ -49,6 +50,7 @@ def test_noises_of_well_mixed_graphs_are_the_published_ones(graph, noise, mask, 
     assert found.mask < bound * (1 + 2e-4)
 
 
+@pytest.mark.sampled(fast=5)
 @pytest.mark.parametrize(("graph", "noise", "mask", "bound"), CALIBRATED[:5])
 def test_a_hundred_rounds_at_epsilon_eight_scale_all_noises_alike(graph, noise, mask, bound):
     found = calibrate(graph, epsilon=8.0, delta=1e-5, clip=1.0, rounds=100, steps=MIXED)
@@ -59,6 +61,7 @@ def test_a_hundred_rounds_at_epsilon_eight_scale_all_noises_alike(graph, noise, 
     assert (found.noise, found.mask) == (pytest.approx(6.0023, abs=6e-5), 0.0)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     ("graph", "excess", "cost", "local"),
     [
@@ -126,6 +129,7 @@ def test_prices_are_the_sums_over_rounds_also_where_weights_are_not_symmetric(n,
     assert found.left == pytest.approx(np.trace(laplacian @ turn.T @ turn) / n, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(
     epsilon=st.floats(0.05, 30),
     steps=st.sampled_from([1, 3, 100]),
@@ -148,6 +152,7 @@ def test_what_is_calibrated_is_accounted_at_the_epsilon_that_was_asked_for(epsil
     assert epsilon * (1 - 1e-6) <= again.epsilon(1e-6) <= epsilon
 
 
+@pytest.mark.slow
 def test_more_privacy_more_colluders_or_fewer_edges_cost_more():
     graph = graphs.random_regular(20, degree=4, seed=1)
     settings = {"delta": 1e-5, "clip": 1.0, "rounds": 10}

@@ -59,6 +59,7 @@ def test_removing_colluders_by_a_downdate_leaves_the_leaks_of_their_removal(cove
         assert ranking.at(rows, int(victim)) == pytest.approx(expected[place], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("mask", [0.1, 5.0, 300.0])
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ def test_the_search_finds_what_enumeration_finds_on_graphs_small_enough_for_both
     assert 0.99 * everything[1] <= searched[1] <= everything[1] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_downdates_and_inversions_enumerate_the_same(monkeypatch):
     graph = graphs.random_regular(20, degree=4, seed=2)
     plain = worst_colluders(graph, noise=1.0, mask=8.0, count=2)
@@ -93,6 +95,7 @@ def test_masks_too_large_for_a_downdate_are_still_computed_for_the_set_that_is_r
     assert leak >= 1 / 298
 
 
+@pytest.mark.slow
 def test_the_neighbours_of_a_peer_are_proven_to_be_its_worst_colluders():
     graph = graphs.ring(2000)
     worst, leak, how = worst_colluders(graph, noise=0.5, mask=10.0, count=5)
@@ -111,6 +114,7 @@ def test_in_a_complete_graph_all_colluders_are_alike():
     assert leak == pytest.approx(1 / 47 + (1 - 1 / 47) / (1 + 47 * 4))
 
 
+@pytest.mark.nightly
 def test_a_dense_graph_is_searched_within_the_same_time():
     graph = graphs.erdos_renyi(200, probability=0.5, seed=1)
     _, leak, how = worst_colluders(graph, noise=1.0, mask=2.0, count=3)
@@ -146,6 +150,7 @@ def test_more_colluders_are_never_better(cover):
     assert leaks[-1] == pytest.approx(1 / min(noise.values()) ** 2)
 
 
+@pytest.mark.slow
 def test_a_search_gives_the_same_answer_twice_and_may_give_another_by_another_seed():
     graph = graphs.random_regular(60, degree=6, seed=1)
     settings = {"noise": 1.0, "mask": 3.0, "count": 4, "limit": 300}

@@ -67,6 +67,7 @@ def test_mus_of_a_ring_with_colluders_are_the_published_ones():
         assert set(leaks) == set(peers) - {peers[c] for c in colluders}
 
 
+@pytest.mark.slow
 def test_a_long_ring_leaks_as_an_infinite_one():
     assert only(leakage(graphs.ring(400), noise=1.0, mask=5.0)) == pytest.approx(0.0995037, abs=6e-8)
 

@@ -73,6 +73,7 @@ def test_no_released_number_proves_which_of_two_updates_it_hides():
     assert (other & ~true).any()  # and what they take for a proof names the wrong update
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("deviation", [0.02, 0.7, 130.0, 2.0**20, 1.37 * 2.0**31, 200 * 2.0**40])
 def test_words_choose_each_cell_as_often_as_its_weight_says(deviation):
     table = noise._table(deviation)
@@ -188,6 +189,7 @@ def derived(key, size, deviation):  # noqa: C901 (one definition, read from top 
     return [(found[k] + (1 << shift - 1)) >> shift for k in range(size)]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("deviation", [0.9, 1.37 * 2.0**20, 2.0**47])
 def test_the_sampler_gives_what_its_definition_gives_number_by_number(deviation):
     assert drawn(NoiseSampler(deviation), KEY, 3000).tolist() == derived(KEY, 3000, deviation)

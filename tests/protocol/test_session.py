@@ -150,7 +150,7 @@ def test_an_account_leaves_with_every_fifth_model_and_before_it():
     for round in range(5):
         ada.books.open((round, 0), torch.zeros(8).numpy(), weights={"bob": 0.3, "eve": 0.3}, chain=0)
         said.append([type(message) for _, message in published(offered(ada, round=round))])
-        ada.books.close(omega=1.0)
+        ada.books.close()
         for peer in ("bob", "eve"):
             ada.handle(Heard(peer, Ack(7, 0, round + 1, round + 9)), now=1.0)
     assert said == [[Chunk]] * 4 + [[Account, Chunk]]

@@ -126,6 +126,7 @@ def test_a_chunk_of_a_former_incarnation_does_not_mix_with_those_of_the_present_
     for event in old[:1]:
         ada.handle(event, now=1.0)
     ada.handle(announced("bob", life=8), now=2.0)
+    ada.handle(heartbeat("bob", life=8), now=2.0)
     for event in [new[0], *old[1:], *new[1:]]:
         ada.handle(event, now=3.0)
     (answer,) = answers(ada.handle(Expect("bob"), now=4.0))
@@ -150,13 +151,13 @@ def test_what_a_former_incarnation_said_and_the_next_takes_back_leaves_the_books
         opened(ada)
         ada.books.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
         assert ada.books.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
-        ada.books.close(omega=1.0)
+        ada.books.close()
         ada.handle(Close(), now=1.0)
         ada.handle(announced("bob", life=8), now=2.0)
         ada.handle(heartbeat("bob", life=8, first=0), now=3.0)  # it plays round 0 again
         opened(ada, round=1)
         ada.books.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
-        return ada.books.close(omega=1.0)
+        return ada.books.close()
 
     assert undone().tolist() == [-0.5] * 8
     monkeypatch.setattr("p2pfl.protocol.ledgers.flows.FlowLedger.revive", lambda *_: {})
@@ -184,8 +185,28 @@ def test_the_model_of_the_next_incarnation_takes_the_place_of_that_of_the_former
     (chunk,) = arrives("bob", value=3.0, life=8)
     ada.handle(chunk, now=4.0)
     assert ada.shared.refused == ({"bob: duplicate": 1} if mutated else {})
-    moved = ada.books.close(omega=1.0)
+    moved = ada.books.close()
     assert moved.tolist() == [-0.5 if mutated else 1.0] * 8  # 0.5 was moved before
+
+
+def test_a_late_model_of_a_next_incarnation_counts_though_the_heartbeat_that_says_where_it_goes_on_was_lost():
+    """Seed 112: the model came first, seemed to be the one that was applied already, and was dropped for good."""
+    ada = opened(met(keeps=True))
+    ada.books.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
+    assert ada.books.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
+    ada.books.close(omega=1.0)
+    ada.handle(Close(), now=1.0)
+    opened(ada, round=1)
+    ada.books.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
+    ada.handle(announced("bob", life=8), now=2.0)
+    (chunk,) = arrives("bob", value=3.0, life=8)
+    assert published(ada.handle(chunk, now=3.0), Ack) == []
+    assert ada.shared.refused == {}
+    asked = ada.handle(heartbeat("bob", life=8, round=0, first=0, head=1), now=4.0)  # it plays round 0 again
+    ((place, ack),) = published(asked, Ack)
+    assert (place, ack.missing, ack.next) == ("in/bob", [0], 0)
+    ada.handle(chunk, now=5.0)
+    assert ada.books.close(omega=1.0).tolist() == [1.0] * 8  # -0.5 taken back, and 1.5 applied instead
 
 
 def test_a_heartbeat_of_a_former_incarnation_says_nothing_of_the_present_one():

@@ -1,19 +1,23 @@
 """Peers of different releases learn together, and people are told."""
 
 import asyncio
+from operator import attrgetter
 
 import msgspec
 import pytest
 
 import p2pfl
-from p2pfl.errors import DecodeError
+from p2pfl.errors import DecodeError, PeerError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer import Peer
 from p2pfl.peer.introductions import Introductions
 from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.refusals import NotSigned, OtherWireFormat, text
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.protocol.wire.messages import Hello
+from p2pfl.report.notices.kinds import VersionDiffers
+from p2pfl.report.notices.wording import sentence
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 
@@ -40,13 +44,13 @@ def learned(versions):
                 tasks.create_task(one(name, version))
 
     asyncio.run(main())
-    return sorted((notice.peer, notice.sentence) for notice in notices if "p2pfl" in notice.sentence)
+    return sorted((each for each in notices if isinstance(each, VersionDiffers)), key=attrgetter("peer"))
 
 
 def test_peers_of_different_releases_learn_together_and_both_report_the_other_once():
     assert learned({"peer0": "0.1.0", "peer1": "0.2.0"}) == [
-        ("peer0", 'peer "peer1" runs p2pfl 0.2.0, this peer runs 0.1.0'),
-        ("peer1", 'peer "peer0" runs p2pfl 0.1.0, this peer runs 0.2.0'),
+        VersionDiffers(peer="peer0", neighbour="peer1", theirs="0.2.0", ours="0.1.0"),
+        VersionDiffers(peer="peer1", neighbour="peer0", theirs="0.1.0", ours="0.2.0"),
     ]
 
 
@@ -62,9 +66,9 @@ def test_what_a_hostile_peer_announces_as_its_version_is_escaped_where_it_is_pri
     introduce()
     introduce()
     assert len(said) == 1
-    assert said[0].isascii()
-    assert said[0].isprintable()
-    assert r"1\n\x1b[2J\u202e\U0001f600" in said[0]
+    assert sentence(said[0]).isascii()
+    assert sentence(said[0]).isprintable()
+    assert r"1\n\x1b[2J\u202e\U0001f600" in said[0].theirs
 
 
 def test_another_version_of_the_next_incarnation_is_reported_too():
@@ -74,11 +78,7 @@ def test_another_version_of_the_next_incarnation_is_reported_too():
     for incarnation, version in enumerate(("0.0.9", OURS, "0.0.9", ""), start=1):
         membership.hear(Hello("bob", incarnation, "up", version=version))
         introduce()
-    assert [sentence.split(",")[0] for sentence in said] == [
-        'peer "bob" runs p2pfl 0.0.9',
-        'peer "bob" runs p2pfl 0.0.9',
-        'peer "bob" runs p2pfl of an unknown version',
-    ]
+    assert [notice.theirs for notice in said] == ["0.0.9", "0.0.9", ""]
 
 
 def test_a_version_that_is_too_long_is_refused_and_an_older_announcement_has_none():
@@ -112,8 +112,7 @@ def test_an_announcement_with_other_fields_is_genuine_and_the_other_version_is_n
     membership.prove("bob")
     assert not membership.refused
     Introductions(membership, said.append)()
-    named = version if fields > -2 else "of an unknown version"
-    assert said[-1:] == [f'peer "bob" runs p2pfl {named}, this peer runs {OURS}']
+    assert said[-1:] == [VersionDiffers(peer="ada", neighbour="bob", theirs=version, ours=OURS)]
 
 
 @pytest.mark.parametrize("place", [1, 2, 4, 13, 16])
@@ -136,7 +135,28 @@ def test_a_changed_copy_of_an_announcement_is_verified_by_what_it_says_itself():
 def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it_differs():
     identity = Identity.generate(SeededSource(1), peer="bob")
     membership = Membership(Hello("ada", 1, "up", version="0.1.0"), frozenset({"bob"}), "clinic", FirstUse())
-    for version, told in (("0.2.0", ' (peer "bob" runs p2pfl 0.2.0, this peer runs 0.1.0)'), ("0.1.0", "")):
+    for version, told in (("0.2.0", " (it runs p2pfl 0.2.0, this peer runs 0.1.0)"), ("0.1.0", "")):
         signed = Hello("bob", 1, "up", version=version).signed(identity, swarm="elsewhere")
         assert not membership.hear(signed)
-        assert membership.refused["bob"] == f'expected a hello signed by "bob", got one that is not{told}'
+        assert membership.refused["bob"] == NotSigned("bob", theirs=version, ours="0.1.0")
+        assert text(membership.refused["bob"]).startswith(f'the announcement of "bob" is not signed by it{told}; check')
+
+
+@pytest.mark.parametrize("theirs", [1, 4, VERSION + 1])  # payloads that begin with 2, 3, 5 and 6 are sealed
+def test_a_peer_of_another_wire_format_is_refused_with_both_versions(theirs):
+    """What the broker retains of it is the announcement of another release."""
+    changes = ["topology.kind=path", "topology.peers=2", "transport.gather=0.2"]
+    transport, experiment = MemoryTransport(), read(SMALL, changes=changes)
+
+    async def main():
+        async with asyncio.timeout(60), transport.join("older") as older:
+            payload = bytes([theirs]) + encode(Hello("peer1", 1, "up"))[1:]
+            await older.publish("p2pfl/v1/test/peer/peer1/state", payload, retain=True)
+            async with Peer("peer0", plan(experiment, only=["peer0"]), transport=transport) as peer:
+                await peer.run()
+
+    with pytest.raises(PeerError) as caught:
+        asyncio.run(main())
+    assert caught.value.refused == (OtherWireFormat("peer1", theirs=theirs, ours=VERSION),)
+    said = f'"peer1" uses version {theirs} of the wire format, and this peer uses version {VERSION}; install one'
+    assert said in str(caught.value)

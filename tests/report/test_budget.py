@@ -12,6 +12,7 @@ from p2pfl.experiment.schema import Privacy
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.budget import Budget
 from p2pfl.report.meter import Meter, stopped
+from p2pfl.report.results import BudgetStop
 from p2pfl.simulation import simulate
 
 TABLE = {
@@ -35,6 +36,7 @@ def experiment(path, *changes):
     return read(TABLE, changes=[f'privacy.budget="{path}"', *changes])
 
 
+@pytest.mark.slow
 def test_two_runs_on_the_same_data_add_up_and_the_second_stops_at_the_budget(tmp_path):
     path = tmp_path / "wine.budget.jsonl"
     first = simulate(experiment(path), baselines=False)
@@ -72,6 +74,7 @@ def test_a_round_without_all_mask_neighbours_costs_what_private_noise_alone_give
     assert resolved.protection.local.mu > resolved.protection.cost.mu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [["simulation.absence=0.2"], ["simulation.absence=0.05", "privacy.epsilon=20"]])
 def test_rounds_that_absent_peers_make_dearer_end_the_run_before_its_budget_is_exceeded(changes, tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", *changes)
@@ -279,6 +282,7 @@ def test_among_other_peers_the_data_may_have_been_anybodys(tmp_path):
     assert account(path).before(["peer1"]) == {Cost(0.7): 1, Cost(0.6): 1, Cost(0.1): 1}
 
 
+@pytest.mark.slow
 def test_other_names_on_the_same_data_do_not_begin_at_zero(tmp_path):
     path = tmp_path / "b.jsonl"
     simulate(experiment(path, "rounds=400"), baselines=False)
@@ -296,32 +300,35 @@ def test_a_peer_with_a_file_of_its_own_counts_its_lives_once_each(tmp_path):
     assert second.spent == pytest.approx(settings.protection.spent({settings.protection.cost: 2}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "stops"), [(3, False), (400, True)])
 def test_a_run_that_its_budget_ends_says_so(rounds, stops, tmp_path):
     path = tmp_path / "b.jsonl"
     run = simulate(experiment(path, f"rounds={rounds}"), baselines=False, folder=tmp_path / "run")
     played = run.summary["rounds"]
-    said = f"{played} of 400 rounds: another one would exceed privacy.epsilon = 8"
-    assert run.summary["stopped"] == (said if stops else None)
+    peers = run.summary["peers"]
+    stop = {"done": played, "rounds": 400, "epsilon": 8.0, "account": None, "peers": peers, "among": peers}
+    assert run.summary["stopped"] == (stop if stops else None)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped"] == run.summary["stopped"]
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_early_because_of_earlier_ones_names_their_account(tmp_path):
     path = tmp_path / "b.jsonl"
     simulate(experiment(path), baselines=False)
     run = simulate(experiment(path, "rounds=400"), baselines=False)
-    assert run.summary["stopped"].endswith(f"privacy.epsilon = 8, including what {path} had before")
+    assert run.summary["stopped"]["account"] == str(path)
 
 
 def test_a_run_that_a_dearer_round_ends_says_so_too(tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", "simulation.absence=0.2")
     run = simulate(settings, baselines=False)
-    said = f"{run.summary['rounds']} of 400 rounds: another one would exceed privacy.epsilon = 8"
-    assert run.summary["stopped"] == said
+    stop = run.summary["stopped"]
+    assert (stop["done"], stop["rounds"], stop["epsilon"]) == (run.summary["rounds"], 400, 8.0)
 
 
 def test_peers_that_their_budget_ended_are_counted():
-    said = "8 of 10 rounds: another one would exceed privacy.epsilon = 8"
+    stop = BudgetStop(8, 10, 8.0)
     assert stopped([None, None]) is None
-    assert stopped([said, said]) == said
-    assert stopped([said, None, None]) == f"{said} (1 of 3 peers)"
+    assert stopped([stop, stop]) == BudgetStop(8, 10, 8.0, peers=2, among=2)
+    assert stopped([stop, None, None]) == BudgetStop(8, 10, 8.0, peers=1, among=3)

@@ -23,7 +23,7 @@ from p2pfl.topology import complete, metropolis
 
 SOURCE = SeededSource(7)
 NAMES = ("ada", "bob", "cleo", "dan", "eve")
-WEIGHTS = (metropolis(complete(5).named(NAMES)),)
+WEIGHTS = metropolis(complete(5).named(NAMES))
 SECRETS = swarm_secrets(complete(5).named(NAMES), source=SOURCE, run="test")
 IDENTITIES = {name: Identity.generate(SOURCE, peer=name) for name in NAMES}
 SIZE = 6

@@ -29,6 +29,7 @@ def resolved(*changes):
     return plan(read(TABLE, changes=changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "ditto"])
 def test_without_noise_and_clipping_the_curator_averages_as_gossip_on_the_complete_graph_does(name):
     changes = [f"learning.algorithm={name}"]
@@ -72,6 +73,7 @@ def test_no_budget_is_charged_for_a_comparison(tmp_path):
     assert not Budget.of(given.experiment, given.protection).path.exists()
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -85,6 +87,7 @@ def test_every_algorithm_and_absent_peers_can_be_compared(changes):
     assert curator(resolved(*changes))["accuracy"].shape == (6,)
 
 
+@pytest.mark.slow
 def test_where_nobody_can_learn_from_noise_more_peers_or_a_larger_epsilon_would_help():
     given = resolved("privacy.epsilon=1", "rounds=10")
     found = compare(given)
@@ -97,6 +100,7 @@ def test_where_nobody_can_learn_from_noise_more_peers_or_a_larger_epsilon_would_
     assert curator(given, noise_share=found.share)["accuracy"].double().mean() > found.alone
 
 
+@pytest.mark.slow
 def test_the_epsilon_that_is_said_to_pay_lowers_the_noise_as_much():
     given = resolved("privacy.epsilon=1", "privacy.mode=independent", "rounds=10")
     found = compare(given)
@@ -105,6 +109,7 @@ def test_the_epsilon_that_is_said_to_pay_lowers_the_noise_as_much():
     assert eased.protection.settings.noise == pytest.approx(given.protection.settings.noise * found.share, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_how_long_updates_are_is_told_beside_the_clip():
     given = resolved("privacy.epsilon=1")
     peers = given.topology.peers
@@ -121,6 +126,7 @@ def test_a_clip_that_lets_nothing_through_is_not_blamed_on_the_noise():
         needed(resolved(), found)
 
 
+@pytest.mark.slow
 def test_a_large_epsilon_pays():
     found = compare(resolved("privacy.epsilon=1000", "rounds=10"))
     assert found.pays

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from p2pfl.audit.inversion import invert
+from p2pfl.audit.attacks.inversion import invert
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.privacy import Settings
@@ -65,6 +65,7 @@ def test_a_simulation_that_fails_restores_the_callers_number_of_threads():
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.slow
 def test_the_callers_number_of_threads_does_not_change_the_models():
     table = TABLE | {"data": {"name": "digits"}, "model": {"name": "mlp"}, "topology": {"kind": "ring", "peers": 64}}
     two = simulate(table, baselines=False).models

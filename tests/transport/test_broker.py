@@ -224,6 +224,7 @@ def test_whoever_waits_for_a_broker_learns_of_its_end(kind):
         killing.join()
 
 
+@pytest.mark.slow
 def test_a_listener_that_is_busy_loses_nothing(kind):
     count = 3000  # mosquitto's own setting keeps a thousand
 

@@ -2,12 +2,15 @@
 
 import asyncio
 
+import pytest
+
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
 
 
+@pytest.mark.sampled(fast=2)
 def test_peers_learn_the_same_over_every_transport(transport, request):
     name = request.node.name.split("[")[1].strip("]").replace(" ", "-").replace(".", "-")
     experiment = read(SMALL, changes=[f"name=over-{name}", "privacy.mode=pairwise", "rounds=2"])

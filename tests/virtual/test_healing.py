@@ -12,6 +12,8 @@ from worlds.faults import Death, History
 from worlds.settings import Plans, Setting
 from worlds.world import World
 
+pytestmark = pytest.mark.slow
+
 PLANS = Plans()
 SETTLED = 1e-3
 """What averaging leaves of goals of up to 16, after rounds enough."""
@@ -43,7 +45,7 @@ def agreed(made, *, left):
     assert apart < SETTLED
 
 
-def killed(*numbers, event=500, silent=False):
+def killed(*numbers, event=250, silent=False):
     return tuple(Death(f"peer{number}", event + 7 * place, silent) for place, number in enumerate(numbers))
 
 
@@ -84,6 +86,7 @@ def test_half_of_the_peers_die_and_the_others_agree(kind):
         conserved(made)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2))
 def test_views_that_differ_while_words_are_lost_conserve_the_mean(seed):
     made, outcome = world("circulant", deaths=killed(1, 4, 5), loss=0.2, seed=seed)

@@ -15,6 +15,8 @@ from worlds.faults import History, Pause
 from worlds.settings import Plans, Setting
 from worlds.world import World
 
+pytestmark = pytest.mark.slow
+
 AVERAGING = ("learning.algorithm=fedavg", "topology.kind=complete", "topology.peers=4", "gossip.steps=2")
 MASKS = "privacy.mode=pairwise"
 PATIENCE, HANG, HUNG = 60.0, 12.0, 20.0
@@ -40,6 +42,7 @@ def learned(world, name):
     return float(line.split()[0])
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("changes", [(), (MASKS,)], ids=["plain", "masks"])
 def test_a_peer_that_hangs_is_given_up_when_phi_says_so_and_trusted_again_when_it_is_heard(changes):
     usual, _ = played(*changes)

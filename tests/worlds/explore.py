@@ -13,6 +13,15 @@ from worlds.faults import KINDS, history
 from worlds.settings import Plans, setting
 from worlds.world import Outcome, World
 
+NAMES = {
+    "deliveries": "delivered messages",
+    "forgeries": "forged messages",
+    "lost": "lost messages",
+    "overtaken": "reordered messages",
+    "twice": "duplicated messages",
+}
+"""Names in the table of what is counted under a shorter name."""
+
 
 def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS) -> Outcome:
     """What becomes of the world of a seed; the same whenever it is asked for.
@@ -84,15 +93,16 @@ class Tally:
         wall
             Seconds that it took.
         """
+        faults = {NAMES.get(fault, fault): count for fault, count in self.faults.items()}
         rows = [
             ("seeds explored", f"{self.seeds:,}"),
-            ("of these failed", f"{len(self.failures):,}"),
+            ("seeds that failed", f"{len(self.failures):,}"),
             ("events (callbacks of the loop)", f"{self.events:,}"),
             ("events a second, all workers together", f"{self.events / wall:,.0f}"),
             ("virtual hours", f"{self.seconds / 3600:,.1f}"),
-            ("minutes it took", f"{wall / 60:,.1f}"),
+            ("minutes", f"{wall / 60:,.1f}"),
             *((f"worlds with {kind}", f"{self.kinds[kind]:,}") for kind in sorted(self.kinds)),
-            *((f"{fault}, all worlds together", f"{count:,}") for fault, count in sorted(self.faults.items())),
+            *((f"{fault}, in all worlds", f"{faults[fault]:,}") for fault in sorted(faults)),
         ]
         return "\n".join(["| what | how many |", "| --- | ---: |", *(f"| {what} | {many} |" for what, many in rows)])
 

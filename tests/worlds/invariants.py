@@ -350,7 +350,7 @@ class WatchedBooks(Books):
         return page, rows
 
     def _owe(self, exchange: Exchange, flow: Row) -> None:
-        if exchange in self._chains[self._chain_of[exchange]].shares:  # it is over
+        if exchange != self._current:  # it is over
             self.watch.belated.add(self.peer)
         super()._owe(exchange, flow)
 

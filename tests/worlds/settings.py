@@ -88,8 +88,10 @@ class Setting:
         """Whether the mean of the rows is to be the mean of the goals, whatever happens to living peers.
 
         A difference of compressed rows that is missed is made up for later, but what was mixed meanwhile is not.
+        Accelerated gossip conserves no flows.
         """
-        others = self.running or self.convex or any(each.startswith("compression.") for each in self.changes)
+        lossy = ("compression.", "gossip.acceleration")
+        others = self.running or self.convex or any(each.startswith(lossy) for each in self.changes)
         return "learning.weighted=true" not in self.changes and not others
 
     @property

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import Accounting, State
-from p2pfl.errors import PeerError, RunError
+from p2pfl.errors import LostModelError, PeerError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.peer.notices import PROMISED
 from p2pfl.protocol.ledgers.flows import Exchange, Row
-from p2pfl.report.masses import account
+from p2pfl.report.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
+from p2pfl.report.notices.kinds import LearningStopped, NeighboursMissing, Notice, ReleasesEnded
+from p2pfl.report.notices.masses import account
 from p2pfl.simulation.engine import play
 from p2pfl.simulation.stacked import Faults
 from p2pfl.virtual.learner import Goals
@@ -62,8 +63,8 @@ class Ended:
     lives: int = 0
     killed: bool = False
     missed: int = 0
-    left: list[str] = field(default_factory=list)
-    words: set[str] = field(default_factory=set)
+    left: list[Notice] = field(default_factory=list)
+    words: list[Notice] = field(default_factory=list)
     late: bool = False
     planned: bool = False
     age: float = 0.0
@@ -132,15 +133,15 @@ def verdict(end: End) -> str:
     """Why this must not have been the end; empty if it may."""
     for name in end.plan.topology.peers:
         ended = end.ended[name]
-        if isinstance(ended.error, RunError) and PROMISED in str(ended.error):
-            end.faults["lost with their last rows"] += 1
+        if isinstance(ended.error, LostModelError):
+            end.faults["peers that lost their last model"] += 1
             continue
         if ended.state is not None and not _whole(end, ended):
             return f"{name} ended without its last round, and did not say why"
         if ended.state is None and name not in end.killed:
             if why := _excused(end, name):
-                end.faults["ended for want of others"] += 1
-                end.faults.update(f"wanted: {each}" for each in why)
+                end.faults["peers that ended because neighbours were missing"] += 1
+                end.faults.update(f"missing neighbours: {each}" for each in why)
                 continue
             return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
         if (ended.missed or ended.vanished) and not end.history.kinds:
@@ -153,8 +154,8 @@ def verdict(end: End) -> str:
 def _whole(end: End, ended: Ended) -> bool:
     """Whether somebody has played the last round, or has said why not: it gave up, or came when all was over."""
     played = end.plan.experiment.rounds - 1 in ended.rounds
-    gave_up = any("is kept" in each for each in ended.words)
-    end.faults["gave up"] += gave_up
+    gave_up = any(isinstance(each, LearningStopped | NeighboursMissing | ReleasesEnded) for each in ended.words)
+    end.faults["peers that gave up"] += gave_up
     return played or gave_up or ended.late
 
 
@@ -268,7 +269,7 @@ def _averaged(end: End) -> str:
     if not all(weights.symmetric for weights in end.plan.weights) and any(e.missed for e in end.ended.values()):
         return ""  # nothing is conserved along edges that weigh otherwise at their other end
     if any(ended.left for ended in end.ended.values()):
-        end.faults["left open"] += 1
+        end.faults["open masks or flows"] += 1
         return ""
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     off = float((rows.mean(0) - end.goals.mean(0)).abs().max())
@@ -284,7 +285,7 @@ def _accounted(end: End, goals: Goals) -> str:
 
     So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
     """
-    plain = not end.plan.masked and all(omega == 1.0 for omega in end.plan.gossip.omegas)
+    plain = not end.plan.masked
     entered = {}
     for name, ended in end.ended.items():
         flows = None if ended.state is None or ended.late else end.flows(name)
@@ -297,7 +298,11 @@ def _accounted(end: End, goals: Goals) -> str:
             return f"the row of {name} is off by {off:.3g} from its goal and what was moved to it"
     for one, other in combinations(sorted(entered), 2):
         here, there = entered[one].get(other, {}), entered[other].get(one, {})
-        said = any("may have moved" in each for name in (one, other) for each in end.ended[name].left)
+        said = any(
+            isinstance(each, StepsUnsettled | SumsUnsettled | RestartUnsettled)
+            for name in (one, other)
+            for each in end.ended[name].left
+        )
         even = here.keys() == there.keys() and all(np.array_equal(here[each], -there[each]) for each in here)
         if not even and not said:
             return f"{one} and {other} ended with different flows, and neither said so"
@@ -387,7 +392,7 @@ def _stated(sums: Sums, name: str) -> str:
         gave, stated = (sums.said(name, other) - sums.seen(name, other))[-1], (ended.given or {}).get(other)
         if stated is None or abs(stated - gave) > EXACT:
             return f"{name} gave {other} {gave:.6g} masses and states {stated}"
-        sentence = f"from {other}, which took a mass of {gave:.6g} from here"
-        if (other in ended.vanished) != any(sentence in each for each in ended.words):
+        lost = [each.weight for each in ended.words if isinstance(each, WeightLost) and each.neighbour == other]
+        if (other in ended.vanished) != any(abs(weight - gave) <= EXACT for weight in lost):
             return f"{name} does not say what {other} took, or says so of somebody who is there"
     return ""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from p2pfl.algorithms import State
 from p2pfl.errors import P2PFLError, StorageError
 from p2pfl.experiment import Plan
@@ -19,6 +21,7 @@ from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.report import Record
+from p2pfl.report.notices.kinds import JoinsLate
 from p2pfl.rows import draw, raw
 from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.transport.lasting import Lasting
@@ -273,10 +276,10 @@ class World:
         ended.trained |= record.training_loss is not None
 
     def _heard(self, ended: Ended, notice: Notice) -> None:
-        ended.left.append(notice.sentence)
-        ended.words.add(notice.sentence)
-        ended.late |= "the others are ahead" in notice.sentence
-        self._log("notice", notice.peer, "", notice.sentence)
+        ended.left.append(notice)
+        ended.words.append(notice)
+        ended.late |= isinstance(notice, JoinsLate)
+        self._log("notice", notice.peer, "", msgspec.json.encode(notice).decode())
 
     def _log(self, kind: str, who: str, topic: str, detail: str) -> None:
         self.lines.append(f"{self.loop.now:.9f} {kind} {who} {topic} {detail}")

@@ -8,9 +8,9 @@ from typing import Any
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError
 from p2pfl.experiment.catalogue import traits_of
-from p2pfl.experiment.mixing import mixing
+from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.outline import built
-from p2pfl.experiment.reading import read
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 
@@ -35,7 +35,7 @@ COLUMNS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def asked(name: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return an experiment with an algorithm and the settings of a column, and no key that it has no use for."""
+    """Return an experiment with an algorithm and the settings of a column, without keys that have no effect."""
     table = {section: SMALL.get(section, {}) | dict(settings.get(section, {})) for section in {*SMALL, *settings}}
     table["learning"] = {"algorithm": name, **table.get("learning", {})}
     traits = traits_of(name)
@@ -49,19 +49,24 @@ def asked(name: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any
 
 
 def refusal(name: str, column: str) -> str:
-    """Return why an algorithm does not go with the settings of a column; empty if it does.
+    """Return why an algorithm does not work with the settings of a column; empty if it does.
 
     Parameters
     ----------
     name
-        Of an algorithm, or ``package.module:Class``.
+        Name of an algorithm, or ``package.module:Class``.
     column
         One of :data:`COLUMNS`.
 
+    Returns
+    -------
+    str
+        The sentence of the error.
+
     Examples
     --------
-    >>> refusal("dpsgd", "masks"), refusal("sgp", "masks")[:38]
-    ('', 'privacy.mode: expected "none" with sgp')
+    >>> refusal("dpsgd", "masks"), refusal("sgp", "masks")[:47]
+    ('', 'privacy.mode = "pairwise" does not work with sg')
     """
     try:
         experiment = read(asked(name, COLUMNS[column]))
@@ -73,12 +78,12 @@ def refusal(name: str, column: str) -> str:
 
 
 def goes_with(name: str) -> dict[str, str]:
-    """Return for each column why an algorithm does not go with its settings; empty where it does."""
+    """Return for each column why an algorithm does not work with its settings; empty if it does."""
     return {column: refusal(name, column) for column in COLUMNS}
 
 
 def one_way() -> graphs.Topology:
-    """Return a ring of one-way edges and two more, so that not all peers are heard by as many."""
+    """Return a ring of one-way edges and two more, so that peers send to different numbers of others."""
     names = graphs.ring(PEERS).peers
     pairs = [*zip(names, names[1:] + names[:1], strict=True), (names[0], names[3]), (names[0], names[5])]
     return graphs.Topology(names, tuple(pairs), directed=True)

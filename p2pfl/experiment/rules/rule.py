@@ -56,6 +56,8 @@ class Composition:
         Traits; ``None`` for a codec or robust rule that is not there.
     graph, learner
         Facts of the topology, and traits of the learner; rules about them pass while they are ``None``.
+    live
+        Whether peers run apart and exchange messages, so that any of them may be late.
     """
 
     experiment: Experiment
@@ -65,9 +67,10 @@ class Composition:
     rule: RuleTraits | None = None
     graph: Graph | None = None
     learner: LearnerTraits | None = None
+    live: bool = False
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Composition:
+    def of(cls, experiment: Experiment, *, live: bool = False) -> Composition:
         """Return what the names of an experiment stand for."""
         return cls(
             experiment,
@@ -75,6 +78,7 @@ class Composition:
             mode_traits(experiment.privacy.mode),
             codec_traits(experiment.compression.name),
             rule_traits(experiment.robustness.rule),
+            live=live,
         )
 
     def on(self, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Composition:
@@ -152,41 +156,38 @@ When = Callable[[Composition], object]
 
 @dataclass(frozen=True)
 class Rule:
-    """One combination that is refused.
+    """One combination of settings that is refused.
 
     Parameters
     ----------
     refuses
-        The key of the experiment file whose value is refused.
+        Key of the experiment file whose value is refused.
     when
-        Whether it is; what this returns is ``{why}`` in ``because``.
+        Condition; what it returns is ``{why}`` in ``because``.
     because
-        With what it does not go and why. ``{algorithm}``, ``{mode}``, ``{codec}``, ``{rule}`` and ``{kind}`` are names,
-        ``{it}`` is the composition.
-    expected
-        The value that would do; names in braces are replaced here and in ``got``, too.
+        What the value does not work with, and why. ``{algorithm}``, ``{mode}``, ``{codec}``, ``{rule}`` and ``{kind}``
+        are names, ``{it}`` is the composition.
     remedy
         What to do.
     got
-        What is there instead, where that is not the value of the key.
+        What is refused if it is not the value of the key, with names in braces like ``because``.
 
     Examples
     --------
     >>> from p2pfl.experiment.schema import Experiment, Learning
-    >>> rule = Rule("learning.stop", lambda it: it.algorithm.personal, "with {algorithm}", "none", "leave it out")
+    >>> rule = Rule("learning.stop", lambda it: it.algorithm.personal, "with {algorithm}", "leave it out")
     >>> rule.refusal(Composition.of(Experiment(learning=Learning(algorithm="ditto", stop=0.1))))
-    'learning.stop: expected none with ditto, got 0.1: leave it out'
+    'learning.stop = 0.1 does not work with ditto; leave it out'
     """
 
     refuses: str
     when: When
     because: str
-    expected: str = '"none"'
     remedy: str = "leave one of the two out"
     got: str = ""
 
     def refusal(self, it: Composition) -> str | None:
-        """Return the sentence that refuses a composition; ``None`` where the rule does not apply."""
+        """Return the sentence that refuses a composition; ``None`` if the rule does not apply."""
         why = self.when(it)
         if not why:
             return None
@@ -199,9 +200,14 @@ class Rule:
             "rule": it.experiment.robustness.rule,
             "kind": it.experiment.topology.kind,
         }
-        wanted = " ".join(filter(None, [self.expected.format(**names), self.because.format(**names)]))
-        got = self.got.format(**names) or _shown(it.value(self.refuses))
-        return f"{self.refuses}: expected {wanted}, got {got}: {self.remedy}"
+        value = it.value(self.refuses)
+        if self.got:
+            refused = f"{self.refuses}: {self.got.format(**names)} does not work"
+        elif value is None:
+            refused = f"{self.refuses} is not set, which does not work"
+        else:
+            refused = f"{self.refuses} = {_shown(value)} does not work"
+        return f"{refused} {self.because.format(**names)}; {self.remedy}"
 
 
 def _shown(value: Any) -> str:
@@ -210,21 +216,19 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
-    return f'"{value}"' if isinstance(value, str) else "none" if value is None else str(value)
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def is_set(key: str) -> When:
-    """Return what asks whether a key has a value, that of an attack on labels aside."""
+    """Return the condition that a key has a value other than that of an attack on labels."""
     return lambda it: it.value(key) not in (None, False, 0, "none", "label_flip")
 
 
-def each(
-    *cases: tuple[When, str], keys: tuple[str, ...], base: When | None = None, expected: str = '"none"', remedy: str
-) -> tuple[Rule, ...]:
-    """Return a rule for each key and each case: the key is set, ``base`` holds and the case does."""
+def each(*cases: tuple[When, str], keys: tuple[str, ...], base: When | None = None, remedy: str) -> tuple[Rule, ...]:
+    """Return a rule for each key and each case; it applies if the key is set and ``base`` and the case hold."""
 
     def applies(key: str, when: When) -> When:
         asked = is_set(key)
         return lambda it: asked(it) and (base is None or base(it)) and when(it)
 
-    return tuple(Rule(key, applies(key, when), why, expected, remedy) for key in keys for when, why in cases)
+    return tuple(Rule(key, applies(key, when), why, remedy) for key in keys for when, why in cases)

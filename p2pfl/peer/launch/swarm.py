@@ -21,13 +21,13 @@ from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
-from p2pfl.peer.alarming import Raised
 from p2pfl.peer.launch import fork_server as server
+from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.launch.worker import BEAT, brokers, connect, earlier, main, overhearing
-from p2pfl.peer.notices import Described, Done, Event, Failed
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys
+from p2pfl.peer.updates import Described, Done, Event, Failed
 from p2pfl.protocol.entering import common
 from p2pfl.report import Record, Run
 from p2pfl.report.budget import check_accounted
@@ -99,13 +99,11 @@ class _Swarm:
                     pipe.close()
                     heard.pop(name, None)
                     if reason := _end(self.processes[name]):
-                        yield Failed(name, reason, RunError.status)
+                        yield Failed(name, reason, RunError.status, "ProcessEnded")
             for name, when in heard.items():
                 if time.monotonic() - when > SILENCE:
-                    reason = (
-                        f"expected a sign of life every {BEAT:g} s, got none for {SILENCE:g} s: its process is stuck"
-                    )
-                    yield Failed(name, reason, RunError.status)
+                    reason = f"its process is stuck: no sign of life for {SILENCE:g} s, and one is due every {BEAT:g} s"
+                    yield Failed(name, reason, RunError.status, "ProcessStuck")
 
     def end(self) -> None:
         """Leave no process behind but the fork server, which goes when we go."""
@@ -176,9 +174,15 @@ def run(
         If a peer failed; the others have been ended.
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
-    resolved = resolved or plan(experiment)
+    resolved = resolved or plan(experiment, live=True)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
-    tell = observe or (lambda _event: None)
+    early: list[Event] = []
+
+    def tell(event: Event) -> None:
+        early.append(event)
+        if observe is not None:
+            observe(event)
+
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
         owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
         if resume and (over := Run.load(folder)).summary:  # it ended while we waited for the lock
@@ -200,8 +204,10 @@ def run(
         swarm = _Swarm()
         stack.callback(swarm.end)
         swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together, record=record)
-        alarms = Raised()
-        done, first, last = _follow(swarm, result, observe, alarms=alarms)
+        log = EventLog(result, now=lambda: datetime.now(UTC))
+        for event in early:
+            log.observe(event)
+        done, first, last = _follow(swarm, result, observe, log=log)
         done = dict(sorted(done.items()))
         stack.pop_all().close()
         ended = time.perf_counter()
@@ -219,8 +225,8 @@ def run(
             agreed=agreed,
             stopped=stopped([peer.stopped for peer in done.values()]),
             given={name: peer.given for name, peer in done.items() if peer.given is not None},
-            alarms=alarms.facts,
-            unsettled={name: peer.unsettled.facts for name, peer in done.items() if peer.unsettled},
+            alarms=log.alarms,
+            unsettled={name: peer.unsettled for name, peer in done.items() if peer.unsettled},
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
             spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
             played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
@@ -232,13 +238,14 @@ def run(
 
 
 def _follow(
-    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None, *, alarms: Raised
+    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None, *, log: EventLog
 ) -> tuple[dict[str, Done], float, float]:
-    """Keep records and alarms as they come; return each peer's :class:`Done`, and when rounds began and ended."""
+    """Keep records and events as they come; return each peer's :class:`Done`, and when rounds began and ended."""
     done: dict[str, Done] = {}
     began: dict[str, float] = {}
     last = time.perf_counter()
     for event in swarm.events():
+        log.observe(event)
         match event:
             case Record():
                 result.record([event])
@@ -251,7 +258,7 @@ def _follow(
             case Failed():
                 raise _error(event)
             case _:
-                alarms.observe(event)
+                pass
         if observe is not None:
             observe(event)
     return done, max(began.values(), default=last), last

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import threading
 import time
@@ -23,18 +24,19 @@ from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.incarnation import started
 from p2pfl.peer.launch.recorder import RecordedSource, RecordedTransport, Recording
-from p2pfl.peer.notices import Alive, Described, Done, Event, Failed, Notice, Progress
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
+from p2pfl.peer.updates import Alive, Described, Done, Event, Failed, Progress
 from p2pfl.process import one_heap, private_memory
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record
 from p2pfl.report.model import described, metadata
+from p2pfl.report.notices.kinds import BrokerUnavailable, Notice, PasswordExposed, SecretsRecorded
 from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.backoff import Backoff
-from p2pfl.transport.lasting import Lasting
+from p2pfl.transport.lasting import Lasting, Wait
 from p2pfl.transport.login import Login, login, overheard
 
 LOOK = 0.25
@@ -67,17 +69,18 @@ def connect(
     if settings.broker == "embedded":
         return transports[0]
 
-    def notice(sentence: str) -> None:
+    def notice(wait: Wait) -> None:
         if tell is not None:
-            tell(Notice(peer, sentence))
+            seconds = wait.seconds if math.isfinite(wait.seconds) else None
+            tell(BrokerUnavailable(peer=peer, message=str(wait.error), seconds=seconds))
 
     return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
 
 
 def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
-    """A warning, if a peer shows a broker its password in clear."""
-    sentence = overheard(_login(experiment, peer), urls)
-    return [] if sentence is None else [Notice(peer, sentence)]
+    """Return a warning if a peer sends its password to a broker unencrypted."""
+    exposed = overheard(_login(experiment, peer), urls)
+    return [PasswordExposed(peer=peer, brokers=exposed)] if exposed else []
 
 
 def _login(experiment: Experiment, peer: str) -> Login:
@@ -175,7 +178,7 @@ async def live(
     store.about = lambda: metadata(described(peer.plan))
     if recording is not None:
         recording.about(peer, trust=owned.trust)
-        tell(Notice(name, f"{recording.path} holds all that it hears and its secrets: keep it as you keep its key"))
+        tell(SecretsRecorded(peer=name, file=str(recording.path)))
     watching = asyncio.create_task(_watch(peer, tell))
     try:
         state = await _rounds(peer)
@@ -239,7 +242,7 @@ async def _incarnation(
     finally:
         living.cancel()
     if start.warning is not None:
-        tell(Notice(name, start.warning))
+        tell(start.warning)
     return start.incarnation
 
 
@@ -313,19 +316,19 @@ def main(
         to = Path(folder)
         asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, tell=tell, former=left, record=record))
     except P2PFLError as error:
-        tell(Failed(name, str(error), error.status))
+        tell(Failed(name, str(error), error.status, type(error).__name__))
         raise SystemExit(error.status) from None
     except Exception as error:  # the parent prints one sentence; a defect of ours keeps its traceback
-        tell(Failed(name, f"{type(error).__name__}: {error}", RunError.status))
+        tell(Failed(name, f"{type(error).__name__}: {error}", RunError.status, type(error).__name__))
         raise
 
 
-def earlier(folder: Path, name: str, *, tell: Callable[[Event], None]) -> Former:
+def earlier(folder: Path, name: str, *, tell: Callable[[Notice], None]) -> Former:
     """What an earlier life of a peer left in a run directory; what of it cannot be used is said."""
     store = Store(folder / "peers", name)
     former = store.former()
-    for sentence in store.doubts:
-        tell(Notice(name, sentence))
+    for notice in store.doubts:
+        tell(notice)
     return former
 
 

@@ -11,6 +11,7 @@ import msgspec
 import torch
 
 from p2pfl.learning import learner_traits
+from p2pfl.report.results import BestKept
 
 if TYPE_CHECKING:
     from p2pfl.data import IntArray
@@ -52,9 +53,9 @@ class Shelf(Protocol):
         """Return its file."""
 
 
-def kept(peer: str, best: Best) -> dict[str, object]:
-    """Return what a summary says of a peer's best model."""
-    return msgspec.structs.asdict(best) | {"file": f"peers/{peer}.best.safetensors"}
+def kept(peer: str, best: Best) -> BestKept:
+    """Return a peer's best model as the summary lists it."""
+    return BestKept(best.round, best.loss, best.part, f"peers/{peer}.best.safetensors")
 
 
 class BestModel:

@@ -41,6 +41,7 @@ from p2pfl.protocol.ledgers import masks as ledger
 from p2pfl.protocol.ledgers.drawn import Drawn, Epochs
 from p2pfl.protocol.ledgers.page import Page, Rows
 from p2pfl.protocol.ledgers.slots import END, Run, Slot
+from p2pfl.report.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
 
 
 @dataclass(frozen=True)
@@ -333,7 +334,7 @@ class Store:
         self.disk = disk
         self.about: Callable[[], Mapping[str, str]] = dict
         """Returns the metadata of a model's file, which say how to use it on raw values; asked when one is written."""
-        self.doubts: list[str] = []  # sentences on files that are there and cannot be used
+        self.doubts: list[Notice] = []  # of files that are there and cannot be used
         # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
         self._newest = folder / f"{peer}.state"
         self._former = folder / f"{peer}.previous.state"
@@ -344,7 +345,7 @@ class Store:
     def checkpoints(self) -> list[Checkpoint]:
         """Those that are whole, the newest first; what is not is told and removed, lest it take the place of one."""
         found: list[Checkpoint] = []
-        for path, instead in ((self._newest, "the one before is used"), (self._former, "there is none before it")):
+        for path, previous in ((self._newest, True), (self._former, False)):
             try:
                 checkpoint = unpacked(self.disk.read(path))
             except FileNotFoundError:
@@ -352,7 +353,8 @@ class Store:
             except OSError as error:
                 raise StorageError(f"{path}: expected a checkpoint that can be read, got: {error.strerror}") from None
             except StorageError as error:
-                self.doubts.append(f"{path}: {error}; {instead}")
+                damaged = CheckpointDamaged(peer=self.peer, file=str(path), message=str(error), previous=previous)
+                self.doubts.append(damaged)
                 self.disk.remove(path)
                 continue
             if not found or checkpoint.round < found[-1].round:
@@ -394,7 +396,7 @@ class Store:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
-            self.doubts.append(f"{self._best} cannot be read ({error}); the next better model takes its place")
+            self.doubts.append(BestModelDamaged(peer=self.peer, file=str(self._best), message=str(error)))
             return None
 
     def place(self) -> str:

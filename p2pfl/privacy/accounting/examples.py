@@ -1,21 +1,18 @@
-"""Guarantee of DP-SGD inside a peer for each of its samples, composed by Opacus."""
+"""Guarantee of DP-SGD inside a peer for each of its samples."""
 
 from __future__ import annotations
 
 import heapq
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from p2pfl.errors import InputError
+from p2pfl.privacy.accounting import divergence
 
 HOPELESS = 50.0
-"""An epsilon beyond which nothing is hidden, and the convolution takes minutes: Rényi's looser bound will do."""
+"""An epsilon beyond which nothing is hidden, and the convolution takes minutes: the looser bound of Rényi is used."""
 
 
 @dataclass(frozen=True, order=True)
@@ -50,12 +47,12 @@ def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
     Raises
     ------
     InputError
-        The extra ``examples`` is not installed.
+        The extra ``privacy`` is not installed.
 
     Examples
     --------
     >>> round(composed({Sampling(1.0, 0.01, 100): 10}, delta=1e-5), 3)
-    1.838
+    1.829
     """
     steps: Counter[tuple[float, float]] = Counter()
     for each, count in rounds.items():
@@ -65,22 +62,17 @@ def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
         return 0.0
     if not all(noise for noise, _ in steps):
         return math.inf
-    history = [(noise, rate, count) for (noise, rate), count in sorted(steps.items())]
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # of orders that were tried, and of log 0
-        warnings.simplefilter("ignore")
-        bound = _accountant("RDP", history).get_epsilon(delta, alphas=_ORDERS)
-        if not bound <= HOPELESS:
-            return float(bound) if bound > HOPELESS else math.inf
-        return float(_accountant("PRV", history).get_epsilon(delta))
+    mechanisms = {(1 / noise, rate): count for (noise, rate), count in sorted(steps.items())}
+    bound = divergence.renyi(mechanisms, delta=delta)
+    return bound if bound > HOPELESS else divergence.mixed(mechanisms, delta=delta)
 
 
 def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
     r"""Return :math:`\varepsilon` of the steps of DP-SGD, for each single sample.
 
-    By Opacus' accountant of privacy loss random variables (PRV), its upper bound, which is at most about
-    .01 too large. Batches must be Poisson samples, as those of
-    :class:`p2pfl.learning.example_private.ExamplePrivateLearner`. Where nothing is hidden
-    any more (an epsilon above 50) by Rényi's, which overstates more.
+    By privacy loss distributions, which round up (:func:`p2pfl.privacy.accounting.divergence.mixed`). Batches must be
+    Poisson samples, as those of :class:`p2pfl.learning.example_private.ExamplePrivateLearner`. Where nothing is hidden
+    any more (an epsilon above 50), by Rényi divergences, which overstate more.
 
     Parameters
     ----------
@@ -96,16 +88,12 @@ def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
     Raises
     ------
     InputError
-        A number out of range, or the extra ``examples`` is not installed.
+        A number out of range, or the extra ``privacy`` is not installed.
 
     Examples
     --------
     >>> round(epsilon(1.0, rate=0.01, steps=1000, delta=1e-5), 3)
-    1.838
-
-    References
-    ----------
-    S. Gopi, Y. T. Lee, L. Wutschitz, "Numerical composition of differential privacy", NeurIPS 2021.
+    1.829
     """
     if not (noise >= 0 and 0 <= rate <= 1 and steps >= 0 and 0 < delta < 1):
         raise InputError(
@@ -113,22 +101,6 @@ def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
             "between 0 and 1; change them"
         )
     return composed({Sampling(noise, rate, steps): 1}, delta=delta)
-
-
-_ORDERS = (*range(2, 64), 128, 256)
-"""Of Rényi's divergence: whole ones, whose series are finite."""
-
-
-def _accountant(name: str, history: list[tuple[float, float, int]]) -> Any:
-    try:
-        import opacus.accountants  # noqa: PLC0415 (an extra, and slow to import)
-    except ImportError as error:
-        raise InputError(
-            'opacus, which composes steps of DP-SGD, is not installed; run pip install "p2pfl-mqtt[examples]"'
-        ) from error
-    accountant = getattr(opacus.accountants, f"{name}Accountant")()
-    accountant.history = history
-    return accountant
 
 
 def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:

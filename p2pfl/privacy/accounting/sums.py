@@ -10,8 +10,8 @@ of honest peers, rounds :math:`1 \dots T` are :math:`\mu`-GDP for u with
 For one sum of weights :math:`W_{rj}` over honest contributors H that is
 :math:`P_{uu} = W_{ru}^2 / \sum_{j \in H} W_{rj}^2`: one over their number where all weigh alike. Every further
 sum is one more row of A: as many different sums as there are honest peers give everything but private noise
-away, whether it is colluders who add them up or one receiver over the exchanges of a round. What a
-receiver knows of itself is subtracted; peers that collude put their rows together.
+away when colluders add them up, so a round has one gossip step. What a receiver knows of itself is subtracted;
+peers that collude put their rows together.
 
 The last term is what private noise alone gives, the local floor. Where the view is too large to look at, the
 guarantee is that floor. That senders round their terms to the grid is not counted, beyond the rounding of the
@@ -27,12 +27,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import torch
 
 from p2pfl.encodings import Ints
@@ -63,9 +62,8 @@ class Sums:
     peers
         N of them.
     seen
-        ``[E, N, T, N]``: exchange, receiver, round, peer: the factor of what that peer released in that round in
-        the sum, with equally many exchanges in each round; ``None`` where that is too large, and only the local
-        floor is said.
+        ``[S, N, T, N]``: sum, receiver, round, peer: the factor of what that peer released in that round in the
+        sum, with at most one sum for each round; ``None`` where that is too large, and only the local floor is said.
     """
 
     peers: tuple[str, ...]
@@ -101,7 +99,7 @@ class Sums:
         if self.seen is None or len(together) >= len(self.peers) - 1:
             return leaks
         honest = np.flatnonzero(leaks)
-        view = self.seen[:, together][..., honest]  # [E, C, T, H]
+        view = self.seen[:, together][..., honest]  # [S, C, T, H]
         rows = view.reshape(-1, view.shape[2] * len(honest))  # [M, T * H]
         whitened, outside = whiten(rows, rows)
         parts = whitened.reshape(len(whitened), view.shape[2], len(honest))  # [rank, T, H]
@@ -111,7 +109,7 @@ class Sums:
         return leaks
 
     def exposed(self, count: int) -> tuple[tuple[str, ...], str] | None:
-        """Return receivers who together can solve for a peer's row in one round, and that peer; ``None`` if none can.
+        """Return receivers who together can solve for a peer's row, and that peer; ``None`` if none can.
 
         Parameters
         ----------
@@ -120,18 +118,10 @@ class Sums:
         """
         if self.seen is None:
             return None
-        checked: list[Floats] = []
-        rounds = self.seen.shape[2]
-        for round, views in enumerate(np.split(self.seen, rounds)):
-            alone = views[:, :, round : round + 1]  # [K, N, 1, N]
-            if any(np.array_equal(alone, before) for before in checked):
-                continue
-            checked.append(alone)
-            single = Sums(self.peers, alone)
-            for together in single.sets(count)[0]:
-                leaks = single.leaks({self.peers[row] for row in together})
-                if leaks.max() >= 1 - _WHOLE:
-                    return tuple(self.peers[row] for row in together), self.peers[int(np.argmax(leaks))]
+        for together in self.sets(count)[0]:
+            leaks = self.leaks({self.peers[row] for row in together})
+            if leaks.max() >= 1 - _WHOLE:
+                return tuple(self.peers[row] for row in together), self.peers[int(np.argmax(leaks))]
         return None
 
     def sets(self, count: int) -> tuple[list[tuple[int, ...]], Search]:
@@ -219,19 +209,19 @@ class Sums:
         return float(rows**2 * self.seen.shape[2] * self.seen.shape[3])
 
 
-def watch(weights: Sequence[Weights], act: Callable[[Watched, int], Coroutine[Any, Any, None]], *, rounds: int) -> Sums:
+def watch(weights: Weights, act: Callable[[Watched, int], Coroutine[Any, Any, None]], *, rounds: int) -> Sums:
     """Return what rounds show to whom, recorded while they are carried out on rows of factors, ``[N, T * N]``.
 
-    Whatever is done with what was mixed (masses, acceleration, schedules, several exchanges) is in it, exactly.
+    Whatever is done with what was mixed is in it, exactly.
 
     Parameters
     ----------
     weights
-        One matrix for each exchange of the period.
+        Of every gossip step.
     act
-        One round; what it releases is weighted, and what is new of each peer is one more factor.
+        One round with one gossip step; what it releases is weighted, and what is new of each peer is one more factor.
     rounds
-        T, with as many exchanges each.
+        T of them.
 
     Examples
     --------
@@ -239,29 +229,28 @@ def watch(weights: Sequence[Weights], act: Callable[[Watched, int], Coroutine[An
     >>> async def act(net, round):
     ...     zeros = torch.zeros(4, 4, dtype=torch.float64)
     ...     await net.mix(await net.release(zeros, since=Public(zeros)))
-    >>> watch([metropolis(complete(4))], act, rounds=1).leaks({"peer0"}).round(3).tolist()
+    >>> watch(metropolis(complete(4)), act, rounds=1).leaks({"peer0"}).round(3).tolist()
     [0.0, 0.333, 0.333, 0.333]
     """
     seen: list[Rows] = []
     for round in range(rounds):
         settled(act(Watched(weights, round, seen), round))
-    count = len(weights[0].peers)
-    return Sums(weights[0].peers, torch.stack(seen).view(len(seen), count, rounds, count).numpy())
+    count = len(weights.peers)
+    return Sums(weights.peers, torch.stack(seen).view(len(seen), count, rounds, count).numpy())
 
 
 @dataclass
 class Watched:
     """A neighbourhood whose rows are factors, and that keeps what everybody is given; :func:`watch` makes it."""
 
-    weights: Sequence[Weights]
+    weights: Weights
     round: int
     seen: list[Rows]
-    step: int = field(default=0, init=False)
 
     @property
     def peers(self) -> tuple[str, ...]:
         """All peers."""
-        return self.weights[0].peers
+        return self.weights.peers
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Record the weighted old values, and the new ones of each peer."""
@@ -273,14 +262,14 @@ class Watched:
 
     async def mix(self, released: Released) -> Released:
         """Record the factors of the sum that each peer receives."""
-        matrix = self._matrix()
+        matrix = self.weights.matrix
         mixed = torch.from_numpy(matrix @ released.values.numpy())  # [N, T * N]
         self.seen.append(mixed)
         return Released(mixed, None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy()))
 
     async def hear(self, released: Released) -> Heard:
         """Return public numbers, which are not sums."""
-        matrix = self._matrix()
+        matrix = self.weights.matrix
         listener = np.repeat(np.arange(len(self.peers)), np.diff(matrix.indptr))  # [E]
         sender = torch.from_numpy(matrix.indices).long()  # [E]
         return Heard(released.values, torch.from_numpy(listener), sender, torch.from_numpy(matrix.data))
@@ -300,7 +289,3 @@ class Watched:
             "what sums over neighbourhoods show is not known for algorithms that also take totals; set privacy.mode to "
             '"pairwise" or "none"'
         )
-
-    def _matrix(self) -> scipy.sparse.csr_array:
-        self.step += 1
-        return self.weights[(self.round + self.step - 1) % len(self.weights)].matrix

@@ -1,24 +1,19 @@
-r"""A peer's books: what it has applied of its partners' rows and masks, and what of that has not entered its row yet.
+"""A peer's books: what it has applied of its partners' rows and masks, and what of that has not entered its row yet.
 
 The two ledgers decide (:mod:`p2pfl.protocol.ledgers.flows`, :mod:`p2pfl.protocol.ledgers.masks`); here they meet the
 messages of a life. A checkpoint holds the :class:`Page` that belongs to its row, and a later life opens its books
 there. What must not go back with the row, the journal of masks, is kept beside it
 (:mod:`p2pfl.peer.storage.checkpoint`).
 
-What is found late belongs to the rows of a former exchange. The rows of one release go through a **chain** of
-exchanges; a flow F of exchange k would by now have come as :math:`a F` into them, with a = 1 where gossip is plain.
-Under the semi-iteration :math:`y_{k+1} = \omega_{k+1} (W y_k - y_{k-1}) + y_{k-1}` of :class:`~p2pfl.algorithms.Gossip`
-
-.. math:: a_{k+1} = \omega_{k+1}, \qquad a_{j+1} = \omega_{j+1} a_j + (1 - \omega_{j+1}) a_{j-1}.
-
-So for each chain two rows are kept: what is missing from :math:`y_j` and what from :math:`y_{j-1}`. They enter
-with the next exchange, in the next round if need be, and not what is released: that is for everybody to see already.
+A flow that is found late belongs to the models of an earlier gossip step. Where gossip is plain, it would by now have
+come into them unchanged, so it enters with the next gossip step of the same release, in the next round if need be. It
+does not enter what is released, which everybody sees already. Accelerated gossip has no such rule: there flows are not
+conserved, and masks are refused (:mod:`p2pfl.experiment.rules.table`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -30,7 +25,7 @@ from p2pfl.protocol.ledgers import masks as ledger
 from p2pfl.protocol.ledgers.drawn import Drawn
 from p2pfl.protocol.ledgers.flows import Exchange, FlowLedger, Row
 from p2pfl.protocol.ledgers.masks import MaskLedger
-from p2pfl.protocol.ledgers.page import Bond, Page, Partner, Rows, read, written
+from p2pfl.protocol.ledgers.page import Page, Partner, Rows, read, written
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.wire.messages import Account, Masked, Moved
@@ -43,46 +38,6 @@ ROOM = 16
 
 EVERY = 4
 """Exchanges after which partners are told, where nothing went wrong."""
-
-
-@dataclass
-class _Chain:
-    """The exchanges that one release of each round goes through.
-
-    Attributes
-    ----------
-    shares
-        By exchange, how much of a flow of it is in the rows now and was in them before.
-    missing
-        What should be in the rows now, and should have been in them before; last, in the sum W y of the exchange.
-    """
-
-    shares: dict[Exchange, tuple[float, float]] = field(default_factory=dict)
-    missing: list[Row | None] = field(default_factory=lambda: [None, None, None])
-
-    def owe(self, exchange: Exchange, flow: Row) -> None:
-        """Note a flow that was found late; one of the exchange that is open has no share yet."""
-        for place, share in enumerate((*self.shares[exchange], 0.0) if exchange in self.shares else (0.0, 0.0, 1.0)):
-            if share:
-                before = self.missing[place]
-                self.missing[place] = share * flow if before is None else before + share * flow
-
-    def due(self, omega: float) -> Row | None:
-        """What is to be added to W y, before it is combined with the rows before."""
-        now, before, here = self.missing
-        self.missing = [None, now, None]
-        rest = None if before is None else ((1 - omega) / omega) * before
-        found = [each for each in (now, rest, here) if each is not None]
-        return sum(found[1:], found[0]) if found else None
-
-    def passed(self, exchange: Exchange, omega: float, *, oldest: Exchange) -> None:
-        """End an exchange."""
-        self.shares = {
-            each: (omega * now + (1 - omega) * before, now)
-            for each, (now, before) in self.shares.items()
-            if each >= oldest
-        }
-        self.shares[exchange] = omega, 0.0
 
 
 def heaviest(peers: int) -> float:
@@ -111,8 +66,8 @@ class Books:
     peer
         Whose.
     gossip, masks
-        Partners of either kind; ``None`` where flows are not conserved: directed or asymmetric mixing, or rows so
-        large that none should be held.
+        Partners of either kind; ``None`` where flows are not conserved: directed, asymmetric or accelerated mixing, or
+        models so large that none should be held.
     heaviest
         No row of a larger mass is applied.
     healing
@@ -138,9 +93,10 @@ class Books:
         """Masks of our releases, by partner, that the partner turned out to lack."""
         self.unaware: set[str] = set()
         """Partners that may have exchanged rows with an earlier life, and have not said that they know of this one."""
-        self._chains: dict[int, _Chain] = {}
+        self._owed: dict[int, Row] = {}
+        """Flows that were found late, by the release to whose models they belong."""
         self._chain_of: dict[Exchange, int] = {}
-        self._current: Exchange = (0,)
+        self._current: Exchange | None = None
         self._last: dict[str, int] = {}  # number of a partner's last account
         self._lives: dict[str, int] = {}  # of which life of a partner the flows are
         self._next: dict[str, int] = {}  # which life of it has begun, and has not said yet where it goes on
@@ -183,17 +139,11 @@ class Books:
             )
             for name, each in noted.items()
         }
-        chains = {
-            number: Bond(
-                tuple((exchange, *share) for exchange, share in sorted(chain.shares.items())),
-                (kept(chain.missing[0]), kept(chain.missing[1]), kept(chain.missing[2])),
-            )
-            for number, chain in self._chains.items()
-        }
+        owed = {chain: said for chain, row in self._owed.items() if (said := kept(row)) is not None}
         (masks, epochs), (lost, lost_epochs) = written(self.masks.carried()), written(self.masks.lost)
         exchanges = tuple(sorted(self._chain_of.items()))
         keys = self.masks.keys
-        return Page(partners, chains, exchanges, masks, self.mass, keys, lost, epochs, lost_epochs), rows
+        return Page(partners, owed, exchanges, masks, self.mass, keys, lost, epochs, lost_epochs), rows
 
     def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
         """Go on, in a later life, from a page: what is not on it and before ``round`` will never be applied.
@@ -221,9 +171,7 @@ class Books:
         self._lives |= {name: page.flows[name].life for name in notes if notes[name].applied}
         closed = flows.Journal((round, 0), {}, 0)
         self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.Checkpoint(notes))
-        for number, bond in page.chains.items():
-            shares = {exchange: (now, before) for exchange, now, before in bond.shares}
-            self._chains[number] = _Chain(shares, [None if name is None else rows[name] for name in bond.missing])
+        self._owed = {chain: rows[name] for chain, name in page.owed.items()}
         self._chain_of = dict(page.exchanges)
         self.mass = page.mass
         self._carry(page, journal)
@@ -250,10 +198,14 @@ class Books:
         if partner in self.masks.partners:
             self.masks.meet(partner, key, epoch=epoch)
 
+    def behind(self, partner: str) -> bool:
+        """Return whether the flows are of an earlier incarnation of a partner than the one that it is met in."""
+        return self._lives.get(partner) != self._next.get(partner)
+
     def revive(self, partner: str, first: int) -> None:
         """Hear where a partner's life goes on: what was exchanged from that round on with a life before is undone."""
-        if self._lives.get(partner) == self._next.get(partner):
-            return  # the flows are of this life
+        if not self.behind(partner):
+            return
         self._lives[partner] = self._next[partner]
         if partner in self.flows.partners:
             self._due_back(self.flows.revive(partner, (first, 0)))
@@ -261,11 +213,10 @@ class Books:
     # ------------------------------------------------------------------ flows
 
     def open(self, exchange: Exchange, row: Row, *, weights: Mapping[str, float], chain: int) -> None:
-        """Begin to mix a row of ours."""
+        """Begin to mix our model of a release, which is numbered in its round by ``chain``."""
         self.flows.open(exchange, row, weights=weights)
         self._current = exchange
         self._chain_of[exchange] = chain
-        self._chains.setdefault(chain, _Chain())
 
     def apply(self, partner: str, exchange: Exchange, row: Row) -> Row | None:
         """Return the flow of a row that came in time; ``None`` where it is not to be applied."""
@@ -284,12 +235,11 @@ class Books:
             self._owe(delivery.exchange, moved)
         return moved is not None
 
-    def close(self, *, omega: float) -> Row | None:
-        """End the exchange; return what is to be added to its result."""
-        chain = self._chains[self._chain_of[self._current]]
-        due = chain.due(omega)
+    def close(self) -> Row | None:
+        """End the gossip step; return what is to be added to its result, from earlier ones."""
+        due = None if self._current is None else self._owed.pop(self._chain_of[self._current], None)
+        self._current = None
         oldest = self.flows.oldest
-        chain.passed(self._current, omega, oldest=oldest)
         self._chain_of = {each: number for each, number in self._chain_of.items() if each >= oldest}
         self.flows.saved(self.flows.checkpoint())  # there is no other
         self.flows.prune()
@@ -302,12 +252,13 @@ class Books:
 
     def _owe(self, exchange: Exchange, flow: Row) -> None:
         self._silent = EVERY  # partners wait for this news
-        self._chains[self._chain_of[exchange]].owe(exchange, flow)
+        chain = self._chain_of[exchange]
+        before = self._owed.get(chain)
+        self._owed[chain] = flow if before is None else before + flow
 
     def remainder(self) -> Row | None:
-        """After the last exchange, what is still missing from the rows of the first release."""
-        chain = self._chains.get(0)
-        return None if chain is None else chain.due(1.0)
+        """Return what is still missing from the model of the first release after the last gossip step."""
+        return self._owed.pop(0, None)
 
     # ------------------------------------------------------------------ accounts
 

@@ -24,20 +24,15 @@ class Partner(msgspec.Struct, frozen=True):
     life: int
 
 
-class Bond(msgspec.Struct, frozen=True):
-    """Of one chain on a page: how much of a flow of each exchange is in its rows; what is missing are rows."""
-
-    shares: tuple[tuple[Exchange, float, float], ...]
-    missing: tuple[str | None, str | None, str | None]
-
-
 class Page(msgspec.Struct, frozen=True):
     """What of the books belongs to a row and goes back with it.
 
     Attributes
     ----------
-    flows, chains, exchanges
-        The flows, and what is due of them, by chain and exchange; names are those of rows.
+    flows
+        The flows, by partner.
+    owed, exchanges
+        What was found late, by release, as names of rows; and the release that each gossip step mixes.
     masks
         By partner, the masks in the row as :class:`p2pfl.protocol.ledgers.drawn.Drawn`.
     mass
@@ -49,7 +44,7 @@ class Page(msgspec.Struct, frozen=True):
     """
 
     flows: dict[str, Partner] = {}
-    chains: dict[int, Bond] = {}
+    owed: dict[int, str] = {}
     exchanges: tuple[tuple[Exchange, int], ...] = ()
     masks: dict[str, tuple[Run, ...]] = {}
     mass: float | None = None

@@ -34,6 +34,11 @@ class Gathering:
         self._quorum, self._within, self.deadline = quorum, within, self.shared.now + within
 
     @property
+    def active(self) -> bool:
+        """Whether the peer gathers."""
+        return self.deadline < math.inf
+
+    @property
     def wake(self) -> float:
         """When to decide again although nothing came."""
         # Those that go on from a checkpoint begin at their deadline, and then say where.
@@ -41,8 +46,6 @@ class Gathering:
 
     def decide(self) -> None:
         """Answer, if nobody is to be waited for any more."""
-        if self.deadline == math.inf:
-            return
         now, membership = self.shared.now, self.shared.membership
         complete = membership.complete(quorum=self._quorum)
         if not self._gathered():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from p2pfl.errors import AuthenticityError, DecodeError
+from p2pfl.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.protocol import plausible
 from p2pfl.protocol.mailbox import Delivery
+from p2pfl.protocol.refusals import NotReadable, OtherWireFormat
 from p2pfl.protocol.session.effects import Parse, Sum
 from p2pfl.protocol.session.events import Parsed, Read, Received, Summed
 from p2pfl.protocol.session.neighbours import Neighbours
@@ -81,7 +82,11 @@ class Receiving:
 
     def _refuse(self, sender: str, error: DecodeError, *, state: bool) -> None:
         if state and sender in self.shared.membership.absent:  # reported if nothing better comes
-            self.shared.membership.refused[sender] = f'"{sender}": {error}'
+            self.shared.membership.refused[sender] = (
+                OtherWireFormat(sender, theirs=error.theirs, ours=error.ours)
+                if isinstance(error, VersionError)
+                else NotReadable(sender, str(error))
+            )
         self.shared.refuse(sender, "not authentic" if isinstance(error, AuthenticityError) else "not a message")
 
     def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
@@ -125,6 +130,8 @@ class Receiving:
             self.shared.timeouts.hear(sender, now=self.shared.now, beat=beat)
 
     def _chunk(self, sender: str, chunk: Chunk) -> None:
+        if self.shared.books.behind(sender):  # its models would seem to be those of its earlier incarnation
+            return  # it sends them again once a heartbeat has said from which round on it plays
         new, messages = self.streams.take(sender, chunk)
         if new:  # the broker can repeat those that came before
             self._lives(sender, beat=False)

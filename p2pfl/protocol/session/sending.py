@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -58,11 +59,20 @@ class Sending:
         if account is not None:
             self.shared.publish("account", account)
 
+    @property
+    def active(self) -> bool:
+        """Whether a model waits to be sent."""
+        return self.offered is not None and self._stored
+
+    @property
+    def wake(self) -> float:
+        """When to decide again although nothing came."""
+        return math.inf  # what makes room for a model comes as an event
+
     def decide(self) -> None:
-        """Send the model, if it may leave and the one before is on its way."""
+        """Send the model, if the one before is on its way."""
         offer = self.offered
-        if offer is None or not self._stored:
-            return
+        assert offer is not None  # noqa: S101 (there is one while this is active)
         while self.streams.busy(offer.phase):
             behind = [each for each in self.streams.outboxes[offer.phase].lagging() if self.waiting.left_behind(each)]
             if not behind:

@@ -117,15 +117,13 @@ class Session:
 
     def _decide(self) -> None:
         """Answer who waits for something, if it is there or will not come, and have the session woken in time."""
-        self.sending.decide()
-        self.waiting.decide()
-        self.totals.decide()
-        self.gathering.decide()
-        self.settling.decide()
-        self.search.decide()
-        self.leaving.decide()
-        times = (self.waiting.wake, self.totals.wake, self.settling.wake, self.search.wake, self.leaving.wake)
-        due = min(self._beat, self.naming.due, self.gathering.wake, *(each for each in times if each is not None))
+        due = min(self._beat, self.naming.due)
+        waits = self.waiting, self.totals, self.gathering, self.settling, self.search
+        for part in (self.sending, *waits, self.leaving):
+            if part.active:
+                part.decide()
+            if part.active:
+                due = min(due, part.wake)
         now = self.shared.now
         if self._alarm <= now:
             self._alarm = math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,14 +50,17 @@ class Settling:
         self.sending.tell()
 
     @property
-    def wake(self) -> float | None:
+    def active(self) -> bool:
+        """Whether partners are waited for, and an account is not about to be sent."""
+        return self.about is not None and not self.sending.pending
+
+    @property
+    def wake(self) -> float:
         """When to decide again although nothing came."""
-        return None if self.about is None or self.sending.pending else self._told + PULSE
+        return self._told + PULSE
 
     def decide(self) -> None:
         """Answer, if nobody is to be waited for; else send the account again from time to time."""
-        if self.about is None or self.sending.pending:
-            return
         now = self.shared.now
         silent = self.shared.membership.present & self._silent()
         if not any(now < self.waiting.deadline(partner, since=self._since) for partner in silent):
@@ -94,14 +98,18 @@ class Search:
         self.missed, self._since = missed, self.shared.now
 
     @property
-    def wake(self) -> float | None:
+    def active(self) -> bool:
+        """Whether anybody is searched for."""
+        return self.missed is not None
+
+    @property
+    def wake(self) -> float:
         """When to decide again although nothing came."""
-        return None if self.missed is None else min(self.shared.now + PULSE, self._since + self.shared.patience)
+        return min(self.shared.now + PULSE, self._since + self.shared.patience)
 
     def decide(self) -> None:
         """Answer, once each has given a sign of life or been silent for long enough."""
-        if self.missed is None:
-            return
+        assert self.missed is not None  # noqa: S101 (somebody is searched for while this is active)
         shared = self.shared
         detector, now = shared.timeouts.detector, shared.now
         missing = shared.membership.greeted & self.missed
@@ -130,16 +138,18 @@ class Leaving:
     _stage: Literal["waiting", "flushing", "goodbye", "clearing", "gone"] = "waiting"
 
     @property
-    def wake(self) -> float | None:
+    def active(self) -> bool:
+        """Whether the peer leaves, and waits until what it sent has arrived."""
+        return self.asked is not None and self._stage == "waiting" and not self.sending.pending
+
+    @property
+    def wake(self) -> float:
         """When to decide again although nothing came."""
-        waiting = self._stage == "waiting" and not self.sending.pending
-        return self.asked.until if self.asked is not None and waiting else None
+        return math.inf if self.asked is None else self.asked.until
 
     def decide(self) -> None:
         """Go on once all has arrived, or at the deadline."""
-        if self.asked is None or self._stage != "waiting" or self.sending.pending:
-            return
-        if self.streams.idle or self.shared.now >= self.asked.until:
+        if self.streams.idle or self.shared.now >= self.wake:
             self._stage = "flushing"
             self.shared.do(Flush())
 

@@ -261,16 +261,17 @@ class Totals:
         return frozenset(self._current.lacking) if self.waits == "total" and self._current is not None else frozenset()
 
     @property
-    def wake(self) -> float | None:
+    def active(self) -> bool:
+        """Whether participants or a total are waited for."""
+        return self.waits is not None
+
+    @property
+    def wake(self) -> float:
         """When to decide again although nothing came."""
-        if self.waits is None:
-            return None
         return min([self._again_at, *map(self._deadline, self.lacking)])
 
     def decide(self) -> None:
         """Answer, if what is waited for is there or will not come; else ask for what may be lost."""
-        if self.waits is None:
-            return
         if self._over(self._at):
             self._answer(Unfinished(frozenset(self.lost)))
         elif not self._given():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from p2pfl.protocol.session.effects import Deliver, Missing, Reason
@@ -62,9 +63,14 @@ class Waiting:
         self.streams.grant()
 
     @property
-    def wake(self) -> float | None:
+    def active(self) -> bool:
+        """Whether a model is waited for."""
+        return self.awaited is not None
+
+    @property
+    def wake(self) -> float:
         """When to decide again although nothing came."""
-        return None if self.awaited is None else self._deadline(self.awaited)
+        return math.inf if self.awaited is None else self._deadline(self.awaited)
 
     def decide(self) -> None:
         """Answer, if the model came or will not."""

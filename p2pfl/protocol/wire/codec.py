@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from p2pfl.errors import DecodeError
+from p2pfl.errors import DecodeError, VersionError
 from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.messages import (
     Abort,
@@ -149,9 +149,7 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
     if len(view) < PREFIX:
         raise DecodeError(f"expected a message, got {len(view)} bytes")
     if view[0] != VERSION:
-        raise DecodeError(
-            f"expected protocol version {VERSION}, got {view[0]}: install the same version of p2pfl everywhere"
-        )
+        raise VersionError(theirs=view[0], ours=VERSION)
     end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
     try:
         head = (_plain if plain else _decoder).decode(view[PREFIX:end])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import MANY
-from p2pfl.errors import DecodeError
+from p2pfl.errors import DecodeError, VersionError
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Pulse
 
@@ -33,19 +33,19 @@ def test_the_data_of_a_chunk_is_a_view_into_the_payload():
 def test_an_unknown_version_is_refused_with_the_remedy():
     payload = bytearray(encode(Claim(3)))
     payload[0] = VERSION + 1
-    said = f"expected protocol version {VERSION}, got {VERSION + 1}: install the same version"
-    with pytest.raises(DecodeError, match=said):
+    with pytest.raises(VersionError) as caught:
         decode(payload)
+    assert (caught.value.theirs, caught.value.ours) == (VERSION + 1, VERSION)
+    assert f"has version {VERSION + 1} of the wire format, and this peer reads version {VERSION}" in str(caught.value)
 
 
 @pytest.mark.parametrize("first", [1, 2, 3], ids=["plain", "sealed", "private"])
 def test_what_a_peer_of_the_version_before_publishes_is_refused_with_the_remedy(first):
     """Its sealed payloads began with 2 and 3, and had no tags."""
     for plain in (True, False):
-        with pytest.raises(
-            DecodeError, match=f"expected protocol version {VERSION}, got {first}: install the same version"
-        ):
+        with pytest.raises(VersionError) as caught:
             decode(bytes([first]) + bytes(100), plain=plain)
+        assert (caught.value.theirs, caught.value.ours) == (first, VERSION)
 
 
 def test_fields_that_later_versions_append_are_ignored():

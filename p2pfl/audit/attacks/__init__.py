@@ -1,0 +1,1 @@
+"""Attacks on single releases, and on what an observer can separate by them."""

@@ -1,0 +1,344 @@
+"""Read an experiment from a file and ``--set``, validate it, and write it."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tomli_w
+
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.catalogue import CODECS, MODES, RULES
+from p2pfl.experiment.file.sentences import idle, mismatch, shown
+from p2pfl.experiment.schema import Experiment, Section
+
+SHIPPED = Path(__file__).parents[2] / "experiments"
+"""Folder of the experiments that come with the package."""
+
+PATHS = (
+    "topology.file",
+    "gossip.weights",
+    "model.pretrained",
+    "privacy.budget",
+    "trust.roster",
+    "trust.keys",
+    "data.options.path",
+    "transport.ca",
+    "transport.certificate",
+    "transport.key",
+    "transport.credentials",
+)
+"""Keys that hold a path, relative to the experiment file."""
+
+MADE = ("privacy.budget", "trust.keys")
+"""Keys that hold a path which a run creates if it is missing."""
+
+HELD = ("privacy.budget",)
+"""Keys that no change resets, because a run without its account would spend the budget twice."""
+
+
+S = TypeVar("S", bound=Section)
+
+
+def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = ()) -> Experiment:
+    """Read an experiment.
+
+    Parameters
+    ----------
+    source
+        A file, the name of a shipped experiment, a dictionary, or an experiment already read.
+    changes
+        ``section.key=value`` as on the command line.
+
+    Returns
+    -------
+    Experiment
+        The validated experiment.
+
+    Raises
+    ------
+    ExperimentError
+        The file is missing, a key is unknown or has no effect, or a value has the wrong type or is out of range.
+
+    Notes
+    -----
+    A change of the algorithm resets those keys of the source to their default that have no effect on the
+    new algorithm, so that one file serves to compare algorithms.
+
+    Examples
+    --------
+    >>> read({"rounds": 3}, changes=["learning.rate=0.5"]).learning.rate
+    0.5
+    """
+    if isinstance(source, Experiment):
+        table, origin = plain(source), "the experiment"
+    elif isinstance(source, Mapping):
+        table, origin = copy.deepcopy(dict(source)), "the experiment"
+    else:
+        path = find(source)
+        table, origin = _load(path), str(path)
+        _resolve(table, path.parent)
+    experiment = check(table, origin=origin)
+    _refuse(idle(experiment), experiment, origin=origin)
+    if not changes:
+        return experiment
+    named = tuple(_set(table, change) for change in changes)
+    _resolve(table, Path.cwd())
+    changed = check(table, origin="--set")
+    stale = idle(changed)
+    named += HELD
+    meant = {key: why for key, why in stale.items() if any(_overlap(f"{key}.", change) for change in named)}
+    _refuse(meant, changed, origin="--set")
+    for key in stale:
+        section, _, name = key.partition(".")
+        del table[section][name]
+    return check(table, origin="--set")
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _refuse(stale: Mapping[str, str], experiment: Experiment, *, origin: str) -> None:
+    """Refuse keys without effect, because the user expects one."""
+    for key, why in stale.items():
+        value = shown(flat(experiment)[key])
+        raise ExperimentError(f"{origin}: {key} = {value} has no effect, because {why}; leave it out")
+
+
+def find(source: str | Path) -> Path:
+    """Return the path of an experiment file, or of the shipped experiment of that name.
+
+    Raises
+    ------
+    ExperimentError
+        There is no such file, and no shipped experiment of that name.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path
+    shipped = sorted(file.stem for file in SHIPPED.glob("*.toml"))
+    if str(source) in shipped:
+        return SHIPPED / f"{source}.toml"
+    near = difflib.get_close_matches(str(source), shipped, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"name a file, or one of {', '.join(shipped)}"
+    raise ExperimentError(f'"{source}" is neither an experiment file nor a shipped experiment; {hint}')
+
+
+def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experiment:
+    """Return the experiment of a table, validated key by key.
+
+    Parameters
+    ----------
+    table
+        The table, as TOML or a user's code gives it.
+    origin
+        Where it comes from; the first words of an error message.
+
+    Returns
+    -------
+    Experiment
+        The validated experiment.
+
+    Raises
+    ------
+    ExperimentError
+        A key is unknown, or a value is wrong.
+    """
+    _keep_secret(table, origin=origin)
+    experiment = checked(table, Experiment, origin=origin)
+    names = {
+        MODES: experiment.privacy.mode,
+        CODECS: experiment.compression.name,
+        RULES: experiment.robustness.rule,
+    }
+    for catalogue, name in names.items():
+        try:
+            catalogue.check(name)
+        except ExperimentError as error:
+            raise ExperimentError(f"{origin}: {error}") from None
+    return experiment
+
+
+def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:
+    """Validate a table as a section of a file, which stands ``within`` others such as ``"peers.ada."``.
+
+    Returns
+    -------
+    Section
+        The section, of type ``kind``.
+
+    Raises
+    ------
+    ExperimentError
+        A key is unknown or has the wrong type; the message names it as it is written in the file.
+    """
+    for key, section in _unknown(table, kind, within):
+        raise ExperimentError(f'{origin}: unknown key "{key}"; {_hint(key, section, of=kind)}')
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(f"{origin}: {within}{mismatch(str(error), table, kind)}") from None
+
+
+def _keep_secret(table: Mapping[str, Any], *, origin: str) -> None:
+    """Refuse a password in an experiment, which is copied into run directories and listed as part of commands."""
+    transport = table.get("transport")
+    brokers = transport.get("broker") if isinstance(transport, Mapping) else None
+    for url in [brokers] if isinstance(brokers, str) else brokers if isinstance(brokers, Sequence) else []:
+        if isinstance(url, str) and re.search("//[^@]*:.*@", url):
+            bare = re.sub("//.*@", "//", url)
+            raise ExperimentError(
+                f"{origin}: transport.broker contains a password for {bare}; set P2PFL_BROKER_USER and"
+                " P2PFL_BROKER_PASSWORD or name a file in transport.credentials instead, and change the password if"
+                " others could read it"
+            )
+
+
+def plain(experiment: Experiment) -> dict[str, Any]:
+    """Return an experiment as a table without empty keys."""
+    table: dict[str, Any] = msgspec.to_builtins(experiment, builtin_types=(float,))
+    return {
+        key: {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else value
+        for key, value in table.items()
+    }
+
+
+def write(experiment: Experiment) -> str:
+    """Return an experiment as TOML, with all defaults."""
+    return tomli_w.dumps(plain(experiment))
+
+
+def kept(path: Path, *, whole: bool) -> Experiment:
+    """Read a file that :func:`write` has written with all keys; a file without the last ones was cut off.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    whole
+        Whether the last key must be present. A version that adds a key can read files of earlier versions without
+        it, but cannot resume such a run. A file without any key is always refused.
+
+    Returns
+    -------
+    Experiment
+        The validated experiment.
+
+    Raises
+    ------
+    ExperimentError
+        The file was cut off or emptied, or :func:`read` refuses it.
+    """
+    experiment, table = read(path), _load(path)
+    keys = [*flat(experiment)]
+    there = {f"{key}.{name}" for key, section in table.items() if isinstance(section, dict) for name in section}
+    last = max((place for place, key in enumerate(keys, 1) if key in there | {*table}), default=0)
+    if last < (len(keys) if whole else 1):
+        raise ExperimentError(
+            f"{path} was cut off, because its keys from {keys[last]} on are missing; restore it from a copy, or start "
+            "a new run"
+        )
+    return experiment
+
+
+def flat(experiment: Experiment) -> dict[str, Any]:
+    """Return all keys of an experiment as ``{"section.key": value}``.
+
+    Examples
+    --------
+    >>> flat(Experiment())["learning.rate"]
+    0.1
+    """
+    pairs: dict[str, Any] = {}
+    for key, value in plain(experiment).items():
+        if isinstance(value, dict):
+            pairs |= {f"{key}.{name}": item for name, item in value.items()}
+        else:
+            pairs[key] = value
+    return pairs
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path} is not valid TOML ({error}); correct it") from None
+    except OSError as error:
+        raise ExperimentError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+
+
+def _resolve(table: dict[str, Any], folder: Path) -> None:
+    """Make relative paths absolute, first from the folder of the file, then from where the command was started.
+
+    A missing file that a run creates belongs into the first folder, so that the next run finds it from anywhere: a
+    budget that is not found would be spent twice.
+    """
+    for dotted in PATHS:
+        *parents, key = dotted.split(".")
+        inner: Any = table
+        for parent in parents:
+            inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
+        if not isinstance(inner, dict):
+            continue
+        value = inner.get(key)
+        if isinstance(value, str) and value:  # what is empty is no path, and refused as it is
+            inner[key] = _found(value, folder)
+            if dotted in MADE and not Path(inner[key]).exists():
+                inner[key] = str((folder / value).resolve())
+        elif isinstance(value, list):
+            inner[key] = [_found(each, folder) if isinstance(each, str) else each for each in value]
+
+
+def _found(path: str, folder: Path) -> str:
+    return str((folder / path).resolve()) if (folder / path).exists() else path
+
+
+def _set(table: dict[str, Any], change: str) -> str:
+    """Make one change to a table, and return the beginning of all keys that it names."""
+    dotted, equals, text = change.partition("=")
+    if not equals or not dotted:
+        raise ExperimentError(f'--set "{change}" has no key or no value; write it as section.key=value')
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, key = dotted.strip().split(".")
+    inner = table
+    for parent in parents:
+        inner = inner.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ExperimentError(f'--set "{change}": "{parent}" is not a section; write it as section.key=value')
+    inner[key] = value
+    return f"{dotted.strip()}."
+
+
+def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
+    """Yield the unknown keys of a table, each with its section."""
+    sections = _sections(section)
+    for key, value in table.items():
+        if key not in section.__struct_fields__:
+            yield prefix + key, section
+        elif isinstance(value, Mapping) and key in sections:
+            yield from _unknown(value, sections[key], f"{prefix}{key}.")
+
+
+def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
+    """Return what an unknown key may have meant: the same key in another section, or the nearest in this one."""
+    prefix, _, name = key.rpartition(".")
+    places = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
+    near = places or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
+    if near:
+        return f'did you mean "{near[0] if places or not prefix else f"{prefix}.{near[0]}"}"?'
+    return f"the known keys are {', '.join(section.__struct_fields__)}"
+
+
+def _sections(section: type[Section]) -> dict[str, type[Section]]:
+    kinds = {field.name: field.type for field in msgspec.structs.fields(section)}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}

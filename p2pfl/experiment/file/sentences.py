@@ -1,0 +1,295 @@
+"""Sentences about keys of the experiment file: values of the wrong type, and keys that have no effect."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import inspect
+
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
+from p2pfl.experiment.schema import (
+    LARGEST,
+    Attack,
+    Compression,
+    Data,
+    Experiment,
+    Gossip,
+    Learning,
+    Model,
+    Privacy,
+    Robustness,
+    Section,
+    Simulation,
+    Topology,
+)
+from p2pfl.traits import UNDECLARED, Traits
+
+
+def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Experiment) -> str:
+    """Return one sentence for a validation error of msgspec: the key, its value, and what to set it to.
+
+    Parameters
+    ----------
+    message
+        What msgspec says.
+    table
+        The table that it validated.
+    section
+        The section that the table should be.
+
+    Returns
+    -------
+    str
+        The sentence; the message itself if it names no key.
+
+    Examples
+    --------
+    >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
+    'rounds is 0; set it to a whole number >= 1'
+    >>> mismatch("Invalid enum value 'laier' - at `$.privacy.clipping`", {"privacy": {"clipping": "laier"}})
+    'privacy.clipping is "laier"; set it to "flat" or "layer"; did you mean "layer"?'
+    """
+    found = re.search(r" - at `\$\.([\w.]+)", message)
+    if found is None:  # the table itself, which is one by now
+        return message
+    key = found[1].rstrip(".")
+    value: Any = table
+    kind: inspect.Type = inspect.type_info(section)
+    for part in key.split("."):
+        value = value[part]
+        options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+        for struct in options:
+            if isinstance(struct, inspect.StructType):
+                kind = next(field.type for field in struct.fields if field.name == part)
+    choices = [choice for choice in _choices(kind) if isinstance(choice, str)]
+    near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    empty = " that is not empty" if value == "" and not choices else ""
+    return f"{key} is {shown(value)}; set it to {_words(kind)}{empty}{hint}"
+
+
+def words(kind: Any) -> str:
+    """Return what values a type annotation accepts, in words.
+
+    Examples
+    --------
+    >>> words(bool)
+    'true or false'
+    """
+    return _words(inspect.type_info(kind))
+
+
+def idle(experiment: Experiment) -> dict[str, str]:
+    """Return the keys that differ from their default but have no effect, each with the reason.
+
+    Examples
+    --------
+    >>> idle(Experiment(learning=Learning(algorithm="dpsgd", epochs=3)))
+    {'learning.epochs': 'dpsgd makes learning.steps steps per round, 1 by default'}
+    """
+    model, topology = experiment.model, experiment.topology
+    found = _unlearned(experiment)
+    if topology.file is not None:
+        drawn = "topology.file defines the graph"
+        keys = (key for key in Topology.__struct_fields__ if key != "file")
+        found |= {f"topology.{key}": drawn for key in keys if _set(topology, Topology(), key)}
+    if experiment.data.name == "synthetic" or ":" in experiment.data.name:
+        owned = f"{experiment.data.name} gives each peer its own data"
+        split = {"split": owned, "alpha": owned, "shards": owned, "exponent": owned, "column": owned}
+        found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
+    if ":" in model.name and _set(model, Model(), "hidden"):
+        found["model.hidden"] = "a model of your own takes its widths from model.options"
+    if not experiment.simulation.slow and _set(experiment.simulation, Simulation(), "pace"):
+        found["simulation.pace"] = "there are no simulation.slow peers"
+    found |= _unmixed(experiment) | _uncompressed(experiment.compression)
+    return found | _unhidden(experiment) | _uncontested(experiment)
+
+
+def _unlearned(experiment: Experiment) -> dict[str, str]:
+    """Return the keys of ``[learning]`` that have no effect."""
+    learning = experiment.learning
+    why = _undone(experiment)
+    if _traits(learning.algorithm).full_participation:
+        everybody = f"all peers take part in each round of {learning.algorithm} and have equal weights"
+        why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
+    if not learning.stragglers:
+        why["drop_stragglers"] = "there are no learning.stragglers"
+    if learning.learner is None:
+        why["learner_options"] = "there is no learning.learner"
+    if learning.schedule is None:
+        why["schedule_options"] = "there is no learning.schedule"
+    if not learning.example_noise:
+        why["example_clip"] = "there is no learning.example_noise"
+    return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
+
+
+def _undone(experiment: Experiment) -> dict[str, str]:
+    """Return the keys of local training that have no effect."""
+    learning, found = experiment.learning, _traits(experiment.learning.algorithm)
+    name, kept = learning.algorithm, not learning.drop_stragglers
+    why: dict[str, str] = {}
+    if found.own_optimizer:
+        alone = f"{name} takes gradient steps of its own, as learning.algorithm_options defines"
+        return dict.fromkeys(["optimizer", "options", "epochs", "steps", *["stragglers"] * kept], alone)
+    if found.default_steps is not None:
+        why["epochs"] = f"{name} makes learning.steps steps per round, {found.default_steps} by default"
+    elif found.full_batch:
+        why |= dict.fromkeys(["batch", "epochs", "steps"], f"{name} makes one step on all data per round")
+    elif learning.steps is not None:
+        why["epochs"] = "learning.steps replaces it"
+    if learning.example_noise:
+        why["stragglers"] = "with learning.example_noise each peer makes all its steps"
+    elif _most(experiment) == 1 and kept:
+        why["stragglers"] = "no peer can do less than one epoch or step per round"
+    return why
+
+
+def _most(experiment: Experiment) -> int:
+    """Return how many epochs or steps a peer makes per round at most."""
+    learning = experiment.learning
+    traits = _traits(learning.algorithm)
+    return 1 if traits.full_batch else learning.steps or traits.default_steps or learning.epochs
+
+
+def _unmixed(experiment: Experiment) -> dict[str, str]:
+    """Return the keys of ``[gossip]`` that have no effect."""
+    name, gossip = experiment.learning.algorithm, experiment.gossip
+    why: dict[str, str] = {}
+    if _traits(name).single_step:
+        why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one gossip step per round, without acceleration")
+    if experiment.learning.consensus:
+        return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
+    if mode_traits(experiment.privacy.mode).sums:
+        why["tolerance"] = f'privacy.mode is "{experiment.privacy.mode}", with one gossip step per round'
+    elif _traits(name).full_participation:
+        why["tolerance"] = f"{name} makes gossip.steps gossip steps per round, 1 by default"
+    elif gossip.steps is not None:
+        why["tolerance"] = "gossip.steps replaces it"
+    return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
+
+
+def _unhidden(experiment: Experiment) -> dict[str, str]:
+    """Return the keys of ``[privacy]`` that have no effect."""
+    privacy = experiment.privacy
+    traits, why = mode_traits(privacy.mode), dict(_unused(privacy.mode))
+    if not traits.hides and experiment.learning.example_noise:
+        why.pop("delta", None)  # of the guarantee for samples
+        why.pop("budget", None)
+    if traits.masks and privacy.mask_graph in {"same", "complete"}:
+        why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
+    if traits.hides and math.isinf(privacy.clip) and privacy.epsilon is None:
+        why["clipping"] = "there is no privacy.clip"
+    if traits.masks and privacy.epsilon is not None and not privacy.noise:
+        why["mask"] = "privacy.epsilon without privacy.noise chooses both"
+    bounded = privacy.epsilon is not None or (privacy.noise and not math.isinf(privacy.clip))
+    if traits.hides and not bounded and not experiment.learning.example_noise:
+        why["budget"] = "updates have a cost to add up only with privacy.epsilon, or with a clip and noise"
+    if _traits(experiment.learning.algorithm).full_participation:
+        why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
+    return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
+
+
+def _uncompressed(wanted: Compression) -> dict[str, str]:
+    """Return the keys of ``[compression]`` that have no effect."""
+    name, traits = wanted.name, codec_traits(wanted.name)
+    taken = {key for key in ("share", "levels", "bits") if traits and CODECS.takes(name, key)}
+    if traits and traits.differences:
+        taken |= {"gamma", "refresh"}
+    unused = {"share", "levels", "bits", "gamma", "refresh"} - taken
+    return {f"compression.{key}": f'compression.name is "{name}"' for key in unused if _set(wanted, Compression(), key)}
+
+
+def _unused(mode: str) -> Mapping[str, str]:
+    """Return the keys of ``[privacy]`` that a mode does not use; those without a parameter in a class of the user."""
+    found: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
+    if ":" not in mode:
+        return found
+    other = {key for key in Privacy.__struct_fields__ if key != "mode" and not MODES.takes(mode, key)}
+    return {**{key: f'privacy.mode is "{mode}", which has no parameter {key}' for key in other}, **found}
+
+
+def _traits(name: str) -> Traits:
+    """Return the traits of an algorithm; those of no declaration if a user's own class cannot be imported here."""
+    try:
+        return traits_of(name)
+    except ExperimentError:
+        if ":" in name:
+            return UNDECLARED
+        raise
+
+
+def _uncontested(experiment: Experiment) -> dict[str, str]:
+    """Return the keys of ``[robustness]`` and ``[attack]`` that have no effect."""
+    robustness, attack = experiment.robustness, experiment.attack
+    why: dict[str, str] = {}
+    if robustness.rule == "none":
+        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "radius", "nearest")}
+    if attack.name == "none":
+        why |= {f"attack.{key}": 'attack.name is "none"' for key in ("share", "peers", "scale")}
+    if attack.name == "label_flip":
+        why["attack.scale"] = "labels are flipped or not"
+    if attack.peers:
+        why["attack.share"] = "attack.peers names the peers that attack"
+    wanted = {"robustness": (robustness, Robustness()), "attack": (attack, Attack())}
+    return {key: reason for key, reason in why.items() if _set(*wanted[key.split(".")[0]], key.split(".")[1])}
+
+
+def _set(section: Section, default: Section, key: str) -> bool:
+    return bool(getattr(section, key) != getattr(default, key))
+
+
+def _words(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.IntType() | inspect.FloatType():
+            bounds = {">": kind.gt, ">=": kind.ge, "<": kind.lt, "<=": kind.le}
+            limits = " and ".join(
+                f"{sign} {limit if isinstance(kind, inspect.IntType) else f'{limit:g}'}"
+                for sign, limit in bounds.items()
+                if limit not in (None, LARGEST)
+            )
+            number = "a finite number" if kind.le == LARGEST else "a number"
+            return f"{'a whole number' if isinstance(kind, inspect.IntType) else number} {limits}".rstrip()
+        case inspect.LiteralType():
+            return _listed([shown(value) for value in kind.values])
+        case inspect.UnionType():
+            return _listed([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
+        case inspect.StrType() if kind.pattern is not None:
+            return f"text that matches {kind.pattern}"
+        case inspect.VarTupleType():
+            return f"a list in which each item is {_words(kind.item_type)}"
+        case inspect.DictType():
+            return (
+                "a table"
+                if isinstance(kind.value_type, inspect.AnyType)
+                else f"a table in which each value is {_words(kind.value_type)}"
+            )
+        case _:
+            plain = {inspect.StructType: "a section with keys of its own", inspect.BoolType: "true or false"}
+            return plain.get(type(kind), "text in quotes")
+
+
+def _choices(kind: inspect.Type) -> tuple[Any, ...]:
+    if isinstance(kind, inspect.UnionType):
+        return tuple(choice for option in kind.types for choice in _choices(option))
+    return kind.values if isinstance(kind, inspect.LiteralType) else ()
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as it is written in the file.
+
+    Examples
+    --------
+    >>> shown(True)
+    'true'
+    """
+    return json.dumps(value, default=str)

@@ -1,0 +1,93 @@
+"""Gossip steps of a round, and how many of them carry a message to all peers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from p2pfl import topology as graphs
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment.catalogue import mode_traits, traits_of
+from p2pfl.experiment.protection import Protection
+from p2pfl.experiment.schema import Experiment
+
+
+def exchanges(
+    experiment: Experiment,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    hidden: Protection | None = None,
+) -> tuple[int, float | None]:
+    """Return the number of gossip steps per round, and rho if they are accelerated; secure sums make one.
+
+    Raises
+    ------
+    ExperimentError
+        No peer would take part in a round, or accelerated weights might be too close to zero.
+    """
+    gossip = experiment.gossip
+    if mode_traits(experiment.privacy.mode).sums:
+        return 1, None
+    fewest = {"chebyshev": graphs.chebyshev_steps, "heavy_ball": graphs.heavy_ball_steps}.get(gossip.acceleration)
+    accelerated = fewest is not None
+    rho = graphs.contraction(weights[:1]) if accelerated else None
+    share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
+    if gossip.steps is not None:
+        if fewest and rho is not None and (part := _taking_part(experiment)) < 1:
+            tolerance = _near_one(share=part, peers=len(topology.peers))
+            _check_masses(experiment, fewest=fewest(rho, tolerance=tolerance), share=part)
+        return gossip.steps, rho
+    if traits_of(experiment.learning.algorithm).full_participation:
+        return 1, rho
+    # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
+    tolerance = gossip.tolerance / max(1.0, 0.0 if hidden is None else hidden.scale / share)
+    if fewest and rho is not None:
+        return fewest(rho, tolerance=tolerance), rho
+    return graphs.steps(weights, tolerance=tolerance), None
+
+
+def _taking_part(experiment: Experiment) -> float:
+    """Return the share of the peers that takes part in a round, on average."""
+    learning = experiment.learning
+    if learning.drop_stragglers and learning.stragglers == 1:
+        raise ExperimentError(
+            "learning.stragglers = 1 with learning.drop_stragglers leaves no peer in any round; lower it, or set "
+            "learning.drop_stragglers to false"
+        )
+    return learning.fraction * (1 - learning.stragglers if learning.drop_stragglers else 1.0)
+
+
+def _near_one(*, share: float, peers: int) -> float:
+    """Return the share of a disagreement at which no weight is close to zero.
+
+    Weights of 1 at a share C of N peers lie within C / 2 of their mean once their disagreement, of norm
+    sqrt(C N), has shrunk to that.
+    """
+    return math.sqrt(share / peers) / 2
+
+
+def _check_masses(experiment: Experiment, *, fewest: int, share: float) -> None:
+    """Refuse too few accelerated steps: they leave weights close to zero, and models are divided by them."""
+    gossip = experiment.gossip
+    if gossip.steps is not None and gossip.steps < fewest:
+        raise ExperimentError(
+            f"gossip.steps is {gossip.steps}, and {gossip.acceleration} needs at least {fewest} where a share of "
+            f"{share:g} of the peers takes part; raise it, leave it out, or set gossip.acceleration to none"
+        )
+
+
+def flood(topology: graphs.Topology | graphs.Schedule) -> int:
+    """Return after how many gossip steps a message has reached all peers, from whichever phase they start."""
+    if isinstance(topology, graphs.Topology):
+        return graphs.diameter(topology)
+    hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
+    longest = 0
+    for first in range(topology.period):
+        told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
+        steps = 0
+        while not told.all():
+            told |= hears[(first + steps) % topology.period] @ told.astype(np.float32) > 0
+            steps += 1
+        longest = max(longest, steps)
+    return longest

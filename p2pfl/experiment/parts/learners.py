@@ -1,0 +1,268 @@
+"""Learner and algorithm from the sections ``[model]`` and ``[learning]``, a user's own code included."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, get_type_hints
+
+import msgspec
+import torch
+
+from p2pfl.algorithms import Algorithm, Local
+from p2pfl.data import Federation
+from p2pfl.data.imported import located
+from p2pfl.errors import ExperimentError, ModelError, P2PFLError
+from p2pfl.experiment.catalogue import ALGORITHMS, imported, traits_of
+from p2pfl.experiment.file.sentences import shown, words
+from p2pfl.experiment.schema import Experiment
+from p2pfl.identity import SecretSource, Source
+from p2pfl.learning import Learner, TorchLearner, build
+from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.losses import BUILT_IN, Own, PerSample
+from p2pfl.privacy.mask_size import update_size
+from p2pfl.privacy.stream import normals
+
+
+def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, source: Source | None = None) -> Learner:
+    """Return the learner of an experiment on a federation.
+
+    Parameters
+    ----------
+    experiment
+        Experiment with the sections ``[model]`` and ``[learning]``.
+    federation
+        Data of the peers.
+    peers
+        Factor of the steps of a round, if they are given as a number; so one model on pooled data takes as many as
+        all peers together.
+    source
+        Source of the noise that hides samples; the operating system's by default.
+
+    Returns
+    -------
+    Learner
+        The learner.
+
+    Raises
+    ------
+    InputError
+        The model, the optimiser or the user's own code does not work.
+    """
+    learning, model = experiment.learning, experiment.model
+    if learning.learner is not None:
+        return own_learner(experiment, federation)
+    kind: Callable[..., TorchLearner] = TorchLearner
+    if learning.example_noise:
+        kind = partial(
+            ExamplePrivateLearner,
+            noise=learning.example_noise,
+            clip=learning.example_clip,
+            source=source or SecretSource(),
+            normals=normals,
+        )
+    full = _full(experiment)
+    steps = _steps(experiment)
+    found = kind(
+        _model(experiment, federation),
+        federation,
+        seed=experiment.seed,
+        optimizer=learning.optimizer,
+        rate=learning.rate,
+        options=learning.options,
+        schedule=learning.schedule,
+        schedule_options=learning.schedule_options,
+        batch=None if full or learning.batch == "all" else learning.batch,
+        epochs=1 if full else learning.epochs,
+        steps=None if steps is None else steps * peers,
+        stragglers=learning.stragglers,
+        loss=None if learning.loss is None else _own(learning.loss),
+        metrics={name: _own(reference) for name, reference in learning.metrics.items()} or None,
+        pretrained=model.pretrained,
+        frozen=model.frozen,
+        device=learning.device,
+        dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
+        precision=learning.precision,
+    )
+    found.recipe.check(experiment.rounds)
+    return found
+
+
+GIVEN = ("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule", "schedule_options", "device", "dtype")
+"""Keys of ``[learning]`` that a factory of learners is given where it has a parameter of that name."""
+
+
+def own_learner(experiment: Experiment, federation: Federation) -> Learner:
+    """Return the learner that ``learning.learner`` makes.
+
+    The factory receives those of these that it has parameters for: ``federation`` (the data of the peers), ``peers``
+    (names of the local ones), ``model`` (the torch module of ``[model]``), ``seed``, ``rounds``, keys of ``[learning]``
+    by their names, and ``learning.learner_options``.
+
+    Returns
+    -------
+    Learner
+        The result of the factory.
+
+    Raises
+    ------
+    ExperimentError
+        The factory cannot be imported, has other parameters, raises an exception or returns no learner.
+    """
+    reference, options = experiment.learning.learner or "", experiment.learning.learner_options
+    factory = imported(reference)
+    names = inspect.signature(factory).parameters
+    for option in options:
+        if option not in names:
+            raise ExperimentError(
+                f"learning.learner_options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
+            )
+    given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
+    given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
+    if "model" in names:
+        given["model"] = _model(experiment, federation)
+    try:
+        made = factory(**{key: value for key, value in (given | options).items() if key in names})
+    except P2PFLError:
+        raise
+    except Exception as error:
+        said = located(error, module=reference.partition(":")[0])
+        raise ExperimentError(f"learning.learner: {reference} raised {said}; fix it") from error
+    if not all(hasattr(made, name) for name in ("fit", "start", "samples", "evaluate", "layout", "state_dict")):
+        raise ExperimentError(
+            f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
+            "p2pfl.ExternalLearner, or an object with the methods of p2pfl.learning.Learner"
+        )
+    learner: Learner = made
+    return learner
+
+
+def takes_data(experiment: Experiment) -> bool:
+    """Return whether a learner needs the data of ``[data]``; a user's own learner may have data of its own."""
+    reference = experiment.learning.learner
+    if reference is None:
+        return True
+    return bool({"federation", "model"} & {*inspect.signature(imported(reference)).parameters})
+
+
+def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
+    """Return the expected root mean square of a parameter's change in one round, from public numbers alone.
+
+    Parameters
+    ----------
+    experiment
+        Experiment with the learning rate and the steps.
+    learner
+        Learner with the initial parameters.
+    mean_samples
+        Mean number of training samples of a peer; ``None`` if it is private.
+
+    Returns
+    -------
+    float
+        See :func:`p2pfl.privacy.mask_size.update_size`.
+    """
+    learning, start = experiment.learning, learner.start(("",))  # all peers start alike
+    steps = _steps(experiment)
+    if steps is None and (_full(experiment) or learning.batch == "all"):
+        steps = 1 if _full(experiment) else learning.epochs
+    elif steps is None and mean_samples is not None:
+        steps = learning.epochs * math.ceil(mean_samples / int(learning.batch))
+    return update_size(
+        norm=float(start.double().norm()),
+        size=start.shape[1],
+        rate=learning.rate,
+        steps=steps,
+        optimizer=learning.optimizer,
+        momentum=float(learning.options.get("momentum", 0.0)),
+    )
+
+
+def _full(experiment: Experiment) -> bool:
+    """Return whether a round is one step on all samples."""
+    return traits_of(experiment.learning.algorithm).full_batch
+
+
+def _steps(experiment: Experiment) -> int | None:
+    """Return the optimiser steps of a round, where they are given as a number."""
+    learning = experiment.learning
+    if _full(experiment):
+        return None
+    return traits_of(learning.algorithm).default_steps if learning.steps is None else learning.steps
+
+
+def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
+    """Return the model of an experiment; an exception of a user's own class becomes one sentence."""
+    model, dataset = experiment.model, federation.dataset
+    if ":" not in model.name and model.options:
+        raise ExperimentError(
+            f'model.options sets {", ".join(model.options)}, but the model "{model.name}" takes no options; leave them '
+            "out, or set model.hidden for the widths of mlp and cnn"
+        )
+    try:
+        return build(
+            model.name,
+            shape=dataset.shape,
+            classes=dataset.classes,
+            seed=experiment.seed,
+            options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
+        )
+    except P2PFLError:
+        raise
+    except Exception as error:
+        said = located(error, module=model.name.partition(":")[0])
+        raise ModelError(f"model.name: {model.name} raised {said}; fix it") from error
+
+
+def _own(reference: str) -> PerSample:
+    """Return a user's loss or metric under the user's name for it; built-in ones unchanged."""
+    function: PerSample = imported(reference)
+    return function if function in BUILT_IN else Own(function, name=reference)
+
+
+def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:
+    """Make an algorithm.
+
+    Parameters
+    ----------
+    name
+        Name in the catalogue, or ``package.module:Class``.
+    options
+        The user's options, which are checked against the types of the parameters.
+    given
+        Values by name; the algorithm receives those that it has parameters for.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm.
+
+    Raises
+    ------
+    ExperimentError
+        The algorithm or an option is unknown, or the value of an option has another type.
+    """
+    kind = ALGORITHMS.kind(name)
+    parameters = inspect.signature(kind).parameters
+    trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
+    own = [parameter for parameter in parameters if parameter not in {*given, *trained}]
+    if unknown := [option for option in options if option not in own]:
+        known = ", ".join(own) or "none"
+        raise ExperimentError(
+            f"learning.algorithm_options: {name} has no option {unknown[0]}; its options are: {known}"
+        )
+    hints = get_type_hints(kind, include_extras=True)
+    values = {option: _checked(value, hints.get(option, Any), option=option) for option, value in options.items()}
+    made: Algorithm = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
+    return made
+
+
+def _checked(value: Any, kind: Any, *, option: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise ExperimentError(
+            f"learning.algorithm_options.{option} is {shown(value)}; set it to {words(kind)}"
+        ) from None

@@ -1,0 +1,130 @@
+"""From the sections ``[robustness]`` and ``[attack]`` to a rule and an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from p2pfl import topology as graphs
+from p2pfl.data import Federation
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment import schema
+from p2pfl.experiment.catalogue import RULES
+from p2pfl.experiment.schema import Experiment
+from p2pfl.robust import Attack, NearestMixed, Rule
+from p2pfl.robust.attacks import ALL, flipped
+from p2pfl.rows import draw
+
+
+def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> Rule | None:
+    """Return the robust rule of an experiment; ``None`` if models are averaged.
+
+    Parameters
+    ----------
+    experiment
+        Experiment with the section ``[robustness]``.
+    topology
+        Topology, on which each peer must receive enough models.
+
+    Returns
+    -------
+    Rule or None
+        The rule.
+
+    Raises
+    ------
+    ExperimentError
+        A peer receives so few models that malicious ones might be the majority.
+
+    Examples
+    --------
+    >>> wanted = schema.Robustness(rule="trimmed_mean")
+    >>> rule(Experiment(robustness=wanted, learning=schema.Learning(weighted=False)), graphs.ring(4))
+    TrimmedMean(attackers=1)
+    """
+    wanted = experiment.robustness
+    if wanted.rule == "none":
+        return None
+    made = _made(wanted)
+    fewest = max(made.fewest, 2 * wanted.attackers + 1)
+    for phase in range(topology.period):
+        graph = topology.at(phase)
+        peer = min(graph.peers, key=lambda each: len(graph.hears(each)))
+        if (count := 1 + len(graph.hears(peer))) < fewest:
+            raise ExperimentError(
+                f"robustness.attackers = {wanted.attackers} with {wanted.rule} needs at least {fewest} models at each "
+                f"peer, its own included, and {peer} has only {count}; choose a denser topology, or lower it"
+            )
+    return made
+
+
+def _made(wanted: schema.Robustness) -> Rule:
+    made: Rule = RULES.make(wanted.rule, {"attackers": wanted.attackers, "radius": wanted.radius})
+    return NearestMixed(made, wanted.attackers) if wanted.nearest else made
+
+
+def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attack | None:
+    """Return the attack of an experiment; ``None`` if all peers are honest.
+
+    Parameters
+    ----------
+    experiment
+        Experiment with the section ``[attack]``.
+    peers
+        All peers, including those that attack.
+    live
+        Whether Byzantine peers know only their own models.
+
+    Returns
+    -------
+    Attack or None
+        The attack.
+
+    Raises
+    ------
+    ExperimentError
+        The attack names unknown peers, needs the models of others, or leaves fewer than two honest peers.
+    """
+    wanted = experiment.attack
+    if wanted.name == "none":
+        return None
+    if live and wanted.name in ALL:
+        raise ExperimentError(
+            f'attack.name = "{wanted.name}" needs the models of all honest peers, which live peers do not know; use '
+            "p2pfl simulate, or choose another attack"
+        )
+    if unknown := sorted(set(wanted.peers) - set(peers)):
+        raise ExperimentError(
+            f'attack.peers contains "{unknown[0]}", which is not a peer of the experiment; correct it'
+        )
+    count = max(int(wanted.share > 0), int(wanted.share * len(peers) + 0.5))
+    drawn = draw(experiment.seed, "liars").permutation(len(peers))[:count]
+    liars = frozenset(wanted.peers or (peers[index] for index in drawn))
+    if len(peers) - len(liars) < 2:
+        raise ExperimentError(
+            f"the attack leaves {len(peers) - len(liars)} of {len(peers)} peers honest; lower attack.share or shorten "
+            "attack.peers until at least two are"
+        )
+    return Attack(wanted.name, liars, len(peers), wanted.scale, experiment.seed)
+
+
+def misled(federation: Federation, attack: Attack | None) -> Federation:
+    """Return the data of all peers, with flipped labels at the peers that attack by ``label_flip``.
+
+    Raises
+    ------
+    ExperimentError
+        The data have no classes.
+    """
+    if attack is None or attack.name != "label_flip":
+        return federation
+    dataset = federation.dataset
+    if dataset.classes is None:
+        raise ExperimentError(
+            'attack.name = "label_flip" needs data with classes, and these have none; choose another attack'
+        )
+    targets = dataset.targets.clone()
+    for peer in attack.liars & set(federation.train):
+        own = federation.train[peer]
+        targets[own] = flipped(targets[own], classes=dataset.classes)
+    return replace(federation, dataset=replace(dataset, targets=targets))

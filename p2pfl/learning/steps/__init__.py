@@ -1,0 +1,1 @@
+"""Steps of local training: batches, gradients and optimisers on a stack of rows."""

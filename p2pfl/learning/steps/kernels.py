@@ -1,0 +1,211 @@
+"""Hand-written gradients of sequences of linear and convolutional layers on a stack of rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
+from p2pfl.learning.steps.batching import Batch, Footprint
+from p2pfl.learning.steps.layers import (
+    POINTWISE,
+    Affine,
+    Convolution,
+    Dropping,
+    Flattening,
+    Layer,
+    Pooling,
+    Saved,
+    gelu,
+    rectifier,
+)
+
+
+class Kernels:
+    """Engine that computes the gradients of K rows of a sequence at once, by batched products.
+
+    Parameters
+    ----------
+    layers
+        Layers in order.
+    loss
+        :func:`~p2pfl.learning.losses.cross_entropy` or :func:`~p2pfl.learning.losses.squared_error`.
+    footprint
+        Memory that decides the number of rows in a block.
+    """
+
+    def __init__(self, layers: Sequence[Layer], *, loss: PerSample, footprint: Footprint) -> None:
+        self.layers, self.loss, self.footprint = tuple(layers), loss, footprint
+
+    def block(self, width: int) -> int:
+        """Return the number of rows, with batches of ``width`` samples, that make a block."""
+        return self.footprint.rows(width)
+
+    def _forward(
+        self, parts: Sequence[torch.Tensor], features: torch.Tensor, keys: torch.Tensor | None
+    ) -> tuple[torch.Tensor, list[Saved]]:
+        x = features.movedim(1, -1)  # [K, *shape, B]
+        kept = []
+        for layer in self.layers:
+            x, saved = layer.forward(x, parts, keys)
+            kept.append(saved)
+        return x, kept
+
+    def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return mean losses ``[K]`` and their gradients, ``[K, *shape]`` each."""
+        outputs, kept = self._forward(parts, batch.features, batch.keys)  # [K, C, B]
+        shares = 1 / outputs.shape[-1] if batch.weights is None else batch.weights.unsqueeze(1)  # [K, 1, B]
+        losses, g = (_likelihood if self.loss is cross_entropy else _distance)(outputs, batch.targets.unsqueeze(1))
+        g *= shares
+        mean = (losses * shares).sum(dim=(1, 2))  # [K]
+        gradients = list(parts)
+        for i in range(len(self.layers) - 1, -1, -1):
+            g = self.layers[i].backward(g, kept[i], parts, gradients, first=i == 0)
+        return mean, gradients
+
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        x, _ = self._forward(parts, features.unsqueeze(0) if shared else features, None)
+        return x.movedim(-1, 1)  # [K, B, C]
+
+
+def _likelihood(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the cross-entropy ``[K, 1, B]`` and its gradient, probabilities less one at the target, ``[K, C, B]``."""
+    logarithms = torch.log_softmax(outputs, dim=1)  # [K, C, B]
+    losses = logarithms.gather(1, targets).neg_()  # [K, 1, B]
+    g = logarithms.exp_()
+    return losses, g.scatter_add_(1, targets, g.new_full((1, 1, 1), -1.0).expand_as(targets))
+
+
+def _distance(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the squared error ``[K, 1, B]`` and its gradient."""
+    difference = outputs - targets  # [K, 1, B]
+    return difference.square(), 2 * difference
+
+
+def compiled(
+    model: nn.Module,
+    names: Sequence[str],
+    sample: torch.Tensor,
+    *,
+    loss: PerSample,
+    footprint: Footprint,
+) -> Kernels | None:
+    """Return kernels for a sequence of known layers; ``None`` for any other model.
+
+    Parameters
+    ----------
+    model
+        Any module.
+    names
+        Names of the trained parameters, in the order of the row.
+    sample
+        Features of one sample, ``[1, *shape]``.
+    loss
+        Loss per sample.
+    footprint
+        See :class:`Kernels`.
+    """
+    slots = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    if loss not in (cross_entropy, squared_error) or slots != list(names):
+        return None  # a user-defined loss, or frozen or tied parameters
+    places = {id(parameter): i for i, parameter in enumerate(model.parameters())}
+    layers: list[Layer] = []
+    dropouts: list[nn.Module] = []
+    for module in _ordered(model):
+        if isinstance(module, KeyedDropout):
+            layers.append(Dropping(module, call=dropouts.count(module)))
+            dropouts.append(module)
+        elif type(module) is not nn.Identity:
+            layer = _layer(module, sample, places, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
+            if layer is None:
+                return None
+            layers.append(layer)
+        with torch.no_grad():
+            sample = module(sample)
+    if sample.dim() != 2 or (loss is squared_error and sample.shape[1] != 1):
+        return None
+    held = sum(layer.held for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
+    return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + held))
+
+
+def _flat(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers of nested sequences, in the order in which they run."""
+    if type(module) is not nn.Sequential:
+        yield module
+        return
+    for child in module:
+        yield from _flat(child)
+
+
+def _ordered(model: nn.Module) -> list[nn.Module]:
+    """Return the layers in order, but with pooling before ReLU: equal results with fewer numbers to rectify."""
+    modules = list(_flat(model))
+    for i in range(len(modules) - 1):
+        if type(modules[i]) is nn.ReLU and type(modules[i + 1]) is nn.MaxPool2d:
+            modules[i : i + 2] = modules[i + 1], modules[i]
+    return modules
+
+
+def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *, fresh: bool) -> Layer | None:
+    """Return the kernel layer that matches a module on ``sample``, if there is one.
+
+    ``fresh`` states that the layer before no longer needs its outputs.
+    """
+    if type(module).__module__.partition(".")[0] != "torch" or module._forward_hooks:  # noqa: SLF001 -- no public way to ask
+        return None
+    layer: Layer | None = None
+    match module:
+        case nn.Linear() if sample.dim() == 2:
+            layer = Affine(*_slots(module, places))
+        case nn.Conv2d() if sample.dim() == 4 and _is_plain(module):
+            layer = Convolution(
+                *_slots(module, places),
+                shape=tuple(sample.shape[1:]),
+                kernel=module.kernel_size,
+                stride=module.stride,
+                padding=module.padding if isinstance(module.padding, tuple) else (0, 0),
+            )
+        case nn.ReLU():
+            layer = rectifier(inplace=fresh)
+        case nn.GELU():
+            layer = gelu(module.approximate)
+        case nn.Tanh() | nn.Sigmoid():
+            layer = POINTWISE[type(module)]
+        case nn.Flatten() if module.start_dim == 1 and module.end_dim in (-1, sample.dim() - 1):
+            layer = Flattening()
+        case nn.MaxPool2d() if sample.dim() == 4 and _is_tiling(module):
+            layer = Pooling(_pair(module.kernel_size), spare=fresh)
+    return layer
+
+
+def _slots(module: nn.Linear | nn.Conv2d, places: Mapping[int, int]) -> tuple[int, int | None]:
+    """Return the places of weight and bias in the row."""
+    return places[id(module.weight)], None if module.bias is None else places[id(module.bias)]
+
+
+def _pair(size: int | tuple[int, ...]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def _is_plain(module: nn.Conv2d) -> bool:
+    """Return whether a convolution is neither grouped nor dilated, and pads with a number of zeros."""
+    return (
+        module.groups == 1
+        and _pair(module.dilation) == (1, 1)
+        and module.padding_mode == "zeros"
+        and module.padding != "same"
+    )
+
+
+def _is_tiling(module: nn.MaxPool2d) -> bool:
+    """Return whether windows of several numbers lie side by side, without padding, and indices are not requested."""
+    return (
+        _pair(module.kernel_size) == _pair(module.stride) != (1, 1)
+        and _pair(module.padding) == (0, 0)
+        and _pair(module.dilation) == (1, 1)
+        and not module.ceil_mode
+        and not module.return_indices
+    )

@@ -1,0 +1,90 @@
+"""Training of one row at a time by autograd, for devices and for models that cannot be stacked."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.losses import PerSample, mean
+from p2pfl.learning.steps.batching import Batch
+
+Autocast = Callable[[], contextlib.AbstractContextManager[object]]
+"""Function that makes the context in which a model runs."""
+
+
+class Plain:
+    """Engine that computes the gradient of one row by autograd, on the model itself.
+
+    The parameters of the model are views of the row, so nothing is copied in or out.
+
+    Parameters
+    ----------
+    model
+        Model whose trained parameters become views of the row.
+    names
+        Names of the trained parameters, in the order of the row.
+    loss
+        Loss per sample.
+    dropouts
+        Keyed dropouts of the model.
+    autocast
+        Function that makes the context in which the model runs.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Sequence[str],
+        *,
+        loss: PerSample,
+        dropouts: Mapping[str, KeyedDropout],
+        autocast: Autocast,
+    ) -> None:
+        self.model, self.names, self.loss, self.autocast = model, tuple(names), loss, autocast
+        self.dropouts = tuple(dropouts.values())
+        parameters = dict(model.named_parameters())
+        self.parameters = [parameters[name] for name in names]
+        self.bound: Sequence[torch.Tensor] = ()
+
+    def block(self, width: int) -> int:
+        """Return one: a block is one row, however wide the batch."""
+        del width
+        return 1
+
+    def bind(self, parts: Sequence[torch.Tensor]) -> None:
+        """Make the parameters of the model views of one row, ``[1, *shape]`` each."""
+        for parameter, part in zip(self.parameters, parts, strict=True):
+            parameter.data = part[0]
+        self.bound = parts
+
+    def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return the mean loss ``[1]`` and its gradient, ``[1, *shape]`` each."""
+        if self.bound is not parts:
+            self.bind(parts)
+        for dropout in self.dropouts:
+            dropout.calls = 0
+            if batch.keys is not None:
+                dropout.key = batch.keys[0]
+        with self.autocast():
+            outputs = self.model(batch.features[0])
+        outputs = outputs.to(self.parameters[0].dtype)  # undo autocast
+        loss = mean(self.loss, outputs, batch.targets[0])
+        gradients = torch.autograd.grad(
+            loss, self.parameters, allow_unused=True
+        )  # torch imports sympy for grad_outputs
+        return loss.detach().view(1), [
+            torch.zeros_like(part) if gradient is None else gradient.view_as(part)
+            for gradient, part in zip(gradients, parts, strict=True)
+        ]
+
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        each = []
+        for k in range(len(parts[0])):
+            row = {name: part[k] for name, part in zip(self.names, parts, strict=True)}
+            with self.autocast():
+                each.append(functional_call(self.model, row, (features if shared else features[k],)))
+        return torch.stack(each).to(parts[0].dtype)

@@ -1,0 +1,89 @@
+"""Training of any model on a stack of rows, by ``torch.func``."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.losses import PerSample, mean
+from p2pfl.learning.steps.batching import Batch, Footprint
+from p2pfl.learning.steps.plain import Autocast
+
+
+class Stacked:
+    """Engine that computes the gradients of K rows of any module at once: ``vmap(grad(loss))``.
+
+    Parameters
+    ----------
+    model
+        Skeleton whose trained parameters are replaced by those of the rows.
+    names
+        Names of the trained parameters, in the order of the row.
+    loss
+        Loss per sample.
+    dropouts
+        Keyed dropouts of the model, by the names of their keys.
+    autocast
+        Function that makes the context in which the model runs.
+    footprint
+        Memory that decides the number of rows in a block.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Sequence[str],
+        *,
+        loss: PerSample,
+        dropouts: Mapping[str, KeyedDropout],
+        autocast: Autocast,
+        footprint: Footprint,
+    ) -> None:
+        self.model, self.names, self.loss, self.autocast = model, tuple(names), loss, autocast
+        self.dropouts = dict(dropouts)
+        self.dtype = next(model.parameters()).dtype
+        self.footprint = footprint
+        self.differentiated = grad_and_value(self._objective)
+
+    def block(self, width: int) -> int:
+        """Return the number of rows, with batches of ``width`` samples, that make a block."""
+        return self.footprint.rows(width)
+
+    def _call(self, parts: Mapping[str, torch.Tensor], features: torch.Tensor) -> torch.Tensor:
+        for dropout in self.dropouts.values():
+            dropout.calls = 0
+        with self.autocast():
+            outputs: torch.Tensor = functional_call(self.model, dict(parts), (features,))
+        return outputs.to(self.dtype)  # undo autocast
+
+    def _objective(
+        self,
+        parts: Mapping[str, torch.Tensor],
+        features: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor | None,
+        key: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return the mean loss of one row over its batch without padding."""
+        keys = {} if key is None else dict.fromkeys(self.dropouts, key)
+        outputs = self._call({**parts, **keys}, features)
+        if weights is None:
+            return mean(self.loss, outputs, targets)
+        losses = self.loss(outputs, targets)  # [B]
+        return torch.where(weights > 0, losses, 0).dot(weights)
+
+    def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return mean losses ``[K]`` and their gradients, ``[K, *shape]`` each."""
+        named = dict(zip(self.names, parts, strict=True))
+        axes = (0, 0, 0, None if batch.weights is None else 0, None if batch.keys is None else 0)
+        stacked = vmap(self.differentiated, in_dims=axes)
+        gradients, losses = stacked(named, batch.features, batch.targets, batch.weights, batch.keys)
+        return losses, [gradients[name] for name in self.names]
+
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        named = dict(zip(self.names, parts, strict=True))
+        outputs: torch.Tensor = vmap(self._call, in_dims=(0, None if shared else 0))(named, features)
+        return outputs

@@ -1,0 +1,192 @@
+"""Execution of a round of local training: blocks of rows in an outer loop, steps in an inner one.
+
+All steps of a block are taken before the next block, so that its rows, gradients and activations stay in the cache.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from p2pfl.data import IntArray
+from p2pfl.errors import LearningError
+from p2pfl.learning.dropout import KeyedDropout, round_keys, step_keys
+from p2pfl.learning.learner import Correction
+from p2pfl.learning.steps.batching import Batch, Plan
+from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
+from p2pfl.rows import Layout, Rows
+
+
+class Engine(Protocol):
+    """Interface that computes gradients for a block of rows."""
+
+    def block(self, width: int) -> int:
+        """Return the number of rows in a block when a batch has ``width`` samples."""
+        ...
+
+    def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return mean losses ``[K]`` over the batch of each row, and their gradients, ``[K, *shape]`` each."""
+        ...
+
+
+class Trainable(Protocol):
+    """Attributes of a learner that training needs."""
+
+    features: torch.Tensor
+    targets: torch.Tensor
+    layout: Layout
+    recipe: Recipe
+    dropouts: dict[str, KeyedDropout]
+    seed: int
+    batch: int | None
+
+
+@dataclass
+class Work:
+    """Rows of one round, changed in place block by block."""
+
+    rows: Rows
+    memory: dict[str, torch.Tensor]
+    parts: list[IntArray]
+    batches: list[list[IntArray]]
+    peers: tuple[str, ...]
+    round: int
+    first: int = 0  # number of the first step in the round
+    loss: torch.Tensor = field(init=False)
+    counts: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loss = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)  # [R]
+        self.counts = np.array([len(each) for each in self.batches], dtype=np.int64)  # [R]
+
+
+class Slope:
+    """Update that takes no step and puts the gradient of the last batch in place of the row."""
+
+    def narrow(self, active: int) -> None:
+        """Do nothing, as there is no state."""
+
+    def step(self, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
+        """Put the gradients in place of the parameters."""
+        for part, gradient in zip(parts, gradients, strict=True):
+            part.copy_(gradient)
+
+    def memory(self) -> dict[str, torch.Tensor]:
+        """Return no state."""
+        return {}
+
+
+Update = PlainUpdate | StackedUpdate | Slope
+
+
+def train(
+    work: Work, *, learner: Trainable, engine: Engine, correction: Correction | None, slope: Slope | None = None
+) -> None:
+    """Take all steps of all rows, with ``slope`` in place of the learner's optimiser if given."""
+    settings = learner.recipe.settings(work.round)
+    labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
+    order = np.lexsort((labels, -work.counts))[: np.count_nonzero(work.counts)]  # rows by steps, most first
+    if not len(order):
+        return
+    width = max(len(batch) for batch in (work.batches[row][0] for row in order))
+    blocks = math.ceil(len(order) / engine.block(width))
+    for chosen in np.array_split(order, blocks):
+        block = _Block(work, learner, chosen)
+        update = slope or block.update(settings, labels)
+        block.run(engine, update, correction)
+        block.finish(update)
+
+
+class _Block:
+    """Rows that train together, from their first step to their last."""
+
+    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
+        self.work, self.learner, self.chosen = work, learner, chosen
+        self.device = work.rows.device
+        self.where = torch.from_numpy(chosen).to(self.device)  # [K]
+        self.plan = Plan([work.batches[row] for row in chosen], [work.parts[row] for row in chosen])
+        self.index = self.plan.index.to(self.device)  # [T, K, B]
+        parts = learner.layout.split(work.rows.index_select(0, self.where))
+        self.parts = [part.contiguous() for part in parts.values()]  # [K, *shape] each
+        self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
+        self.keys: torch.Tensor | None = None
+        if learner.dropouts:
+            names = [work.peers[row] for row in chosen]
+            self.keys = round_keys(learner.seed, names, work.round).to(self.device)  # [K]
+
+    def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
+        """Return the optimiser of these rows, with their memory."""
+        recipe = self.learner.recipe
+        if recipe.stateless:
+            return PlainUpdate(settings)
+        memory = {name: value[self.where] for name, value in self.work.memory.items()}
+        return StackedUpdate(
+            recipe.kind,
+            settings,
+            parts=self.parts,
+            layout=self.learner.layout,
+            memory=memory,
+            labels=labels[self.chosen],
+        )
+
+    def batch(self, step: int) -> Batch:
+        """Gather the samples of one step."""
+        active, width = self.plan.active[step], self.plan.widths[step]
+        index = self.index[step, :active, :width].reshape(-1)  # [K B]
+        features, targets = self.learner.features, self.learner.targets
+        weights = self.plan.weights(step)
+        return Batch(
+            features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
+            targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
+            None if weights is None else weights.to(self.device, self.work.rows.dtype),
+            None if self.keys is None else step_keys(self.keys[:active], self.work.first + step),
+        )
+
+    def run(self, engine: Engine, update: Update, correction: Correction | None) -> None:
+        """Take every step; rows without further steps drop out at the end of the stack."""
+        parts, alive = self.parts, len(self.chosen)
+        for step, active in enumerate(self.plan.active):
+            if active < alive:
+                update.narrow(active)
+                parts, alive = [part[:active] for part in parts], active
+            losses, gradients = engine.gradient(parts, self.batch(step))
+            if correction is not None:
+                gradients = self._corrected(correction, parts, gradients)
+            update.step(parts, gradients)
+            self.losses[step, :active] = losses
+
+    def _corrected(
+        self, correction: Correction, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        layout = self.learner.layout
+        rows = layout.join(dict(zip(layout.names, parts, strict=True)))  # [K, P]
+        terms = layout.split(correction(rows, self.where[: len(rows)]).to(rows))
+        return [gradient + term for gradient, term in zip(gradients, terms.values(), strict=True)]
+
+    def finish(self, update: Update) -> None:
+        """Write rows, memory and losses back."""
+        layout = self.learner.layout
+        rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
+        loss = self._last_epoch()  # [K]
+        sound = torch.isfinite(loss + rows.sum(dim=1))  # [K]
+        if not sound.all():
+            peer = self.work.peers[int(self.chosen[int(sound.logical_not().nonzero()[0])])]
+            raise LearningError(f"training of {peer} diverged in round {self.work.round}; set a smaller learning.rate")
+        self.work.rows.index_copy_(0, self.where, rows)
+        self.work.loss.index_copy_(0, self.where, loss)
+        for name, value in update.memory().items():
+            if name not in self.work.memory:
+                self.work.memory[name] = value.new_zeros(len(self.work.rows), *value.shape[1:])  # [R, P] or [R]
+            self.work.memory[name].index_copy_(0, self.where, value)
+
+    def _last_epoch(self) -> torch.Tensor:
+        """Return the mean loss over the samples of each row's last epoch, ``[K]`` float64."""
+        held = np.array([len(self.work.parts[row]) for row in self.chosen])  # [K]
+        epoch = -(-held // (self.learner.batch or held))  # [K] steps
+        steps = np.arange(len(self.plan.sizes))[:, None]
+        shares = self.plan.sizes * (steps >= self.work.counts[self.chosen] - epoch)  # [T, K]
+        share = torch.from_numpy(shares / shares.sum(axis=0)).to(self.device)
+        return (self.losses * share).sum(dim=0)  # [K]

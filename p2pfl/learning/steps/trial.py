@@ -1,0 +1,103 @@
+"""Engines for one model, each tried on a few samples before anything starts."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from p2pfl.errors import LearningError, ModelError
+from p2pfl.learning import checks
+from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.losses import PerSample
+from p2pfl.learning.steps.batching import Batch, Footprint
+from p2pfl.learning.steps.kernels import Kernels, compiled
+from p2pfl.learning.steps.plain import Autocast, Plain
+from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.rows import Layout, Rows
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model, and the samples on which its engines are tried.
+
+    Attributes
+    ----------
+    model, layout, initial
+        Model, its trained parameters, and their values ``[1, P]`` on the device.
+    features, targets
+        A few samples.
+    loss, dropouts, autocast
+        Arguments of :class:`~p2pfl.learning.steps.plain.Plain`.
+    """
+
+    model: nn.Module
+    layout: Layout
+    initial: Rows
+    features: torch.Tensor
+    targets: torch.Tensor
+    loss: PerSample
+    dropouts: Mapping[str, KeyedDropout]
+    autocast: Autocast
+
+    def plain(self) -> Plain:
+        """Return the engine for a single row.
+
+        Raises
+        ------
+        ModelError
+            A step on a few samples fails, for instance in code of the user.
+        """
+        engine = Plain(self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast)
+        try:
+            with checks.blamed(self.model, doing="in a first step of training"):
+                self._step(engine, count=len(self.features))
+        except LearningError as error:
+            raise ModelError(str(error)) from error
+        return engine
+
+    def kernels(self, footprint: Footprint) -> Kernels | None:
+        """Return the engine with hand-written gradients, or ``None`` if a layer has none."""
+        return compiled(self.model, self.layout.names, self.features[:1], loss=self.loss, footprint=footprint)
+
+    def stacked(self, footprint: Footprint) -> Stacked | None:
+        """Return an engine for any module by ``vmap``, or ``None`` if ``vmap`` cannot trace it.
+
+        Raises
+        ------
+        ModelError
+            The model draws random numbers without a key.
+        """
+        stacked = Stacked(
+            self.model,
+            self.layout.names,
+            loss=self.loss,
+            dropouts=self.dropouts,
+            autocast=self.autocast,
+            footprint=footprint,
+        )
+        parts = list(self.layout.split(self.initial).values())
+        try:
+            with warnings.catch_warnings():  # vmap runs some operations row by row, which is slower but correct
+                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                self._step(stacked, count=1)
+                self.model.eval()
+                with torch.no_grad():  # some modules can be trained but not evaluated
+                    stacked.outputs(parts, self.features[:1], shared=True)
+                    stacked.outputs(parts, self.features[None, :1], shared=False)
+        except Exception as error:
+            if "random" in str(error):
+                raise ModelError(
+                    "the model draws from torch's global generator; use torch.nn.Dropout modules, which are "
+                    "replaced by keyed ones, or set dropout to 0"
+                ) from error
+            return None
+        return stacked
+
+    def _step(self, engine: Plain | Stacked, *, count: int) -> None:
+        """Compute gradients of the first samples, and discard them."""
+        parts = list(self.layout.split(self.initial).values())
+        keys = torch.zeros(1, dtype=torch.int64, device=self.features.device) if self.dropouts else None
+        self.model.train()
+        engine.gradient(parts, Batch(self.features[None, :count], self.targets[None, :count], None, keys))

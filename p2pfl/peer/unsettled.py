@@ -1,0 +1,71 @@
+"""What stays open between peers at the end of a run: masks that did not cancel, and what moved one model only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.ledgers.payments import residual_variance
+from p2pfl.report.notices.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
+from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.results import Unsettled
+
+
+def unsettled(books: Books, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:
+    """Return what stays open at the end of a run.
+
+    Parameters
+    ----------
+    books
+        What was moved along edges.
+    deviation, peers
+        Standard deviation of a mask, and how many models are averaged.
+    missed
+        By neighbour, how many sums lacked its part.
+
+    Returns
+    -------
+    Unsettled
+        False as a condition if nothing is open.
+    """
+    masks = books.masks.uncancelled()
+    ends = Counter(end for mask in masks for end in mask.edge if end != books.peer)
+    spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
+    steps = Counter(partner for partner, _ in {*books.flows.unsettled(), *books.flows.lost})
+    return Unsettled(
+        dict(sorted(ends.items())),
+        spread,
+        dict(sorted(steps.items())),
+        dict(sorted(missed.items())),
+        tuple(sorted(books.unaware)),
+    )
+
+
+def left_open(peer: str, found: Unsettled) -> list[Notice]:
+    """Return a notice of each kind of what a peer could not settle; none if nothing is open."""
+    said: list[Notice] = []
+    if found.masks:
+        said.append(MasksUnsettled(peer=peer, masks=found.masks, deviation=found.deviation))
+    if found.steps:
+        said.append(StepsUnsettled(peer=peer, steps=found.steps))
+    if found.sums:
+        said.append(SumsUnsettled(peer=peer, sums=found.sums))
+    if found.earlier:
+        said.append(RestartUnsettled(peer=peer, neighbours=found.earlier))
+    return said
+
+
+def bereft(peer: str, given: Mapping[str, float], vanished: Collection[str]) -> list[Notice]:
+    """Return a notice of the weight of each neighbour that disappeared, which the average lacks.
+
+    Parameters
+    ----------
+    peer
+        Peer that gave it.
+    given
+        Weight that each neighbour received beyond what it gave back.
+    vanished
+        Neighbours that were given up and did not come back.
+    """
+    return [WeightLost(peer=peer, neighbour=each, weight=given[each]) for each in sorted(given.keys() & vanished)]

@@ -1,0 +1,367 @@
+r"""One member's part in the agreement on one subject.
+
+The protocol is single-decree Paxos among a committee of n members, of which a strict majority
+:math:`q = \lfloor n / 2 \rfloor + 1` decides, with one shortcut: the first ballot belongs to the owner and needs no
+preparation, because no ballot is below it.
+
+1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each answers with its
+   promise and with its vote in the highest ballot so far.
+2. Once a majority has promised, the proposer votes in b: for the value of the highest vote that was reported, or for
+   the value that it wants if none was. Its vote is the proposal, and the others vote likewise unless they have promised
+   a higher ballot.
+3. A value is decided once a majority has voted in one ballot.
+
+A record is durable before anything that it says leaves, and a member counts its own votes and promises only then.
+
+*Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
+was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
+That member voted in b before it promised b', so it reported a vote in b or in a ballot between b and b', all of which
+are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎
+
+*Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a
+majority can communicate and one proposer is not overtaken while its messages travel: proposers wait in the order of
+their names, and twice as long after each ballot.
+
+References
+----------
+L. Lamport, "The part-time parliament", ACM TOCS 16(2), 1998.
+M. Fischer, N. Lynch, M. Paterson, "Impossibility of distributed consensus with one faulty process", JACM 32(2), 1985.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from p2pfl.protocol.agreement.effects import (
+    BLANK,
+    Contradicted,
+    Decided,
+    Doubt,
+    Effect,
+    Event,
+    Propose,
+    Received,
+    Record,
+    Send,
+    Store,
+    Stored,
+    Tick,
+    WakeAt,
+)
+from p2pfl.protocol.agreement.messages import (
+    Ballot,
+    Committee,
+    Decision,
+    Message,
+    Prepare,
+    Promise,
+    Subject,
+    Value,
+    Vote,
+    majority,
+)
+
+LONGEST = 6
+"""Doublings of the pause between two ballots of one proposer."""
+
+HIGHEST = 1 << 32
+"""No ballot has a higher number; members vote in no such ballot, so that none is out of reach."""
+
+Sign = Callable[[bytes], bytes]
+"""Signs a statement."""
+
+
+def unsigned(statement: bytes) -> bytes:
+    """Return no signature."""
+    del statement
+    return b""
+
+
+@dataclass
+class Agreement:
+    """One member of a committee, as a state machine without a clock, a disk or a network.
+
+    Parameters
+    ----------
+    me
+        Its name.
+    subject, committee
+        What is decided, and who decides it.
+    wanted
+        The value to propose where no vote was reported.
+    record
+        Of an earlier incarnation of the agreement; nothing else survives a crash.
+    pause
+        Seconds that a ballot is given, about twice the time of a message.
+    sign
+        Signs votes.
+
+    Examples
+    --------
+    In a committee of three, the owner's vote and one more decide.
+
+    >>> from p2pfl.protocol.agreement.messages import Release
+    >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
+    >>> bob = Agreement("bob", subject, committee, wanted="dropped")
+    >>> vote = Vote(subject, "ada", committee.first, "counted")
+    >>> [type(effect).__name__ for effect in bob.handle(Received("ada", vote), now=0.0)]
+    ['Store']
+    >>> [type(effect).__name__ for effect in bob.handle(Stored(), now=0.0)]
+    ['Send', 'Send', 'Store']
+    >>> bob.handle(Stored(), now=0.0)[0].decision.value
+    'counted'
+    """
+
+    me: str
+    subject: Subject
+    committee: Committee
+    wanted: Value
+    record: Record = BLANK
+    pause: float = 1.0
+    sign: Sign = field(default=unsigned, repr=False)
+    due: float = math.inf
+    """When to begin a ballot."""
+    _votes: dict[str, Vote] = field(default_factory=dict)  # by member, its vote in the highest ballot
+    _promises: dict[str, Promise] = field(default_factory=dict)  # of the ballot that this member prepares
+    _preparing: Ballot | None = None
+    _began: int = 0  # ballots of this incarnation
+    _highest: int = 0  # number of the highest ballot that was seen
+    _durable: Record = BLANK
+    _written: Record | None = None  # on its way to the disk
+    _held: list[Send] = field(default_factory=list)  # leaves once the record on its way is durable
+    _next: list[Send] = field(default_factory=list)  # leaves once the present record is
+    _effects: list[Effect] = field(default_factory=list)
+    _now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._durable = self.record
+        self._highest = max(self.record.promised.number, 0)
+        if self.record.voted is not None:
+            self.wanted = self.record.voted.value
+            self._votes[self.me] = self.record.voted
+
+    @property
+    def value(self) -> Value | None:
+        """What was decided and is durable here; ``None`` before."""
+        decided = self._durable.decided
+        return None if decided is None else decided.value
+
+    def handle(self, event: Event, *, now: float) -> list[Effect]:
+        """Take an event; return what is to be done, in order.
+
+        Parameters
+        ----------
+        event
+            What came, what was carried out, or what the peer asks for.
+        now
+            Seconds by the clock of this peer.
+        """
+        self._now = now
+        due = self.due
+        match event:
+            case Propose(value):
+                self._propose(value)
+            case Doubt():
+                self._wait()
+            case Received(sender, message):
+                self._receive(sender, message)
+            case Stored():
+                self._stored()
+            case Tick():
+                self._tick()
+        if self.due != due and self.due < math.inf:
+            self._effects.append(WakeAt(self.due))
+        effects, self._effects = self._effects, []
+        return effects
+
+    # ------------------------------------------------------------------ what the peer asks for
+
+    def _propose(self, value: Value) -> None:
+        """Propose in the first ballot, if it is this member's and it has promised nothing else."""
+        if self.record.voted is None and self.record.decided is None:
+            self.wanted = value
+            if self.me == self.committee.owner and self.record.promised < self.committee.first:
+                self._vote(self.committee.first, value)
+
+    def _wait(self) -> None:
+        """Begin a ballot after a while, in which a member before this one has time to do so."""
+        if self.record.decided is None and self.due == math.inf:
+            self.due = self._now + self.pause * self._rank
+
+    def _postpone(self) -> None:
+        """Leave the proposer of a ballot the time to finish it."""
+        later = self._now + self.pause * (len(self.committee.members) + self._rank)
+        self.due = later if self.due == math.inf else max(self.due, later)
+
+    @property
+    def _rank(self) -> int:
+        """How many members begin a ballot before this one; the owner is the last, because it is in doubt."""
+        others = sorted(set(self.committee.members) - {self.committee.owner})
+        return [*others, self.committee.owner].index(self.me)
+
+    def _tick(self) -> None:
+        if self._now < self.due:
+            return
+        doublings = min(self._began, LONGEST)
+        self.due = self._now + self.pause * (len(self.committee.members) + self._rank) * 2**doublings
+        self._prepare()
+
+    # ------------------------------------------------------------------ proposing
+
+    def _prepare(self) -> None:
+        """Begin a ballot above all that are known."""
+        if self._highest + 1 >= HIGHEST:
+            return
+        self._highest += 1
+        self._began += 1
+        ballot = Ballot(self._highest, self.me)
+        self._preparing, self._promises = ballot, {}
+        self.record = msgspec.structs.replace(self.record, promised=ballot)
+        self._send_all(Prepare(self.subject, ballot))
+        self._send(self.me, Promise(self.subject, ballot, self.record.voted))
+        self._store()
+
+    def _promised(self, sender: str, promise: Promise) -> None:
+        """Propose once a majority has promised."""
+        if promise.ballot != self._preparing:
+            return
+        self._promises[sender] = promise
+        if len(self._promises) < self.committee.majority:
+            return
+        self._preparing = None
+        if promise.ballot < self.record.promised:
+            return  # this member has promised a higher ballot since
+        votes = [each.voted for each in self._promises.values() if each.voted is not None]
+        value = max(votes, key=lambda vote: vote.ballot).value if votes else self.wanted
+        self._promises = {}
+        self._vote(promise.ballot, value)
+
+    # ------------------------------------------------------------------ voting
+
+    def _vote(self, ballot: Ballot, value: Value) -> None:
+        """Vote in a ballot that is not below the promised one and above that of the last vote."""
+        vote = Vote(self.subject, self.me, ballot, value)
+        vote = msgspec.structs.replace(vote, signature=self.sign(vote.statement))
+        self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote)
+        self._send_all(vote)
+        self._send(self.me, vote)
+        self._store()
+
+    def _receive(self, sender: str, message: Message) -> None:
+        """Take a message of a member."""
+        if message.subject != self.subject or sender not in self.committee.members:
+            return
+        if self.record.decided is not None:
+            self._answer(sender, message, self.record.decided)
+            return
+        match message:
+            case Prepare(ballot=ballot) if ballot.proposer == sender and self._possible(ballot):
+                self._prepared(sender, ballot)
+            case Promise(ballot=ballot) if self._possible(ballot):
+                self._promised(sender, message)
+            case Vote(member=member, ballot=ballot) if member == sender and self._possible(ballot):
+                self._voted(message)
+            case Decision() if message.holds(self.committee):
+                self._decide(message)
+
+    def _answer(self, sender: str, message: Message, decision: Decision) -> None:
+        """Take a message after the decision: answer a request with it."""
+        match message:
+            case Prepare():
+                self._send(sender, decision)
+                self._store()
+            case Vote(member=member, ballot=ballot, value=value) if member == sender:
+                for vote in decision.votes:
+                    if (vote.member, vote.ballot) == (member, ballot) and vote.value != value:
+                        self._effects.append(Contradicted(vote, message))
+
+    def _possible(self, ballot: Ballot) -> bool:
+        """Return whether a ballot can exist, and note its number."""
+        possible = ballot.number < HIGHEST and self.committee.owns(ballot)
+        if possible:
+            self._highest = max(self._highest, ballot.number)
+        return possible
+
+    def _prepared(self, sender: str, ballot: Ballot) -> None:
+        """Promise a ballot, or answer with the higher promise that is in its way."""
+        if ballot > self.record.promised:
+            self.record = msgspec.structs.replace(self.record, promised=ballot)
+            self._postpone()
+        self._send(sender, Promise(self.subject, self.record.promised, self.record.voted))
+        self._store()
+
+    def _voted(self, vote: Vote) -> None:
+        """Vote likewise if it is a proposal, and see whether it decides."""
+        before = self._votes.get(vote.member)
+        if before is not None and (before.ballot, before.value) != (vote.ballot, vote.value):
+            if before.ballot == vote.ballot:
+                self._effects.append(Contradicted(before, vote))
+                return
+            vote = max(before, vote, key=lambda each: each.ballot)
+        self._votes[vote.member] = vote
+        own = self.record.voted
+        free = own is None or own.ballot < vote.ballot
+        if vote.member == vote.ballot.proposer and free and vote.ballot >= self.record.promised:
+            self._vote(vote.ballot, vote.value)
+        self._count()
+
+    def _count(self) -> None:
+        """Decide if a majority has voted in one ballot."""
+        ballot = majority(self._votes.values(), self.committee)
+        if ballot is not None:
+            votes = tuple(sorted((v for v in self._votes.values() if v.ballot == ballot), key=lambda v: v.member))
+            self._decide(Decision(self.subject, votes[0].value, votes))
+
+    def _decide(self, decision: Decision) -> None:
+        """Note a decision, which the peer acts on once it is durable; nothing else is needed any more."""
+        self.record = Record(decided=decision)
+        self._votes, self._promises, self._preparing = {}, {}, None
+        self._highest, self._began, self.due = 0, 0, math.inf
+        self._store()
+
+    # ------------------------------------------------------------------ storing before sending
+
+    def _send_all(self, message: Message) -> None:
+        for member in self.committee.members:
+            if member != self.me:
+                self._send(member, message)
+
+    def _send(self, to: str, message: Message) -> None:
+        """Send a message once the record is durable; one to this member itself is taken then."""
+        prompt = not (isinstance(message, Vote) and message.ballot == self.committee.first)
+        self._next.append(Send(to, message, prompt=prompt))
+
+    def _store(self) -> None:
+        """Have the record stored, after the one that is on its way; what it says leaves at once if it is durable."""
+        if self._written is not None:
+            return
+        if self.record != self._durable:
+            self._written = self.record
+            self._held, self._next = self._next, []
+            self._effects.append(Store(self.record))
+        elif self._next:
+            waiting, self._next = self._next, []
+            self._release(waiting)
+
+    def _stored(self) -> None:
+        """Send what waited for the record, and have the next one stored."""
+        if self._written is None:
+            return
+        known = self._durable.decided is not None
+        self._durable, self._written = self._written, None
+        held, self._held = self._held, []
+        if self._durable.decided is not None and not known:
+            self._effects.append(Decided(self._durable.decided))
+        self._store()
+        self._release(held)
+
+    def _release(self, messages: list[Send]) -> None:
+        """Send messages; take those to this member."""
+        self._effects += [each for each in messages if each.to != self.me]
+        for each in messages:
+            if each.to == self.me:
+                self._receive(self.me, each.message)

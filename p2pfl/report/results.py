@@ -1,0 +1,463 @@
+"""What ``summary.json`` and ``provenance.json`` hold; docs/schema.json is made of these classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from p2pfl.report.notices.damage import LossRose, MasksUncancelled
+from p2pfl.report.notices.kinds import SCHEMA
+
+
+class BudgetStop(msgspec.Struct, frozen=True):
+    """The privacy budget stopped a run early.
+
+    Attributes
+    ----------
+    done
+        Number of rounds that ran.
+    rounds
+        Number of rounds of the experiment.
+    epsilon
+        The budget, ``privacy.epsilon``.
+    account
+        File with costs of earlier runs on the same data; null if there were none.
+    peers
+        Number of peers that stopped so.
+    among
+        Number of all peers.
+    """
+
+    done: int
+    rounds: int
+    epsilon: float
+    account: str | None = None
+    peers: int = 1
+    among: int = 1
+
+
+class Unsettled(msgspec.Struct, frozen=True):
+    """What one peer could not settle with its neighbours.
+
+    Attributes
+    ----------
+    masks
+        Number of masks that may not have cancelled, by partner.
+    deviation
+        Standard deviation of what these leave in a parameter of the average.
+    steps
+        Number of gossip steps that may have moved only one of the two models, by neighbour.
+    sums
+        Number of sums that lacked the part of a neighbour, by neighbour.
+    earlier
+        Neighbours that did not learn what an earlier incarnation left open.
+    """
+
+    masks: dict[str, int] = {}
+    deviation: float = 0.0
+    steps: dict[str, int] = {}
+    sums: dict[str, int] = {}
+    earlier: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.masks or self.steps or self.sums or self.earlier)
+
+
+class BestKept(msgspec.Struct, frozen=True):
+    """The best model of a peer.
+
+    Attributes
+    ----------
+    round
+        Round that it comes from, counted from 0.
+    loss
+        Its mean loss.
+    part
+        Part of the peer's data that it has this loss on: ``validation`` or ``train``.
+    file
+        File of the model in the run directory.
+    """
+
+    round: int
+    loss: float
+    part: str
+    file: str
+
+
+class PeerResult(msgspec.Struct, frozen=True):
+    """Scores of one peer.
+
+    Attributes
+    ----------
+    alone
+        Score of a model that the peer trains alone; null if unknown.
+    together
+        Score of the model that it learned with the others; null if unknown.
+    attacker
+        Whether the peer attacks the others.
+    """
+
+    alone: float | None
+    together: float | None
+    attacker: bool
+
+
+class LostWeight(msgspec.Struct, frozen=True):
+    """Weight that peers took with them when they died.
+
+    Attributes
+    ----------
+    peers
+        Peers that died, joined by edges whose traffic no survivor knows.
+    mass
+        Weight that they took.
+    """
+
+    peers: tuple[str, ...]
+    mass: float
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """Places of the push-sum weights at the end of a run.
+
+    Attributes
+    ----------
+    of
+        Total weight at the start.
+    held
+        Weight in the models of survivors.
+    on_its_way
+        Weight that never arrived.
+    lost
+        Weight that died with peers.
+    statement
+        What is missing in the average, in a sentence; empty if nothing is.
+    """
+
+    of: int
+    held: float
+    on_its_way: float
+    lost: tuple[LostWeight, ...]
+    statement: str
+
+
+class FeatureStatistics(msgspec.Struct, frozen=True):
+    """Statistics of the features of all peers, by which they are scaled.
+
+    Attributes
+    ----------
+    samples
+        Number of training samples.
+    classes
+        Number of samples of each class; null without classes.
+    mean
+        Mean of each feature.
+    deviation
+        Standard deviation of each feature.
+    """
+
+    samples: int
+    classes: tuple[float, ...] | None
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+class Guarantee(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What hides the models, and what this guarantees.
+
+    Attributes
+    ----------
+    mode
+        Privacy mode.
+    clip
+        Bound of the change that a peer releases; null without one.
+    noise
+        Standard deviation of the private noise.
+    mask
+        Standard deviation of a mask.
+    participation
+        Probability with which a peer takes part in a round.
+    statement
+        The guarantee in a sentence.
+    epsilon
+        Epsilon of each peer's data so far; null without a claim.
+    examples
+        Guarantee for single samples; null without one.
+    delta
+        Delta of the claim; absent without one.
+    adjacency
+        Data sets that the claim makes indistinguishable; absent without one.
+    colluders
+        Number of peers that may collude; absent without a claim.
+    """
+
+    mode: str
+    clip: float | None
+    noise: float
+    mask: float
+    participation: float
+    statement: str
+    epsilon: float | None
+    examples: dict[str, Any] | None
+    delta: float | msgspec.UnsetType = msgspec.UNSET
+    adjacency: str | msgspec.UnsetType = msgspec.UNSET
+    colluders: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """Software and machine of a run.
+
+    Attributes
+    ----------
+    p2pfl
+        Version of p2pfl.
+    python
+        Version of Python.
+    torch
+        Version of torch.
+    numpy
+        Version of numpy.
+    platform
+        Operating system and architecture.
+    cpus
+        Number of logical CPUs; null if unknown.
+    """
+
+    p2pfl: str
+    python: str
+    torch: str
+    numpy: str
+    platform: str
+    cpus: int | None
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Which experiment ran, when, and on what.
+
+    Attributes
+    ----------
+    schema
+        Version of the format.
+    seed
+        Seed, as in the experiment file.
+    algorithm
+        Algorithm, as in the experiment file.
+    split
+        Split of the data, as in the experiment file.
+    versions
+        Software and machine.
+    began
+        Start of the run in UTC, ISO 8601; null if it was not recorded.
+    """
+
+    schema: Literal[1] = SCHEMA
+    seed: int
+    algorithm: str
+    split: str
+    versions: Versions
+    began: str | None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="swarm"):
+    """``summary.json`` of ``run`` and ``simulate``; scores are means over the honest peers.
+
+    Attributes
+    ----------
+    schema
+        Version of the format.
+    name
+        Name of the experiment.
+    peers
+        Number of peers.
+    rounds
+        Number of rounds that ran.
+    steps
+        Number of gossip steps in a round.
+    stopped
+        How the privacy budget stopped the run early; null if it did not.
+    accounted
+        Whether the account of the data counts the run.
+    metric
+        Name of the score; null without one.
+    alone
+        Score of models that peers train alone; null if unknown.
+    together
+        Score of the models that the peers learned together; null if unknown.
+    pooled
+        Score of one model that is trained on all data; null if unknown.
+    common
+        Scores of the one model of all peers, if they agreed on one.
+    per_peer
+        Scores by peer.
+    start_s
+        Seconds until the first round.
+    wall_s
+        Seconds from the first round to the end of the last one.
+    total_s
+        Seconds altogether, without the baselines.
+    training_s
+        Seconds of local training of all peers.
+    peer_memory
+        Private memory of a peer in bytes, the median; null where peers have no processes.
+    bytes_sent
+        Bytes that all peers sent.
+    missed
+        Number of models that did not arrive in time.
+    masses
+        Places of the push-sum weights; null for other algorithms.
+    alarms
+        Notices of what harmed the result, and whether it still does.
+    unsettled
+        What could not be settled, by peer; peers with nothing open are left out.
+    best
+        Best model, by peer; peers that keep none are left out.
+    advice
+        What is clearly wrong and what to change, in sentences.
+    statistics
+        Statistics of the features; null if the peers did not agree on any.
+    privacy
+        What hides the models, and what this guarantees.
+    predicted
+        Whether the durations are predicted by ``simulate --network``; absent otherwise.
+    seed
+        Seed of the experiment; absent without provenance, as are the fields below.
+    algorithm
+        Algorithm, as in the experiment file.
+    split
+        Split of the data, as in the experiment file.
+    versions
+        Software and machine.
+    began
+        Start of the run in UTC, ISO 8601; null if it was not recorded.
+    """
+
+    schema: Literal[1] = SCHEMA
+    name: str
+    peers: int
+    rounds: int
+    stopped: BudgetStop | None
+    accounted: bool
+    steps: int
+    metric: str | None
+    alone: float | None
+    together: float | None
+    pooled: float | None
+    common: dict[str, float] | None
+    per_peer: dict[str, PeerResult]
+    start_s: float
+    wall_s: float
+    total_s: float
+    training_s: float
+    peer_memory: int | None
+    bytes_sent: int
+    missed: int
+    masses: Weights | None
+    alarms: tuple[MasksUncancelled | LossRose, ...]
+    unsettled: dict[str, Unsettled]
+    best: dict[str, BestKept]
+    advice: tuple[str, ...]
+    statistics: FeatureStatistics | None
+    privacy: Guarantee
+    predicted: bool | msgspec.UnsetType = msgspec.UNSET
+    seed: int | msgspec.UnsetType = msgspec.UNSET
+    algorithm: str | msgspec.UnsetType = msgspec.UNSET
+    split: str | msgspec.UnsetType = msgspec.UNSET
+    versions: Versions | msgspec.UnsetType = msgspec.UNSET
+    began: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="peer"):
+    """``summary.json`` of ``peer``, which knows one peer of a run.
+
+    Attributes
+    ----------
+    schema
+        Version of the format.
+    name
+        Name of the experiment.
+    peer
+        Name of the peer.
+    accounted
+        Whether the account of the data counts the run.
+    scores
+        Final scores of the peer.
+    common
+        Scores of the one model of all peers, if they agreed on one.
+    stopped
+        How the privacy budget stopped the run early; null if it did not.
+    given
+        Weight that the peer gave beyond what it received, by neighbour; null if the algorithm does not count it.
+    vanished
+        Neighbours that disappeared and did not come back, where weights are counted.
+    privacy
+        What hides the models, and what this guarantees.
+    alarms
+        Notices of what harmed the result, and whether it still does.
+    unsettled
+        What could not be settled, by peer; empty if nothing is open.
+    best
+        Best model, by peer; empty if none is kept.
+    seed
+        Seed of the experiment; absent without provenance, as are the fields below.
+    algorithm
+        Algorithm, as in the experiment file.
+    split
+        Split of the data, as in the experiment file.
+    versions
+        Software and machine.
+    began
+        Start of the run in UTC, ISO 8601; null if it was not recorded.
+    """
+
+    schema: Literal[1] = SCHEMA
+    name: str
+    peer: str
+    accounted: bool
+    scores: dict[str, float]
+    common: dict[str, float] | None
+    stopped: BudgetStop | None
+    given: dict[str, float] | None
+    vanished: tuple[str, ...]
+    privacy: Guarantee
+    alarms: tuple[MasksUncancelled | LossRose, ...]
+    unsettled: dict[str, Unsettled]
+    best: dict[str, BestKept]
+    seed: int | msgspec.UnsetType = msgspec.UNSET
+    algorithm: str | msgspec.UnsetType = msgspec.UNSET
+    split: str | msgspec.UnsetType = msgspec.UNSET
+    versions: Versions | msgspec.UnsetType = msgspec.UNSET
+    began: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+SCORES = {"scores", "before", "now"}
+"""Fields of records and notices that hold scores by name, in which NaN is written as null."""
+
+
+def restored(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record or a notice as JSON has it, with NaN for each score that is null.
+
+    Examples
+    --------
+    >>> restored({"round": 3, "scores": {"loss": None}})
+    {'round': 3, 'scores': {'loss': nan}}
+    """
+    found = {key: table[key] for key in SCORES & table.keys() if isinstance(table[key], dict)}
+    whole = {
+        key: {name: math.nan if score is None else score for name, score in scores.items()}
+        for key, scores in found.items()
+    }
+    return {**table, **whole}
+
+
+def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
+    """Return how the budget stopped a run, as read from ``summary.json``; ``None`` if it did not."""
+    return msgspec.convert(summary.get("stopped"), BudgetStop | None)
+
+
+def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:
+    """Return the alarms that a summary lists, as read from ``summary.json``."""
+    listed = [restored(alarm) for alarm in summary.get("alarms", ())]
+    return msgspec.convert(listed, list[MasksUncancelled | LossRose])

@@ -1,0 +1,281 @@
+"""Runs of one algorithm whose training and messages the contract of algorithms watches and replaces."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Unpack
+
+import torch
+from torch import nn
+
+from p2pfl.algorithms import Algorithm, State, learn, start
+from p2pfl.errors import P2PFLError, foremost
+from p2pfl.experiment import Plan
+from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.composing import compose
+from p2pfl.identity import SeededSource
+from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, Wrapped, settled
+from p2pfl.peer import Peer
+from p2pfl.rows import Rows, draw
+from p2pfl.simulation import StackedNeighbourhood, simulate
+from p2pfl.testing.contract import ContractError, require
+from p2pfl.topology import Schedule, Topology
+from p2pfl.traits import Traits
+from p2pfl.transport.memory import MemoryTransport
+from p2pfl.virtual.clock import VirtualLoop
+
+SEED = 7
+FEATURES, CLASSES = 5, 3
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a neighbourhood.
+
+    Attributes
+    ----------
+    kind
+        Which method was called.
+    round
+        Round of the call.
+    rows, masses
+        What was passed.
+    since
+        Public parameters of a release.
+    released
+        What a release returned, or what was mixed or heard.
+    """
+
+    kind: Literal["release", "mix", "hear"]
+    round: int
+    rows: Rows
+    masses: torch.Tensor | None
+    since: Rows | None
+    released: Released
+
+
+class Watched(Wrapped):
+    """Neighbourhood that notes its calls, and may answer releases from a script.
+
+    Parameters
+    ----------
+    net, round
+        Neighbourhood that carries the rows, and its round.
+    calls
+        List to which each call is appended.
+    script
+        Answers to the releases of all rounds; each is removed when it is used. ``None`` for those of ``net``.
+    """
+
+    def __init__(self, net: Neighbourhood, round: int, *, calls: list[Call], script: list[Released] | None) -> None:
+        super().__init__(net)
+        self.number, self.calls, self.script = round, calls, script
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Release rows, or return the next release of the script."""
+        released = await self._net.release(rows, since=since, masses=masses)
+        if self.script is not None:
+            require(bool(self.script), "how often it releases depends on what training returned")
+            released = self.script.pop(0)
+        self.calls.append(Call("release", self.number, rows.clone(), masses, since.rows.clone(), released))
+        return released
+
+    async def mix(self, released: Released) -> Released:
+        """Mix released rows."""
+        self._note("mix", released)
+        return await self._net.mix(released)
+
+    async def hear(self, released: Released) -> Heard:
+        """Return the received rows."""
+        self._note("hear", released)
+        return await self._net.hear(released)
+
+    def _note(self, kind: Literal["mix", "hear"], released: Released) -> None:
+        self.calls.append(Call(kind, self.number, released.values.clone(), released.masses, None, released))
+
+
+@dataclass
+class Trainer:
+    """Training of all rows, whose result ``change(rows, before, round)`` may replace.
+
+    Attributes
+    ----------
+    learner
+        Learner that trains.
+    change
+        Function of trained rows, or of gradients, and of the rows from which they come.
+    gradients
+        Whether the algorithm took or corrected gradients.
+    """
+
+    learner: Learner
+    change: Callable[[Rows, Rows, bool], Rows] | None = None
+    gradients: bool = field(default=False, init=False)
+
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Train rows."""
+        self.gradients |= how.get("correction") is not None
+        fitted = self.learner.fit(rows, **how)
+        if self.change is None:
+            return fitted
+        changed = self.change(fitted.rows, rows, False)
+        active = how.get("active")
+        return replace(fitted, rows=changed if active is None else torch.where(active.unsqueeze(-1), changed, rows))
+
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+        """Return gradients."""
+        self.gradients = True
+        found = self.learner.gradient(rows, **how)
+        return found if self.change is None else self.change(found, rows, True)
+
+
+@dataclass(frozen=True)
+class Played:
+    """Result of a run.
+
+    Attributes
+    ----------
+    states
+        The start, and the state after each round.
+    calls
+        Calls of the neighbourhood.
+    trainer
+        What trained.
+    """
+
+    states: list[State]
+    calls: list[Call]
+    trainer: Trainer
+
+    def of(self, kind: str) -> list[Call]:
+        """Return the calls of one method."""
+        return [call for call in self.calls if call.kind == kind]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An algorithm under test, with everything else that a run needs.
+
+    Attributes
+    ----------
+    algorithm
+        Algorithm under test.
+    learner, topology, rounds, parts
+        The other arguments of :func:`p2pfl.compose`.
+    """
+
+    algorithm: Algorithm
+    learner: Learner
+    topology: Topology | Schedule
+    rounds: int
+    parts: Mapping[str, Any]
+
+    @property
+    def traits(self) -> Traits:
+        """Traits that the algorithm declares."""
+        return declared(self.algorithm)
+
+    def plan(self, *, live: bool = False, topology: Topology | None = None, **parts: Any) -> Plan:
+        """Return the plan of a run of a fresh copy of the algorithm."""
+        made, settings = copy.deepcopy(self.algorithm), {"seed": SEED, "rounds": self.rounds, **self.parts, **parts}
+        graph = self.topology if topology is None else topology
+        return compose(made, self.learner, graph, live=live, **settings)
+
+    @cached_property
+    def plain(self) -> Played:
+        """A run of all rounds."""
+        return self.play()
+
+    def play(
+        self,
+        plan: Plan | None = None,
+        *,
+        begin: State | None = None,
+        rounds: range | None = None,
+        change: Callable[[Rows, Rows, bool], Rows] | None = None,
+        script: Sequence[Released] | None = None,
+    ) -> Played:
+        """Run rounds of all peers.
+
+        Parameters
+        ----------
+        plan
+            Plan of the run; :meth:`plan` by default.
+        begin, rounds
+            State to begin from, and the rounds that follow it; the start and all rounds by default.
+        change
+            Function that replaces what training returns.
+        script
+            Answers to releases.
+        """
+        made = self.plan() if plan is None else plan
+        trainer = Trainer(made.learner, change)
+        states, calls = [begin or start(made.learner, made.topology.peers)], list[Call]()
+        answers = None if script is None else list(script)
+
+        async def observe(_round: int, state: State, _net: StackedNeighbourhood) -> None:
+            states.append(state)
+
+        settled(
+            learn(
+                made.played,
+                trainer,
+                states[0],
+                rounds=range(self.rounds) if rounds is None else rounds,
+                neighbourhood=lambda round: StackedNeighbourhood(made.weights, round=round, seed=SEED),
+                private=lambda net, round: Watched(net, round, calls=calls, script=answers),
+                observe=observe,
+            )
+        )
+        require(not answers, "how often it releases depends on what training returned")
+        return Played(states, calls, trainer)
+
+    def mean(self, plan: Plan) -> Rows:
+        """Return the mean of the final models of :func:`p2pfl.simulate`, ``[P]``."""
+        models = simulate(plan, baselines=False).models.values()
+        return torch.stack([torch.cat([tensor.flatten() for tensor in each.values()]) for each in models]).mean(0)
+
+    def live(self) -> dict[str, State]:
+        """Return the last state of live peers, which exchange messages in memory and in virtual time."""
+        transport, peers = MemoryTransport(), self.topology.peers
+        plans = {peer: self.plan(live=True) for peer in peers}
+
+        async def one(name: str) -> State:
+            peer = Peer(name, plans[name], transport=transport, source=SeededSource(SEED), incarnation=1)
+            async with peer:
+                return await peer.run()
+
+        async def swarm() -> dict[str, State]:
+            async with asyncio.TaskGroup() as tasks:
+                running = {name: tasks.create_task(one(name)) for name in peers}
+            return {name: task.result() for name, task in running.items()}
+
+        try:
+            with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+                return runner.run(swarm())
+        except BaseExceptionGroup as group:
+            error = foremost(group)
+            if isinstance(error, P2PFLError):
+                raise ContractError(f"live peers stopped: {error}") from error
+            raise error from None
+
+
+def classifier(peers: Sequence[str]) -> TorchLearner:
+    """Return a small network in double precision, and for each peer samples that no other peer has."""
+    model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, CLASSES)).double()
+    random = draw(SEED, "contract")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.from_numpy(random.normal(scale=0.3, size=tuple(parameter.shape))))
+    data = {}
+    for number, peer in enumerate(peers):
+        targets = random.permutation([index % CLASSES for index in range(15 + 5 * number)])
+        features = random.normal(size=(len(targets), FEATURES))
+        features[:, :CLASSES] += 2 * (targets[:, None] == range(CLASSES))
+        data[peer] = torch.from_numpy(features), torch.from_numpy(targets)
+    return TorchLearner(model, data, seed=SEED, rate=0.2, batch=8, device="cpu", dtype=torch.float64)

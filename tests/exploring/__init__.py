@@ -1,0 +1,1 @@
+"""Explicit-state exploration: every state that a few peers can reach, whatever happens to messages, peers and time."""

@@ -1,0 +1,99 @@
+"""``scripts/explore --peers 4``: all that can happen to the agreement of a few peers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from exploring.explorer import Explorer, ViolationError
+from exploring.masked import Masked, MaskInvariants
+from exploring.members import Invariants, Member, members
+
+MARKS = ("<!-- explored -->", "<!-- /explored -->")
+"""Between which a page has its table."""
+
+HEAD = [
+    "| peers | mask ledgers | the disk | ballots begun | crashes | messages | states | steps | seconds |",
+    "| ---: | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
+]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What may happen in an exploration.
+
+    Parameters
+    ----------
+    ballots, crashes
+        By member, how many ballots it may begin, and how often it may crash and come back.
+    masked
+        Whether the members have mask ledgers, and release.
+    blocking
+        Whether a member takes nothing else while it writes.
+    """
+
+    ballots: tuple[int, ...]
+    crashes: tuple[int, ...]
+    masked: bool = False
+    blocking: bool = True
+
+    def explorer(self, *, most: int) -> Explorer:
+        """Return what explores it."""
+        size = len(self.ballots)
+        kind, invariants = (Masked, MaskInvariants(size)) if self.masked else (Member, Invariants(size))
+        actors = members(size, kind=kind, ballots=self.ballots, crashes=self.crashes, blocking=self.blocking)
+        return Explorer(actors, invariants.actors, invariants.messages, most=most)
+
+    def row(self, *, most: int) -> str:
+        """Explore it; return a line of a table."""
+        begun = time.perf_counter()
+        found = self.explorer(most=most).run()
+        seconds = time.perf_counter() - begun
+        ballots, crashes = (", ".join(map(str, each)) for each in (self.ballots, self.crashes))
+        disk = "blocks" if self.blocking else "does not block"
+        masked, end = "yes" if self.masked else "no", "" if found.complete else "the first "
+        return (
+            f"| {len(self.ballots)} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
+            f"| {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
+        )
+
+
+def main() -> int:
+    """Explore; the exit status is 1 if an invariant does not hold."""
+    parser = argparse.ArgumentParser(prog="scripts/explore", description="Every interleaving of an agreement.")
+    parser.add_argument("--most", type=int, default=3_000_000, metavar="N", help="states (default: %(default)s)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
+    options = parser.parse_args()
+    lines = [*HEAD]
+    for setting in SETTINGS:
+        try:
+            lines.append(setting.row(most=options.most))
+        except ViolationError as violated:
+            sys.stderr.write(f"{setting}: {violated}\n")
+            return 1
+        sys.stdout.write(lines[-1] + "\n")
+        sys.stdout.flush()
+    if options.write is not None:
+        text = options.write.read_text()
+        before, rest = text.split(MARKS[0])
+        _, after = rest.split(MARKS[1])
+        options.write.write_text(before + "\n".join([MARKS[0], "", *lines, "", MARKS[1]]) + after)
+    return 0
+
+
+SETTINGS = (
+    Setting((0, 0, 0), (1, 1, 1), blocking=False),
+    Setting((0, 1, 0), (1, 1, 1)),
+    Setting((0, 1, 0), (0, 1, 0), masked=True),
+    Setting((0, 1, 1), (0, 0, 0)),
+    Setting((1, 1, 0), (0, 0, 0)),
+    Setting((0, 1, 0), (0, 0, 0), blocking=False),
+    Setting((0, 1, 0, 0), (0, 0, 0, 0)),
+)
+"""What ``scripts/explore`` explores."""
+
+if __name__ == "__main__":
+    sys.exit(main())

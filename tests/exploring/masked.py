@@ -1,0 +1,110 @@
+"""A member that also masks its releases, with its real mask ledger and the journal of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from exploring.members import Invariants, Member, Sent
+from p2pfl.protocol.agreement.messages import DROPPED
+from p2pfl.protocol.ledgers.masks import Journal, MaskLedger
+from p2pfl.protocol.ledgers.payments import Mask
+
+
+class Released(NamedTuple):
+    """A release that left: whose, which of its plaintexts, and the masks that hide it."""
+
+    peer: str
+    plaintext: int
+    masks: tuple[Mask, ...]
+
+
+@dataclass(frozen=True)
+class Masked(Member):
+    """A mask partner of a peer whose release may be dropped.
+
+    Parameters
+    ----------
+    journal
+        Of its mask ledger, on its disk.
+    leaving
+        The journal that is on its way to the disk, and the release that leaves once it is there.
+    plaintexts
+        How many different plaintexts it has masked; each is taken for another one, also after a crash.
+    repaired
+        Whether this incarnation has repaired the round.
+    """
+
+    journal: Journal | None = None
+    leaving: tuple[Journal, Released] | None = None
+    plaintexts: int = 0
+    repaired: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        until = None if self.journal is None else self.journal.until
+        leaving = None if self.leaving is None else self.leaving[1]
+        return super().key, until, leaving, self.plaintexts, self.repaired
+
+    def moves(self) -> list[str]:
+        found = super().moves()
+        if self.machine is None or self.busy:
+            return found
+        if self.leaving is not None:
+            return [*found, "stores its journal"]
+        first = self.plaintexts == 0 and self.name != self.committee.owner
+        if first or (self.machine.value == DROPPED and not self.repaired and self.name != self.committee.owner):
+            found.append("masks")
+        return found
+
+    def after(self, move: Hashable) -> list[tuple[Masked, Sent]]:
+        match move:
+            case "masks":
+                return [(self.masked(), [])]
+            case "stores its journal":
+                journal, released = self.leaving
+                return [(replace(self, journal=journal, leaving=None), self.sent(released))]
+            case "crashes":
+                lost = [(replace(each, leaving=None, repaired=False), sent) for each, sent in super().after(move)]
+                if self.leaving is None:
+                    return lost
+                journal, _ = self.leaving
+                return lost + [(replace(each, journal=journal), sent) for each, sent in lost]
+        return super().after(move)
+
+    def masked(self) -> Masked:
+        """Return it with a release under fresh masks, which leaves once its journal is durable."""
+        others = [each for each in self.committee.members if each != self.name]
+        dropped = self.machine.value == DROPPED
+        ledger = MaskLedger(self.name, partners=others, journal=copy.deepcopy(self.journal))
+        living = [each for each in others if not (dropped and each == self.committee.owner)]
+        payment = ledger.release(0, partners=living)
+        masks = tuple(sorted(Mask(_edge(self.name, each), payment.slot) for each in payment.fresh))
+        released = Released(self.name, self.plaintexts, masks)
+        after = replace(self, plaintexts=self.plaintexts + 1, repaired=self.repaired or dropped)
+        return replace(after, leaving=(ledger.journal(), released))
+
+    def sent(self, released: Released) -> Sent:
+        """Return the release as a message to another member; it reaches who reads everything."""
+        return [(next(each for each in self.committee.members if each != self.name), released)]
+
+    def receives(self, sender: str, message: Any) -> tuple[Member, Sent] | None:
+        return None if isinstance(message, Released) else super().receives(sender, message)
+
+
+class MaskInvariants(Invariants):
+    """What holds in every state, the masks included."""
+
+    def messages(self, said: tuple[Any, ...]) -> str:
+        used: dict[Hashable, int] = {}
+        for released in (each for each in said if isinstance(each, Released)):
+            for mask in released.masks:
+                if used.setdefault((released.peer, mask), released.plaintext) != released.plaintext:
+                    return f"{released.peer} hides two plaintexts under one key"
+        return super().messages(tuple(each for each in said if not isinstance(each, Released)))
+
+
+def _edge(one: str, other: str) -> tuple[str, str]:
+    return min(one, other), max(one, other)

@@ -1,0 +1,85 @@
+"""State machines that are broken on purpose; the exploration finds each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from exploring.masked import Masked
+from exploring.members import Member, Sent
+from p2pfl.protocol.agreement.agreement import Agreement
+from p2pfl.protocol.agreement.effects import BLANK, Record, Send
+from p2pfl.protocol.agreement.messages import Committee, Message, Promise, Vote
+
+
+@dataclass(frozen=True)
+class Half(Committee):
+    """A bare half of an even committee is taken for a majority."""
+
+    @property
+    def majority(self) -> int:
+        return (len(self.members) + 1) // 2
+
+
+class Hasty(Agreement):
+    """Sends what it says before it is durable."""
+
+    def _send(self, to: str, message: Message) -> None:
+        if to == self.me:
+            super()._send(to, message)
+        else:
+            self._effects.append(Send(to, message))
+
+
+class Deaf(Agreement):
+    """Proposes what it wants, whatever votes were reported."""
+
+    def _promised(self, sender: str, promise: Promise) -> None:
+        super()._promised(sender, msgspec.structs.replace(promise, voted=None))
+
+
+class Faithless(Agreement):
+    """Votes in a ballot below one that it has promised."""
+
+    def _voted(self, vote: Vote) -> None:
+        self.record = msgspec.structs.replace(self.record, promised=BLANK.promised)
+        super()._voted(vote)
+
+
+class Once(Agreement):
+    """Votes once and never again, so that ballots after the first vote are in vain."""
+
+    def _vote(self, ballot: object, value: object) -> None:
+        if self.record.voted is None:
+            super()._vote(ballot, value)
+
+
+@dataclass(frozen=True)
+class Forgetful(Member):
+    """Comes back from a crash without its record."""
+
+    @property
+    def recovered(self) -> Record:
+        return BLANK
+
+
+@dataclass(frozen=True)
+class Unbound(Member):
+    """Comes back from a crash without its promises."""
+
+    @property
+    def recovered(self) -> Record:
+        return msgspec.structs.replace(self.disk, promised=BLANK.promised)
+
+
+@dataclass(frozen=True)
+class Reusing(Masked):
+    """Sends a release before the journal of its masks is durable."""
+
+    def after(self, move: object) -> list[tuple[Masked, Sent]]:
+        if move != "masks":
+            return super().after(move)
+        after = self.masked()
+        _, released = after.leaving
+        return [(after, self.sent(released))]

@@ -1,0 +1,66 @@
+"""Every interleaving of three peers, and machines that are broken on purpose."""
+
+import pytest
+
+from exploring.explorer import Explorer, ViolationError
+from exploring.masked import Masked, MaskInvariants
+from exploring.members import NAMES, Invariants, Member, members
+from exploring.mutants import Deaf, Faithless, Forgetful, Half, Hasty, Once, Reusing, Unbound
+
+MOST = 400_000
+
+
+def explored(*, masked=False, most=MOST, blocking=True, **given):
+    """An exploration of all states; it fails where an invariant does not hold."""
+    actors = members(blocking=blocking, **given)
+    invariants = (MaskInvariants if masked else Invariants)(len(actors))
+    return Explorer(actors, invariants.actors, invariants.messages, most=most).run()
+
+
+@pytest.mark.parametrize(
+    ("blocking", "ballots", "crashes"),
+    [(False, (0, 0, 0), (1, 1, 1)), (True, (0, 1, 0), (1, 1, 0)), (True, (0, 1, 0), (0, 1, 1))],
+)
+def test_three_peers_never_hold_two_verdicts_and_are_never_stuck(blocking, ballots, crashes):
+    found = explored(size=3, ballots=ballots, crashes=crashes, blocking=blocking)
+    assert found.complete
+    assert found.states > 5_000
+
+
+def test_no_mask_key_hides_two_plaintexts_whatever_is_dropped_and_whoever_crashes():
+    found = explored(size=3, kind=Masked, masked=True, ballots=(0, 1, 0), crashes=(0, 1, 0))
+    assert found.complete
+    assert found.states > 50_000
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"size": 4, "group": Half(NAMES, owner="ada"), "ballots": (0, 1, 0, 0)}, "two verdicts"),
+        ({"size": 3, "make": Hasty, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "two verdicts|two values"),
+        ({"size": 3, "make": Deaf, "ballots": (0, 1, 0)}, "two verdicts"),
+        ({"size": 3, "make": Faithless, "ballots": (0, 1, 0)}, "two verdicts"),
+        ({"size": 3, "make": Once, "ballots": (0, 1, 0)}, "no verdict"),
+        ({"size": 3, "kind": Forgetful, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "two verdicts|two values"),
+        ({"size": 3, "kind": Unbound, "ballots": (0, 1, 0), "crashes": (0, 0, 1)}, "two verdicts|two values"),
+        ({"size": 3, "kind": Reusing, "masked": True, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "one key"),
+    ],
+    ids=["half", "hasty", "deaf", "faithless", "once", "forgetful", "unbound", "reusing"],
+)
+def test_a_broken_machine_is_found(given, why):
+    with pytest.raises(ViolationError, match=why) as found:
+        explored(**given)
+    assert found.value.trace
+
+
+def test_a_counterexample_is_the_way_to_it():
+    with pytest.raises(ViolationError) as found:
+        explored(size=3, make=Once, ballots=(0, 1, 0))
+    assert found.value.trace[0] in ("ada proposes", "bob times out")
+    assert len(found.value.trace) < 12
+
+
+def test_a_member_that_is_down_receives_nothing():
+    member = Member("bob", members(size=3)["bob"].committee)
+    assert member.moves() == ["restart"]
+    assert member.receives("ada", None) is None

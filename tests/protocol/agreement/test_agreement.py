@@ -1,0 +1,331 @@
+"""One member's part in an agreement: a few events, and all that follows."""
+
+import math
+
+import pytest
+
+from p2pfl.errors import InputError
+from p2pfl.protocol.agreement.agreement import HIGHEST, Agreement
+from p2pfl.protocol.agreement.effects import (
+    BLANK,
+    Contradicted,
+    Decided,
+    Doubt,
+    Propose,
+    Received,
+    Record,
+    Send,
+    Store,
+    Stored,
+    Tick,
+    WakeAt,
+)
+from p2pfl.protocol.agreement.messages import (
+    COUNTED,
+    DROPPED,
+    Ballot,
+    Committee,
+    Decision,
+    Participants,
+    Prepare,
+    Promise,
+    Release,
+    Vote,
+)
+
+SUBJECT = Release("ada", 7, 3, 0)
+COMMITTEE = Committee(("ada", "bob", "eve"), owner="ada")
+FIRST = COMMITTEE.first
+SECOND = Ballot(1, "bob")
+THIRD = Ballot(2, "eve")
+
+
+def member(name="bob", **given):
+    return Agreement(name, SUBJECT, COMMITTEE, **{"wanted": DROPPED} | given)
+
+
+def vote(name, ballot=FIRST, value=COUNTED):
+    return Vote(SUBJECT, name, ballot, value)
+
+
+def prepared(name="bob"):
+    """A member that has asked for promises, and holds its own."""
+    made = member(name)
+    made.handle(Doubt(), now=0.0)
+    made.handle(Tick(), now=made.due)
+    made.handle(Stored(), now=made.due)
+    return made
+
+
+def accepted(made, message, *, now=0.0):
+    """Everything that follows a message, with all writes done at once."""
+    found = made.handle(Received(message.member if isinstance(message, Vote) else "eve", message), now=now)
+    while any(isinstance(each, Store) for each in found[-1:]):
+        found += made.handle(Stored(), now=now)
+    return found
+
+
+# ---------------------------------------------------------------------- the first ballot
+
+
+def test_the_owner_votes_for_its_release_and_sends_nothing_before_the_vote_is_durable():
+    ada = member("ada")
+    record = Record(FIRST, vote("ada"))
+    assert ada.handle(Propose(COUNTED), now=0.0) == [Store(record)]
+    sent = [Send(each, vote("ada"), prompt=False) for each in ("bob", "eve")]
+    assert ada.handle(Stored(), now=0.0) == sent
+
+
+def test_who_receives_the_release_votes_likewise_and_decides_with_the_owner():
+    bob = member()
+    assert bob.handle(Received("ada", vote("ada")), now=0.0) == [Store(Record(FIRST, vote("bob")))]
+    decision = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob")))
+    assert bob.handle(Stored(), now=0.0) == [
+        Send("ada", vote("bob"), prompt=False),
+        Send("eve", vote("bob"), prompt=False),
+        Store(Record(decided=decision)),
+    ]
+    assert bob.value is None
+    assert bob.handle(Stored(), now=0.0) == [Decided(decision)]
+    assert bob.value == COUNTED
+
+
+def test_nobody_but_the_owner_proposes_in_the_first_ballot():
+    bob = member()
+    assert bob.handle(Propose(COUNTED), now=0.0) == []
+    assert bob.handle(Received("eve", vote("eve")), now=0.0) == []
+    assert bob.record == BLANK
+
+
+def test_late_votes_and_repeated_ones_lead_to_no_message():
+    bob = member()
+    accepted(bob, vote("ada"))
+    assert [*accepted(bob, vote("eve")), *accepted(bob, vote("ada")), *accepted(bob, vote("eve"))] == []
+
+
+# ---------------------------------------------------------------------- later ballots
+
+
+def test_members_begin_a_ballot_in_the_order_of_their_names_and_the_owner_last():
+    wakes = {name: member(name, pause=2.0).handle(Doubt(), now=1.0) for name in COMMITTEE.members}
+    assert wakes == {"bob": [WakeAt(1.0)], "eve": [WakeAt(3.0)], "ada": [WakeAt(5.0)]}
+
+
+def test_a_proposer_stores_its_promise_before_it_asks_for_others():
+    bob = member()
+    bob.handle(Doubt(), now=0.0)
+    assert bob.handle(Tick(), now=0.0) == [Store(Record(SECOND)), WakeAt(3.0)]
+    assert bob.handle(Stored(), now=0.0) == [Send(each, Prepare(SUBJECT, SECOND)) for each in ("ada", "eve")]
+
+
+def test_without_any_vote_the_proposer_proposes_what_it_wants():
+    bob = prepared()
+    record = Record(SECOND, vote("bob", SECOND, DROPPED))
+    assert bob.handle(Received("eve", Promise(SUBJECT, SECOND)), now=0.0) == [Store(record)]
+    sent = vote("bob", SECOND, DROPPED)
+    assert bob.handle(Stored(), now=0.0) == [Send("ada", sent), Send("eve", sent)]
+
+
+def test_a_reported_vote_binds_the_proposer():
+    bob = prepared()
+    promise = Promise(SUBJECT, SECOND, vote("eve"))
+    (store,) = bob.handle(Received("eve", promise), now=0.0)
+    assert store == Store(Record(SECOND, vote("bob", SECOND, COUNTED)))
+
+
+def test_of_two_reported_votes_the_one_in_the_higher_ballot_binds():
+    group = Committee(("ada", "bob", "eve", "mia", "zoe"), owner="ada")
+    bob = Agreement("bob", SUBJECT, group, wanted=DROPPED, record=Record(THIRD, vote("bob", FIRST)))
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(Tick(), now=0.0)
+    bob.handle(Stored(), now=0.0)
+    ballot = bob.record.promised
+    assert ballot == Ballot(3, "bob")
+    bob.handle(Received("eve", Promise(SUBJECT, ballot, vote("eve", SECOND, DROPPED))), now=0.0)
+    (store,) = bob.handle(Received("mia", Promise(SUBJECT, ballot)), now=0.0)
+    assert store.record.voted == vote("bob", ballot, DROPPED)
+
+
+def test_a_promise_reports_the_last_vote_and_leaves_once_it_is_durable():
+    eve = member("eve", record=Record(FIRST, vote("eve")))
+    store, wake = eve.handle(Received("bob", Prepare(SUBJECT, SECOND)), now=5.0)
+    assert (store, wake) == (Store(Record(SECOND, vote("eve"))), WakeAt(9.0))
+    assert eve.handle(Stored(), now=5.0) == [Send("bob", Promise(SUBJECT, SECOND, vote("eve")))]
+
+
+def test_after_a_promise_no_vote_follows_in_a_lower_ballot():
+    eve = member("eve", record=Record(SECOND))
+    assert eve.handle(Received("ada", vote("ada")), now=0.0) == []
+    assert eve.record.voted is None
+
+
+def test_a_proposer_that_promised_a_higher_ballot_in_the_meantime_proposes_nothing():
+    bob = prepared()
+    bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0)
+    assert bob.handle(Received("eve", Promise(SUBJECT, SECOND)), now=0.0) == []
+    assert bob.record == Record(THIRD)
+
+
+def test_a_request_for_a_lower_ballot_is_answered_with_the_promise_that_is_in_its_way():
+    eve = member("eve", record=Record(THIRD))
+    assert eve.handle(Received("bob", Prepare(SUBJECT, SECOND)), now=0.0)[0] == Send("bob", Promise(SUBJECT, THIRD))
+    bob = prepared()
+    bob.handle(Received("eve", Promise(SUBJECT, THIRD)), now=0.0)
+    bob.handle(Tick(), now=bob.due)
+    assert bob.record.promised == Ballot(3, "bob")
+
+
+def test_a_proposer_waits_twice_as_long_after_each_ballot():
+    bob, pauses = prepared(), []
+    for _ in range(9):
+        before = bob.due
+        bob.handle(Tick(), now=before)
+        bob.handle(Stored(), now=before)
+        pauses.append(bob.due - before)
+    assert pauses == [6, 12, 24, 48, 96, 192, 192, 192, 192]
+
+
+# ---------------------------------------------------------------------- decisions
+
+
+def test_who_has_the_decision_answers_requests_with_it():
+    bob = member()
+    accepted(bob, vote("ada"))
+    decision = bob.record.decided
+    assert bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0) == [Send("eve", decision)]
+
+
+def test_a_decision_that_is_not_durable_yet_is_not_sent():
+    bob = member(record=Record(FIRST, vote("bob")))
+    assert [type(each) for each in bob.handle(Received("ada", vote("ada")), now=0.0)] == [Store]
+    assert bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0) == []
+    assert [type(each) for each in bob.handle(Stored(), now=0.0)] == [Decided, Send]
+
+
+def test_a_decision_is_taken_with_the_votes_of_a_majority_and_not_with_fewer():
+    eve = member("eve")
+    few = Decision(SUBJECT, COUNTED, (vote("ada"), vote("ada")))
+    assert eve.handle(Received("bob", few), now=0.0) == []
+    mixed = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob", SECOND)))
+    assert eve.handle(Received("bob", mixed), now=0.0) == []
+    good = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob")))
+    assert eve.handle(Received("bob", good), now=0.0) == [Store(Record(decided=good))]
+    assert eve.handle(Stored(), now=0.0) == [Decided(good)]
+
+
+def test_after_a_decision_nothing_is_begun():
+    bob = member()
+    bob.handle(Doubt(), now=0.0)
+    accepted(bob, vote("ada"))
+    assert bob.due == math.inf
+    assert bob.handle(Doubt(), now=9.0) == bob.handle(Tick(), now=9.0) == []
+
+
+# ---------------------------------------------------------------------- crashes
+
+
+def test_a_vote_that_was_stored_binds_the_member_after_a_crash():
+    bob = member(record=Record(FIRST, vote("bob")))
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(Tick(), now=0.0)
+    bob.handle(Stored(), now=0.0)
+    (store,) = bob.handle(Received("eve", Promise(SUBJECT, SECOND)), now=0.0)
+    assert store.record.voted == vote("bob", SECOND, COUNTED)
+
+
+def test_a_member_begins_no_ballot_twice_after_a_crash():
+    bob = member(record=Record(SECOND))
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(Tick(), now=0.0)
+    assert bob.record.promised == Ballot(2, "bob")
+
+
+def test_an_owner_that_crashed_before_its_vote_was_durable_may_want_its_release_dropped():
+    ada = member("ada")
+    ada.handle(Doubt(), now=0.0)
+    ada.handle(Tick(), now=2.0)
+    ada.handle(Stored(), now=2.0)
+    (store,) = ada.handle(Received("bob", Promise(SUBJECT, Ballot(1, "ada"))), now=2.0)
+    assert store.record.voted.value == DROPPED
+    assert ada.handle(Propose(COUNTED), now=2.0) == []
+
+
+# ---------------------------------------------------------------------- what others may send
+
+
+def test_two_values_in_one_ballot_prove_that_their_sender_lies():
+    bob = member()
+    bob.handle(Received("eve", vote("eve", THIRD, DROPPED)), now=0.0)
+    found = bob.handle(Received("eve", vote("eve", THIRD, COUNTED)), now=0.0)
+    assert found == [Contradicted(vote("eve", THIRD, DROPPED), vote("eve", THIRD, COUNTED))]
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        ("mia", vote("mia")),
+        ("eve", vote("ada")),
+        ("eve", Prepare(SUBJECT, SECOND)),
+        ("eve", Prepare(SUBJECT, Ballot(0, "eve"))),
+        ("eve", Prepare(SUBJECT, Ballot(-1, "eve"))),
+        ("eve", Prepare(SUBJECT, Ballot(HIGHEST, "eve"))),
+        ("eve", Prepare(SUBJECT._replace(round=4), THIRD)),
+        ("eve", vote("eve", Ballot(HIGHEST, "eve"))),
+        ("eve", vote("eve", Ballot(3, "mia"))),
+    ],
+)
+def test_what_a_member_cannot_send_changes_nothing(sender, message):
+    bob = member()
+    assert bob.handle(Received(sender, message), now=0.0) == []
+    assert (bob.record, bob.due) == (BLANK, math.inf)
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(Tick(), now=0.0)
+    assert bob.record.promised == SECOND
+
+
+def test_a_vote_is_signed_with_all_that_it_says():
+    signed = []
+    ada = member("ada", sign=lambda statement: signed.append(statement) or b"signature")
+    (store,) = ada.handle(Propose(COUNTED), now=0.0)
+    assert store.record.voted.signature == b"signature"
+    statements = {
+        Vote(subject, name, ballot, value).statement
+        for subject in (SUBJECT, SUBJECT._replace(attempt=1), Participants(3, 0))
+        for name in ("ada", "bob")
+        for ballot in (FIRST, SECOND)
+        for value in (COUNTED, DROPPED)
+    }
+    assert len(statements) == 24
+    assert signed[0] in statements
+
+
+def test_a_committee_names_each_member_once_and_its_owner():
+    with pytest.raises(InputError, match="form no committee"):
+        Committee(("ada", "bob"), owner="eve")
+    with pytest.raises(InputError, match="form no committee"):
+        Committee(("ada", "ada"), owner="ada")
+
+
+@pytest.mark.parametrize(("size", "least"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (16, 9)])
+def test_a_majority_is_more_than_half(size, least):
+    names = tuple(f"peer{number}" for number in range(size))
+    assert Committee(names, owner="peer0").majority == least
+
+
+# ---------------------------------------------------------------------- participant sets
+
+
+def test_the_same_machine_agrees_on_the_participant_set_of_a_sum():
+    subject, everybody, living = Participants(5, 1), ("ada", "bob", "eve"), ("bob", "eve")
+    group = Committee(everybody, owner="ada")
+    bob, eve = (Agreement(name, subject, group, wanted=living) for name in living)
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(Tick(), now=0.0)
+    prepare = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
+    eve.handle(Received("bob", prepare), now=0.0)
+    (promise,) = (each.message for each in eve.handle(Stored(), now=0.0) if each.to == "bob")
+    bob.handle(Received("eve", promise), now=0.0)
+    proposal = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
+    eve.handle(Received("bob", proposal), now=0.0)
+    eve.handle(Stored(), now=0.0)
+    assert eve.handle(Stored(), now=0.0)[0].decision.value == eve.value == living

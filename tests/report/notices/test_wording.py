@@ -1,0 +1,251 @@
+"""Each notice as a sentence; other tests compare kinds and fields."""
+
+import pytest
+
+from p2pfl.peer.unsettled import left_open
+from p2pfl.report.notices import damage
+from p2pfl.report.notices import kinds as notices
+from p2pfl.report.notices.damage import kinds
+from p2pfl.report.notices.wording import sentence, stopped
+from p2pfl.report.results import BudgetStop, Unsettled
+
+GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
+ME = {"peer": "ada"}
+SENTENCES = [
+    (
+        notices.PhaseBegan(**ME, phase="learning", round=0),
+        "learning began in round 1",
+    ),
+    (
+        notices.PeerFinished(**ME, scores={"loss": 0.5}),
+        "finished with loss 0.500",
+    ),
+    (
+        notices.PeerFinished(**ME, scores={}),
+        "finished",
+    ),
+    (
+        notices.PeerFailed(**ME, error="RunError", message="the disk is full; free some space", status=1),
+        "the disk is full; free some space",
+    ),
+    (
+        notices.JoinsLate(**ME, round=6, rounds=6, again=True),
+        "the others are ahead, in their last round: it comes too late to play one of the 6 rounds",
+    ),
+    (
+        notices.JoinsLate(**ME, round=5, rounds=6, again=True),
+        "the others are ahead: it comes back in round 6, from where they are then",
+    ),
+    (
+        notices.JoinsLate(**ME, round=2, rounds=6, again=False),
+        "the others are ahead: it begins in round 3, from where they are then",
+    ),
+    (
+        notices.ReleasesEnded(**ME, rounds=5, lost=True),
+        (
+            "an earlier incarnation has promised to release nothing more: its model after 5 rounds is kept as it "
+            "is; what was released after it stays with the others and changes the mean of all models"
+        ),
+    ),
+    (
+        notices.LearningStopped(**ME, reason="budget", message="the budget is spent"),
+        "the budget is spent; what was learned before is kept",
+    ),
+    (
+        notices.BudgetExceeded(**ME, spent=5.8, epsilon=4.0),
+        "epsilon 5.8 has been spent, more than privacy.epsilon = 4, because a release lacked a mask",
+    ),
+    (
+        notices.KeyTrusted(**ME, neighbour="bob", key="ab:cd"),
+        (
+            'TRUSTED ON FIRST USE: "bob" has the key ab:cd; compare it with the one that bob shows, because the '
+            "broker could have substituted its own, or use a roster"
+        ),
+    ),
+    (
+        notices.NameShared(**ME, key="ab:cd", own="ef:01"),
+        (
+            'a peer with the key ab:cd answers to the name "ada"; neighbours that know the key ef:01 ignore it, '
+            "so find out whose it is or use a roster"
+        ),
+    ),
+    (
+        notices.VersionDiffers(**ME, neighbour="bob", theirs="0.2", ours="0.1"),
+        'peer "bob" runs p2pfl 0.2, this peer runs 0.1',
+    ),
+    (
+        notices.VersionDiffers(**ME, neighbour="bob", theirs="", ours="0.1"),
+        'peer "bob" runs p2pfl of an unknown version, this peer runs 0.1',
+    ),
+    (
+        notices.PeerExcluded(**ME, neighbour="bob", key="ab:cd", signed="row", round=1, step=0, proof="p.json"),
+        (
+            'EXCLUDED: "bob" with the key ab:cd signed two different rows for step 0 of round 1; the proof is in '
+            "p.json; ask its owner why, and revoke the key without a good answer"
+        ),
+    ),
+    (
+        notices.NeighboursMissing(**ME, absent=("bob",), gone=(), message="bob did not come"),
+        "bob did not come; all rounds are played, and the model is kept as it is",
+    ),
+    (
+        notices.PartnersAwaited(**ME, partners=("bob", "eve"), seconds=0.5),
+        "the next release waits up to 0.5 s for mask partners: bob, eve",
+    ),
+    (
+        damage.LossRose(**ME, round=11, before=GOOD, now=BAD, best_round=7, best_file="a/b.safetensors"),
+        (
+            "ALARM: the loss rose steeply in round 12; the models may contain masks of a peer that disappeared "
+            "(accuracy 0.970 before, 0.290 now; loss 0.100 before, 28.000 now). Find the peer that disappeared, "
+            "and start it with --resume while the others run; the best model so far is that of round 8, in "
+            "a/b.safetensors; a smaller privacy.mask limits such damage, and hides less"
+        ),
+    ),
+    (
+        damage.MasksUncancelled(**ME, round=11, partners=("bob",), now=GOOD, deviation=0.1),
+        (
+            "ALARM: nothing came from bob in round 12, so the masks that it shared did not cancel: they leave "
+            "noise of deviation 0.1 in the models. If bob is only slow, or offline for a while, the masks cancel "
+            "when it is received again; if it has ended, start it with --resume while the others run. This peer "
+            "says when they are cancelled; a smaller privacy.mask limits such damage, and hides less"
+        ),
+    ),
+    (
+        damage.MasksUncancelled(**ME, round=11, partners=("bob", "eve"), now=GOOD, deviation=0.2),
+        (
+            "ALARM: nothing came from bob, eve in round 12, so the masks that they shared did not cancel: they "
+            "leave noise of deviation 0.2 in the models. If bob, eve are only slow, or offline for a while, the "
+            "masks cancel when they are received again; if they have ended, start them with --resume while the "
+            "others run. This peer says when they are cancelled; a smaller privacy.mask limits such damage, and "
+            "hides less"
+        ),
+    ),
+    (
+        damage.MasksCancelled(**ME, round=11, partners=("bob",)),
+        "masks of bob are cancelled: what was missing in round 12 no longer moves the mean of the models",
+    ),
+    (
+        damage.SettlementIncomplete(**ME, neighbours=("bob",)),
+        "nothing came from bob in the gossip step that settles masks, which changes the mean of all models",
+    ),
+    (
+        damage.MasksUnsettled(**ME, masks={"bob": 1}, deviation=0.25),
+        (
+            "1 mask shared with bob may not have cancelled: noise of deviation 0.25 or less may stay in each "
+            "parameter of the mean model"
+        ),
+    ),
+    (
+        damage.StepsUnsettled(**ME, steps={"bob": 1, "eve": 2}),
+        ("3 gossip steps with bob, eve may have moved only one of two models, which changes the mean of all models"),
+    ),
+    (
+        damage.SumsUnsettled(**ME, sums={"bob": 1}),
+        "1 sum without bob may have moved only one of two models, which changes the mean of all models",
+    ),
+    (
+        damage.RestartUnsettled(**ME, neighbours=("bob",)),
+        (
+            "gossip steps of an earlier incarnation with bob may have moved only one of two models, which changes"
+            " the mean of all models, because no neighbour confirmed that it reverted them"
+        ),
+    ),
+    (
+        damage.WeightLost(**ME, neighbour="bob", weight=0.5),
+        (
+            "nothing comes any more from bob, which took a weight of 0.5 from here: if it is gone for good, that "
+            "is lost to the average with the 1 that it began with and what its other neighbours gave it, and more"
+            " goes to it in each round; begin anew without it where the loss rises"
+        ),
+    ),
+    (
+        damage.ConsensusIncomplete(**ME, neighbours=("bob",)),
+        "no consensus: nothing came from bob, so models may differ",
+    ),
+    (
+        damage.CommonScoresUnknown(**ME, message="no partner is left"),
+        "the scores of the common model stay unknown: no partner is left",
+    ),
+    (
+        notices.BrokerUnavailable(**ME, message="no broker; start it", seconds=60.0),
+        "no broker; start it; this peer retries for up to 60 s (transport.outage)",
+    ),
+    (
+        notices.BrokerUnavailable(**ME, message="no broker; start it", seconds=None),
+        "no broker; start it; this peer retries without a time limit (transport.outage)",
+    ),
+    (
+        notices.PasswordExposed(**ME, brokers=("mqtt://b:1883",)),
+        (
+            "WARNING: a password goes to mqtt://b:1883 unencrypted, so others on the network can read it; use "
+            "mqtts:// or wss:// (p2pfl broker --config), and change the password"
+        ),
+    ),
+    (
+        notices.ClockBehind(**ME, seconds=3600),
+        'the clock of this device is 1 h 0 min behind the last start of peer "ada"; set the clock',
+    ),
+    (
+        notices.ClockBehind(**ME, seconds=59, key="ab:cd"),
+        (
+            'the clock of this device is 59 s behind the last start of peer "ada" under another key (ab:cd); set '
+            "the clock"
+        ),
+    ),
+    (
+        notices.AnnouncementAhead(**ME, key="ab:cd", topic="a/b"),
+        (
+            'the broker retains an announcement of peer "ada" under another key (ab:cd) that is more than 80 '
+            "years ahead of the clock of this device; set the clock, or clear the retained message on a/b, "
+            "because neighbours that have met that key refuse this peer"
+        ),
+    ),
+    (
+        notices.CheckpointDamaged(**ME, file="a.state", message="torn", previous=True),
+        "a.state: torn; the one before is used",
+    ),
+    (
+        notices.CheckpointDamaged(**ME, file="a.state", message="torn", previous=False),
+        "a.state: torn; there is none before it",
+    ),
+    (
+        notices.BestModelDamaged(**ME, file="a.best", message="torn"),
+        "a.best cannot be read (torn); the next better model takes its place",
+    ),
+    (
+        notices.SecretsRecorded(**ME, file="a.jsonl"),
+        "a.jsonl holds all that the peer receives and its secrets; keep it as you keep its key",
+    ),
+]
+
+
+@pytest.mark.parametrize(("notice", "said"), SENTENCES, ids=[type(notice).__name__ for notice, _ in SENTENCES])
+def test_a_notice_has_a_sentence(notice, said):
+    assert sentence(notice) == said
+
+
+def test_every_kind_is_worded_here():
+    assert {type(notice) for notice, _ in SENTENCES} == {*kinds().values()}
+
+
+def test_a_notice_that_nobody_words_is_an_error():
+    with pytest.raises(TypeError, match="Notice has no sentence; register one"):
+        sentence(notices.Notice(peer="ada"))
+
+
+def test_what_stays_open_is_one_notice_of_each_kind():
+    assert left_open("ada", Unsettled()) == []
+    found = left_open("ada", Unsettled({"bob": 1}, 0.5, {"bob": 2}, {"eve": 1}, ("bob",)))
+    assert found == [
+        damage.MasksUnsettled(peer="ada", masks={"bob": 1}, deviation=0.5),
+        damage.StepsUnsettled(peer="ada", steps={"bob": 2}),
+        damage.SumsUnsettled(peer="ada", sums={"eve": 1}),
+        damage.RestartUnsettled(peer="ada", neighbours=("bob",)),
+    ]
+
+
+def test_how_a_budget_stops_a_run_is_worded_with_the_account_and_the_number_of_peers():
+    said = "3 of 9 rounds: another one would exceed privacy.epsilon = 8"
+    assert stopped(BudgetStop(3, 9, 8.0)) == said
+    assert stopped(BudgetStop(3, 9, 8.0, "b.jsonl")) == f"{said}, including what b.jsonl had before"
+    assert stopped(BudgetStop(3, 9, 8.0, peers=2, among=3)) == f"{said} (2 of 3 peers)"

@@ -1,0 +1,50 @@
+"""The transport, the algorithm and the privacy mode that the documentation writes keep their contracts."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import torch
+
+import p2pfl
+from p2pfl.testing import check_algorithm, check_transport
+from p2pfl.transport import opened
+from p2pfl.transport.schemes import SCHEMES
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def example(page, containing):
+    """Run the Python block of a page that contains a text; return its names."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    [block] = [each for each in blocks if containing in each]
+    names = {"__name__": "documented"}
+    exec(compile(block, page, "exec", dont_inherit=True), names)  # noqa: S102 (that is what the page asks for)
+    return names
+
+
+def test_the_documented_transport_keeps_the_contract(monkeypatch):
+    monkeypatch.setitem(SCHEMES, "zlib+memory", None)  # removed afterwards, as the page registers it
+    example("compose.md", "class ZlibTransport")
+    asyncio.run(check_transport(lambda: opened("zlib+memory://documented")))
+
+
+def test_the_documented_algorithm_keeps_the_contract():
+    names = example("add-an-algorithm.md", "class Heavy:\n    average")
+    kind = names["Heavy"]
+    kind.traits = example("add-an-algorithm.md", "class Heavy:\n    traits")["Heavy"].traits
+    check_algorithm(kind(p2pfl.Averaging()))
+
+
+def test_the_documented_privacy_mode_rounds_what_leaves():
+    mode = example("compose.md", "class Rounded(")["Rounded"]
+    ring = p2pfl.topology.ring(4)
+    data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in ring.peers}
+    learner = p2pfl.TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
+    plain, rounded = (
+        p2pfl.simulate(p2pfl.FedAvg(), learner, ring, rounds=2, privacy=privacy, baselines=False)
+        for privacy in (None, mode(noise=0.01))
+    )
+    gaps = [(plain.models[p][n] - rounded.models[p][n]).abs().max() for p in ring.peers for n in plain.models[p]]
+    assert 0 < max(gaps) < 0.05
+    assert "rounded to 0.01" in rounded.summary["privacy"]["statement"]
