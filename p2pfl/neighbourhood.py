@@ -9,8 +9,12 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from p2pfl.compression import Coded
+from p2pfl.encodings import Ints
 from p2pfl.errors import PrivacyError, RunError
 from p2pfl.rows import Rows, distances, narrowed
+
+Contribution = Callable[[str], Ints]
+"""Function that returns the private integers ``[K]`` which a peer adds to a total; it may run in a thread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +229,37 @@ class Neighbourhood(Protocol):
         """
         ...
 
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Return the exact sum over all peers of private integers, ``[size]``; every peer gets the same.
+
+        No peer's contribution becomes known: with masks nothing but the total leaves the peers together.
+
+        Parameters
+        ----------
+        contribution
+            ``contribution(peer)`` returns what one of ``peers`` adds, ``[size]``; it is called once for each.
+            :mod:`p2pfl.encodings` makes integers of numbers.
+        size
+            Number of integers.
+        bits
+            The total is taken modulo two to the power of 32 or 64. Every integer must stay below
+            :func:`p2pfl.encodings.limit` in magnitude, so that no total wraps around; each peer checks its own.
+        change
+            L2 norm by which the data that a privacy statement protects can change a contribution. Private noise is
+            proportional to it, and with private noise a total without it is refused.
+        """
+        ...
+
+
+def untotalled() -> RunError:
+    """Return the error of an asynchronous neighbourhood for a total, for which all peers would have to wait."""
+    return RunError(
+        "an asynchronous algorithm cannot take a total, because peers do not wait for each other; leave its attribute "
+        "asynchronous out"
+    )
+
 
 class Wrapped:
     """Neighbourhood that does everything as another does; the base of those that change a part of it.
@@ -254,6 +289,12 @@ class Wrapped:
     async def hear(self, released: Released) -> Heard:
         """Receive as the wrapped neighbourhood does."""
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does."""
+        return await self._net.total(contribution, size=size, bits=bits, change=change)
 
 
 def unmixed() -> RunError:

@@ -82,10 +82,11 @@ HELD: dict[tuple[str, int], str] = {
         peer/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",
     ("- The topology and public", 2): """
         peer/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",
-    ("- With `data.scale` all peers", 5): """
+    ("- With `data.scale` all peers", 4): """
         experiment/test_agreement.py::test_scaled_features_are_refused_where_noise_promises_more
         experiment/test_agreement.py::test_with_a_guarantee_one_model_is_agreed_on_and_no_score
-        experiment/test_agreement.py::test_masked_sums_show_a_neighbour_nothing_of_a_peers_own""",
+        privacy/test_totals.py::test_transcripts_of_three_peers_are_the_same_exactly_where_totals_are
+        privacy/test_totals.py::test_what_a_parent_sees_of_a_leaf_is_uniform_and_a_key_used_twice_is_not""",
     ("- Names of settings and", 2): """
         peer/test_live.py::test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference_at_both_ends""",
     ("- How often a peer", 1): "peer/test_incarnation.py::test_a_start_is_numbered_by_a_clock_that_is_right",

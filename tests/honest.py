@@ -9,20 +9,28 @@ import struct
 from copy import deepcopy
 from functools import cache
 
+import msgspec
 import numpy as np
 import torch
 
 from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
 from p2pfl.peer.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
+from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.mailbox import Mailbox
 from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.session.effects import Publish
+from p2pfl.protocol.session.events import Contribute, Convene, Heard, Subscribed
+from p2pfl.protocol.session.session import Session
+from p2pfl.protocol.session.totals import PLACE, RECEIPT
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
 from p2pfl.protocol.wire.messages import (
+    Abort,
     Account,
     Ack,
+    Again,
     Chunk,
     Claim,
     ForOne,
@@ -30,11 +38,15 @@ from p2pfl.protocol.wire.messages import (
     Key,
     Masked,
     Moved,
+    OfTotals,
+    Participants,
     Plain,
     Pulse,
     RollCall,
+    participants_statement,
 )
 from p2pfl.protocol.wire.rows import encode_row, read_row, said_head
+from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.protocol.wire.stream import Inbox, Outbox
 from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.protocol.wire.trailer import Signature
@@ -42,7 +54,7 @@ from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
 from p2pfl.secagg.signing import Seal
-from p2pfl.topology import complete, metropolis
+from p2pfl.topology import Topology, complete, metropolis
 
 SWARM = "run"
 SOURCE = SeededSource(7)
@@ -142,6 +154,53 @@ def adding(kind):
     return deepcopy(made, {id(each): each for each in (made.giving.seal, made.getting.seal, SUMS, SECRETS)})
 
 
+# ---------------------------------------------------------------------- totals, up to the message that comes next
+
+THREE = ("ada", "bob", "cleo")
+STARS = {
+    "ada": Topology(THREE, (("ada", "bob"), ("ada", "cleo"))),
+    "bob": Topology(THREE, (("ada", "bob"), ("bob", "cleo"))),
+}
+"""Graphs of three peers, by who is in the middle, and so at the root of the tree."""
+
+
+def totalling(name, middle):
+    """A session that is to take part in a total."""
+    given = {"mailbox": Mailbox(), "edges": Edges(name, STARS[middle]), "row_bytes": LARGEST, "chunk": LARGEST}
+    return Session(Codec(SWARM, hello(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given)
+
+
+def totalled(middle, upto):
+    """The session of bob when a kind of message of ada's comes next to it, and that message."""
+    sessions = {name: totalling(name, middle) for name in THREE}
+    queue = []
+
+    def ask(name, event):
+        for each in sessions[name].handle(event, now=0.0):
+            if isinstance(each, Publish) and isinstance(each.message, OfTotals):
+                others = STARS[middle].neighbours(name) if each.place == PLACE else [each.place[3:]]
+                queue.extend((name, other, each.message) for other in others)
+
+    for step in (Convene(1), Subscribed(RECEIPT), None):
+        for name in THREE:
+            ask(name, Contribute(np.arange(6, dtype=np.uint64)) if step is None else step)
+        while queue:
+            sender, to, message = queue.pop(0)
+            if (sender, to, type(message).__name__) == ("ada", "bob", upto):
+                return sessions["bob"], message
+            ask(to, Heard(sender, message))
+    return sessions["bob"], None
+
+
+TOTALLED = {"Here": "bob", "Subtotal": "bob", "Participants": "ada", "Total": "ada"}
+"""Who is in the middle where ada sends this to bob."""
+
+
+def totals(kind):
+    """What takes totals at bob, to whom ada sends a message of this kind next."""
+    return totalled(TOTALLED.get(kind, "bob"), kind)[0].totals
+
+
 # ---------------------------------------------------------------------- all kinds
 
 
@@ -195,6 +254,9 @@ HONEST = {
         account(),
         row_chunk(),
         *(summed(*each)[1]["ada"] for each in SUMMED.values()),
+        *(totalled(middle, kind)[1] for kind, middle in TOTALLED.items()),
+        Again(1, 0, 0, 0),
+        Abort(1, 0, ["cleo"]),
     )
 }
 """What ada says to bob, by kind; a test holds that no kind is left out."""
@@ -208,6 +270,10 @@ def genuine(message):
         case RollCall(round, step, here):
             signature = seal("ada").sign(Slot("ada", round, step), here, domain="roll")
             return RollCall(round, step, here, signature)
+        case Participants():
+            statement = participants_statement(message, swarm=SWARM)
+            signature = IDENTITIES["ada"].sign(statement, domain="participants")
+            return msgspec.structs.replace(message, signature=signature)
         case _:
             return message
 
@@ -273,8 +339,17 @@ def taken(message):
             mine = books()
             mine.hear("ada", message, life=1, key=KEYS["bob"].public)
             decode(encode(mine.account(1)))
-        case _ if isinstance(message, ForOne):
-            heard(adding(type(message).__name__).hear("ada", message))
+        case _ if isinstance(message, OfTotals | ForOne):
+            added(message)
+
+
+def added(message):
+    """Have bob take a message of a total, or of a secure sum."""
+    kind = type(message).__name__
+    if isinstance(message, OfTotals):
+        totals(kind).hear("ada", message)
+    else:
+        heard(adding(kind).hear("ada", message))
 
 
 def heard(hearing):

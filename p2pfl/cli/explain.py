@@ -16,7 +16,6 @@ from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import Agreement
 from p2pfl.experiment.rules.matrix import goes_with
-from p2pfl.identity import SeededSource
 from p2pfl.report.summary import describe as describe_privacy
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
@@ -125,14 +124,14 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     experiment, peers = resolved.experiment, len(resolved.topology.peers)
     rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.rounds
     row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
-    agreement = Agreement(resolved, SeededSource(0))
+    agreement = Agreement(resolved)
     closing = agreement.near().exchanges if experiment.learning.consensus else 0
     hears = sum(each.matrix.nnz - peers for each in resolved.weights) / (len(resolved.weights) * peers)
     exchanges = rounds * resolved.gossip.steps + closing
     return {
         "rounds": rounds,
         "exchanges_per_round": resolved.gossip.steps,
-        "exchanges_before": agreement.opening,
+        "totals_before": agreement.opening,
         "exchanges_after": closing,
         "row_bytes": row,
         "bytes_per_peer_and_round": row * resolved.gossip.steps,
@@ -226,7 +225,7 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
     cost = found["cost"]
     more = [
         f"{cost[key]} {when}"
-        for key, when in (("exchanges_before", "before"), ("exchanges_after", "after"))
+        for key, when in (("totals_before", "exact sums before"), ("exchanges_after", "after"))
         if cost[key]
     ]
     beside = f", {' and '.join(more)} them" if more else ""

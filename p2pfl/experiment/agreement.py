@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,20 +12,21 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
 from p2pfl.algorithms.statistics import Mean
 from p2pfl.data import scaling
+from p2pfl.encodings import from_wide, wide
 from p2pfl.errors import PrivacyError
-from p2pfl.experiment.blinding import BITS, LIMBS, Blinded
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
-from p2pfl.identity import Source
 from p2pfl.learning import learner_traits
 from p2pfl.neighbourhood import Neighbourhood, Released, settled
-from p2pfl.privacy import Masks
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.totals import TotalMasks
+from p2pfl.secagg.in_process import partners
 
-TIGHT = 1e-13
-"""Share of a disagreement that is left in an exact sum: that of rounding in double precision."""
+WORDS, FRACTION = 4, 96
+"""Encoding of statistics and scores: far finer and larger than their sums, so that these are exact."""
 
-OPENING, CLOSING = 2**40, 2**40 + 1
-"""Numbers of no round, which key the masks of the statistics before the first and of the scores after the last one."""
+LARGEST = 2.0 ** (48 * WORDS - FRACTION)
+"""No number of a contribution is as large."""
 
 
 @dataclass(frozen=True)
@@ -36,33 +37,22 @@ class Agreement:
     ----------
     plan
         The experiment, resolved.
-    source
-        Of what hides the sums; they are masked where rows are.
-
-    Attributes
-    ----------
-    opening
-        Exchanges before the first round.
     """
 
     plan: Plan
-    source: Source
 
     @property
     def opening(self) -> int:
-        """Exchanges before the first round."""
-        return 2 * self.exact().exchanges if self.plan.experiment.data.scale else 0
+        """Totals before the first round."""
+        return 2 if self.plan.experiment.data.scale else 0
 
-    @property
-    def longest(self) -> int:
-        """No sum has more numbers."""
-        dataset = self.plan.federation.dataset
-        count = 8 + (dataset.classes or 0) + dataset.features[0].numel() + len(self.plan.experiment.learning.metrics)
-        return LIMBS * count if self.plan.masked else count
-
-    def exact(self) -> Accord:
-        """To rounding."""
-        return self._accord(TIGHT)
+    async def mean(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
+        """Return the mean over all peers of private numbers ``[R, K]``, the same in each of the R rows."""
+        own = dict(zip(net.peers, values.double().cpu().numpy(), strict=True))
+        size, how = values.shape[-1], {"words": WORDS, "fraction": FRACTION}
+        total = await net.total(lambda peer: wide(own[peer], **how), size=WORDS * size)
+        average = from_wide(total, **how) / len(self.plan.topology.peers)  # [K]
+        return torch.from_numpy(average).to(values.device).expand(len(net.peers), -1)  # [R, K]
 
     def near(self) -> Accord:
         """To the experiment's tolerance."""
@@ -75,11 +65,7 @@ class Agreement:
         hidden = it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums)
         return learner_traits(self.plan.learner).any_data and not hidden
 
-    def blind(self, net: Neighbourhood, masks: Masks | None, *, phase: int) -> Blinded:
-        """Return the neighbourhood with sums hidden behind masks of their own; as it is where there are none."""
-        return Blinded(net, masks, phase, len(self.plan.topology.peers))
-
-    async def open(self, net: Blinded) -> tuple[Plan, Statistics]:
+    async def open(self, net: Neighbourhood) -> tuple[Plan, Statistics]:
         """Agree on the statistics of the features; the plan with the features of the peers at hand scaled by them.
 
         Raises
@@ -87,28 +73,27 @@ class Agreement:
         ModelError
             A learner of one's own, whose features nobody knows.
         PrivacyError
-            Features too large to be masked.
+            Features too large to be added up.
         """
-        try:
-            net.check(scaling.largest_squares(self.plan.federation, net.peers))  # before the sums leave
-            return await _scaled(self.plan, net.peers, mean=partial(net.mean, self.exact()))
-        except PrivacyError as error:
-            said = error.args[0].partition("; ")[0]
+        squares = scaling.largest_squares(self.plan.federation, net.peers)  # before the sums leave
+        largest = float(squares.max()) if squares.numel() else 0.0
+        if not largest < LARGEST / len(self.plan.topology.peers):
             raise PrivacyError(
-                f"data.scale: expected sums of features and of their squares that masks can hide: {said}; "
-                "give the features in larger units"
-            ) from None
+                f"data.scale: the squares of the features of a peer add up to {largest:.3g}, which is too much for an "
+                "exact sum; give the features in larger units"
+            )
+        return await _scaled(self.plan, net.peers, mean=partial(self.mean, net))
 
     async def settle(self, net: Neighbourhood, state: State) -> State:
         """Agree on one model: the mean of what all peers have released already, so nothing more is."""
         rows = await self.near().settle(net, Released(state.public.rows))  # [R, P]
         return replace(state, rows=rows, public=Released(rows).public)
 
-    async def score(self, net: Blinded, scores: dict[str, torch.Tensor]) -> dict[str, float]:
+    async def score(self, net: Neighbourhood, scores: dict[str, torch.Tensor]) -> dict[str, float]:
         """Return the scores of the common model on the test data of all peers, from its scores on each peer's own."""
         targets = scaling.target_totals(self.plan.federation, net.peers)
         squared = self.plan.experiment.learning.loss is None
-        found = await pooled(partial(net.mean, self.exact()), scores=scores, targets=targets, squared=squared)
+        found = await pooled(partial(self.mean, net), scores=scores, targets=targets, squared=squared)
         return {name: float(values[0]) for name, values in found.items()}
 
     def _accord(self, tolerance: float) -> Accord:
@@ -151,7 +136,7 @@ async def _scaled(plan: Plan, peers: tuple[str, ...], *, mean: Mean) -> tuple[Pl
         totals=scaling.totals(federation, peers),
         squares=lambda middle: scaling.squares(federation, peers, mean=middle),
         features=federation.dataset.features[0].numel(),
-        resolution=2.0**-BITS if plan.masked else 0.0,
+        resolution=2.0**-FRACTION,
     )
     return scaled(plan, found), found
 
@@ -169,3 +154,17 @@ def told(found: Statistics) -> dict[str, object]:
 def alike(said: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
     """Return the scores of the common model; nothing if the peers report different ones."""
     return said[0] if all(each == said[0] for each in said) else None
+
+
+def masks_of(plan: Plan, secrets: Mapping[Edge, bytes]) -> TotalMasks | None:
+    """Return the masks of totals: between all who share masks of rows, or are added up by the same receiver.
+
+    ``None`` where neither masks nor sums hide rows, so that everybody may see contributions.
+    """
+    colluders = plan.experiment.privacy.colluders
+    if plan.masked:
+        return TotalMasks(secrets, graph=plan.protection.graph, colluders=colluders)
+    if plan.protection.sums is None:
+        return None
+    edges = {*plan.topology.union.edges, *partners(plan.weights[0]).edges}
+    return TotalMasks(secrets, graph=graphs.Topology(plan.topology.peers, tuple(edges)), colluders=colluders)

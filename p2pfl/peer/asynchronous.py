@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Released, unmixed
+from p2pfl.neighbourhood import Contribution, Heard, Released, unmixed, untotalled
 from p2pfl.peer.live import LiveNeighbourhood, values
 from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.session.effects import Collected
@@ -31,6 +32,13 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
                 peers.append(sender)
         self._close()
         return self._heard(rows, peers, [1 / len(rows)] * len(rows))
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Raise an error, as a total waits for all peers."""
+        del contribution, size, bits, change
+        raise untotalled()
 
     async def _send(self, offer: Offer) -> None:
         """Send a model, or leave it out where the one before is not on its way yet: the next will be newer."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import masks_of
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.connection import Connection
@@ -20,6 +22,7 @@ from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.meter import Meter
@@ -67,6 +70,7 @@ class Hiding:
     ) -> None:
         self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
+        self._total_masks = masks_of(plan, {})
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
         self.agreed, self.meter, self.source, self.tell = agreed, meter, source, tell
@@ -122,6 +126,12 @@ class Hiding:
         partners = {peer for edge in masks.secrets for peer in edge}
         here = {self.name, *self.membership.present & partners}
         return masks.among(here, least=self.least, whose=(self.name,))
+
+    def totals(self) -> TotalMasks | None:
+        """Return the masks of totals, in the present epochs; ``None`` where everybody may see contributions."""
+        if self._total_masks is None:
+            return None
+        return replace(self._total_masks, secrets=self._secrets(self._epochs()))
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""

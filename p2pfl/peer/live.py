@@ -9,9 +9,11 @@ from dataclasses import replace
 import torch
 
 from p2pfl.compression import Zstd
+from p2pfl.encodings import Ints
 from p2pfl.errors import DecodeError
-from p2pfl.neighbourhood import Heard, Public, Released, bare, checked, moved
+from p2pfl.neighbourhood import Contribution, Heard, Public, Released, bare, checked, moved
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.ledgers.books import Books, heaviest, vector
 from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.session.effects import Deliver
@@ -35,6 +37,8 @@ class LiveNeighbourhood:
         The round's exchanges so far.
     conserving
         Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
+    totalling
+        Carries the totals of the round; by default without masks.
     """
 
     def __init__(
@@ -45,11 +49,13 @@ class LiveNeighbourhood:
         zstd: Zstd | None = None,
         step: int = 0,
         conserving: bool = True,
+        totalling: Totalling | None = None,
     ) -> None:
         self.connection, self.session = connection, connection.session
         self._releases = 0
         self.name = self.session.shared.me.peer
         self.round = round
+        self.totalling = totalling or Totalling(connection, round + 1)
         self.zstd = zstd
         self.conserving = conserving and self.session.books.conserving
         self.step = step
@@ -124,6 +130,25 @@ class LiveNeighbourhood:
                 used.append(weights[sender])
         self._close()
         return self._heard(rows, peers, used)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up what all peers contribute, along a spanning tree and under masks.
+
+        Raises
+        ------
+        PrivacyError
+            The contribution could make the total wrap around, or masks cannot hide it; then nothing is sent.
+        PeerError
+            Peers were lost.
+        """
+        del change
+        begun = asyncio.get_running_loop().time()
+        try:
+            return await self.totalling.total(contribution, peer=self.name, size=size, bits=bits)
+        finally:
+            self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
     def _heard(self, rows: list[Rows], peers: list[str], used: list[float]) -> Heard:
         """Return what one receiver has, its own model first: models ``[1, P]``, their owners, and their weights."""

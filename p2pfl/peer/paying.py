@@ -13,7 +13,7 @@ from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped, bare
+from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, bare
 from p2pfl.peer.live import LiveNeighbourhood
 from p2pfl.peer.settling import Cover
 from p2pfl.privacy import private
@@ -128,3 +128,16 @@ class Republished(Wrapped):
                 "the release that pays masks holds more than public parameters and was not sent; report this as a bug"
             )
         return released
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Raise an error, as a contribution is private.
+
+        Raises
+        ------
+        PrivacyError
+            Always.
+        """
+        del contribution, size, bits, change
+        raise PrivacyError("masks are paid with public parameters, and a contribution is private; report this as a bug")

@@ -39,6 +39,7 @@ from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.threads import Threaded
+from p2pfl.peer.totals import Totalling
 from p2pfl.peer.unsettled import bereft, left_open, unsettled
 from p2pfl.peer.updates import Progress
 from p2pfl.protocol.edges import Edges
@@ -174,7 +175,7 @@ class Peer:
         self.unsettled = Unsettled()
         self.best = BestModel(name, store)
         self._alarms = Alarms(name, notice)
-        self._agreeing = Agreeing(plan, name, self.source)
+        self._agreeing = Agreeing(plan, name)
         self._training = Threaded(plan.learner, count=self.meter.samples.count)
         self._stack = AsyncExitStack()
         self._connection: Connection | None = None
@@ -228,8 +229,6 @@ class Peer:
         will = Will(codec.topic("state"), encode(codec.announcement("dead")))
         dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
         largest = row_bytes(self.plan.learner.layout.size + beside_of(self.plan.algorithm), dtype)
-        if self._agreeing.opening or self.plan.experiment.learning.consensus:
-            largest = max(largest, row_bytes(self._agreeing.longest, torch.float64))
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
@@ -421,28 +420,25 @@ class Peer:
     async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
         """Scale the features as all do."""
         earlier = None if chosen is None else chosen.statistics
-        net = self._neighbourhood(0, step=0, conserving=False)
-        self.plan, self.statistics = await self._agreeing.open(
-            net, among=self.hiding.among, first=first, earlier=earlier
-        )
+        net = self._neighbourhood(0, opening=True, conserving=False)
+        self.plan, self.statistics = await self._agreeing.open(net, first=first, earlier=earlier)
         self._training.learner = self.plan.learner
 
     async def _close(self, state: State) -> State:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
         net = self._neighbourhood(self._next, conserving=False)
-        agreeing = Agreeing(self.plan, self.name, self.source)
-        state, self.common = await agreeing.close(net, state, among=self.hiding.among, tell=self._tell)
+        state, self.common = await Agreeing(self.plan, self.name).close(net, state, tell=self._tell)
         if net.missed:
             self._tell(ConsensusIncomplete(peer=self.name, neighbours=tuple(sorted({*net.missed}))))
         return state
 
-    def _neighbourhood(self, round: int, *, step: int | None = None, conserving: bool = True) -> LiveNeighbourhood:
+    def _neighbourhood(self, round: int, *, opening: bool = False, conserving: bool = True) -> LiveNeighbourhood:
         self._training.seconds, self._next = 0.0, round + 1
         how: dict[str, Any] = {
             "round": round,
             "zstd": self.plan.zstd,
-            "step": step if step is not None else 0 if round else self._agreeing.opening,
             "conserving": conserving,
+            "totalling": Totalling(self.connection, 0 if opening else round + 1, self.hiding.totals),
         }
         if self.plan.asynchronous:
             return AsynchronousNeighbourhood(self.connection, **how)

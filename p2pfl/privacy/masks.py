@@ -17,12 +17,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from p2pfl.errors import CoverError, InputError, PrivacyError
 from p2pfl.identity import FIRST, Announced, ExchangeKey, Source, edge_key, edge_secret, epoch_of, epoch_secret
-from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, Words, spans, to_grid
+from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
 from p2pfl.topology import Schedule, Topology
 
 Edge = tuple[str, str]
@@ -186,34 +184,6 @@ class Masks:
                         sums[row[a], columns] += points
                     if b in row:
                         sums[row[b], columns] -= points
-        return sums
-
-    def words(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Words:
-        """Return the signed sum of each peer's masks that are uniform modulo 2^64, ``[R, P]``.
-
-        They cancel over all peers modulo 2^64. A round that keys them keys no others.
-
-        Parameters
-        ----------
-        peers, round, size, attempt
-            As in :meth:`sums`.
-
-        Raises
-        ------
-        PrivacyError
-            The secret of an edge is missing.
-        """
-        sums = np.zeros((len(peers), size), np.uint64)  # [R, P]
-        row = {peer: number for number, peer in enumerate(peers)}
-        for a, b in _mask_edges(self.topology.at(round)):
-            if a in row or b in row:
-                key = self._key((a, b), round=round, attempt=attempt)
-                stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * size))
-                words = np.frombuffer(stream, "<u8").astype(np.uint64)  # [P]
-                if a in row:
-                    sums[row[a]] += words
-                if b in row:
-                    sums[row[b]] -= words
         return sums
 
     def _key(self, edge: Edge, *, round: int, attempt: int) -> bytes:

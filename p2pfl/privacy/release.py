@@ -24,11 +24,14 @@ import torch
 
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
-from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped, checked
+from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, checked
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, spans, to_grid
 from p2pfl.rows import Rows
+
+COARSEST = 16.0
+"""Least deviation of private noise in a total, in integers: sums of rounded normal numbers then hide as normal ones."""
 
 
 class Cover(Protocol):
@@ -116,7 +119,7 @@ class PrivateNeighbourhood(Wrapped):
         self._source = source
         self._round = round
         self._charge = charge
-        self._releases = 0
+        self._releases = self._totals = 0
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the change since the public parameters.
@@ -164,6 +167,51 @@ class PrivateNeighbourhood(Wrapped):
             return Released(update.floats(), masses)
         points = self._hide(update, attempt)  # [R, P]
         return Released(points.to(rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does, with private noise in every contribution.
+
+        Noise in a total relates to ``change`` as noise in a release relates to the clip, so that both cost the same.
+
+        Raises
+        ------
+        PrivacyError
+            There is private noise, and nobody knows in relation to what, or the integers are too coarse for it.
+        """
+        if self._charge is not None:
+            self._charge()
+        number, self._totals = self._totals, self._totals + 1
+        if self._settings.noise:
+            contribution = self._noised(contribution, size=size, number=number, change=change)
+        return await self._net.total(contribution, size=size, bits=bits, change=change)
+
+    def _noised(self, contribution: Contribution, *, size: int, number: int, change: float | None) -> Contribution:
+        """Return a contribution with rounded normal noise."""
+        settings = self._settings
+        if change is None or math.isinf(settings.clip):
+            missing = "change" if change is None else "privacy.clip"
+            raise PrivacyError(
+                f"private noise in a total needs {missing}, in relation to which it hides a contribution; give it, or "
+                "leave out privacy.noise"
+            )
+        deviation = change * settings.noise / settings.clip
+        if deviation < COARSEST:
+            raise PrivacyError(
+                f"private noise in a total has a deviation of {deviation:.3g} integers, but needs {COARSEST:g}; "
+                "encode the contribution with more fraction bits"
+            )
+        sampler = NoiseSampler(deviation)
+
+        def noised(peer: str) -> Ints:
+            values = contribution(peer).copy()  # [K]
+            key = self._source.bytes(KEY_BYTES, purpose=f"total noise {number}", peer=peer, round=self._round)
+            for columns in spans(size, BLOCK):
+                values[columns] += sampler.window([key], columns)[0]
+            return values
+
+        return noised
 
     def _hide(self, update: _Update, attempt: int) -> torch.Tensor:
         """Return grid points ``[R, P]``, added to the masks in place: no other array is that large."""

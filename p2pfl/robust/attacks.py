@@ -170,7 +170,7 @@ def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Tol
 class AttackedNeighbourhood(Wrapped):
     """Neighbourhood with Byzantine peers; :func:`attacked` makes it and explains the parameters.
 
-    A Byzantine peer uses its own true model: it mixes as if it were honest.
+    A Byzantine peer uses its own true model: it mixes as if it were honest, and it adds its true integers to totals.
     """
 
     def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, told: Told | None) -> None:

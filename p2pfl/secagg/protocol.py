@@ -40,8 +40,8 @@ from typing import NamedTuple
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source, edge_key
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.ring import WIDTHS, Ring, mask, signed, unsigned, zeros
 from p2pfl.privacy.stream import LIMIT, Ints
-from p2pfl.secagg.ring import WIDTHS, Ring, mask, signed, unsigned, zeros
 
 VERSION = "aes256-ctr-ring-v2"
 """Of masks and messages: peers that differ unmask nothing."""

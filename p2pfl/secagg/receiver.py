@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from p2pfl.errors import DecodeError, PrivacyError
+from p2pfl.privacy.ring import WIDTHS
 from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.wire.messages import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.secagg.protocol import Consent, Keys, Receiver, Share, Slot
-from p2pfl.secagg.ring import WIDTHS
 from p2pfl.secagg.signing import Exchange, Seal, Sums
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from p2pfl.compression import Zstd
-from p2pfl.neighbourhood import Heard, Released, unmixed
+from p2pfl.neighbourhood import Contribution, Heard, Released, unmixed, untotalled
 from p2pfl.privacy.stream import Ints
 from p2pfl.rows import Rows, draw
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
@@ -130,6 +130,13 @@ class AsynchronousNeighbourhood(StackedNeighbourhood):
         names = tuple(self.peers[index] for index in whose.tolist())
         weights = torch.from_numpy(1 / counts[listener])  # [E]
         return Heard(rows, torch.from_numpy(listener), torch.from_numpy(place), weights, names)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Raise an error, as a total waits for all peers."""
+        del contribution, size, bits, change
+        raise untotalled()
 
 
 def _edges(weights: Weights) -> Ints:

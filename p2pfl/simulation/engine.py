@@ -16,9 +16,9 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, Statistics, learn, start
 from p2pfl.compression import Codec
-from p2pfl.errors import BudgetError, InputError
+from p2pfl.errors import BudgetError, InputError, PrivacyError
 from p2pfl.experiment import Experiment, Plan, plan, read
-from p2pfl.experiment.agreement import CLOSING, OPENING, Agreement, told
+from p2pfl.experiment.agreement import Agreement, masks_of, told
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SeededSource, Source
@@ -131,12 +131,12 @@ def simulate(
     scale: dict[str, torch.Tensor] = {}
     with run:
         if wanted.data.scale:
-            resolved, found = _open(resolved, source, sent=sent)
+            resolved, found = _open(resolved, sent=sent)
             agreed["statistics"], scale = told(found), found.tensors()
         run.describe(described(resolved))
         state, training, meter = _recorded(resolved, run, source, observe, sent=sent)
         if wanted.learning.consensus:
-            state, agreed["common"] = _close(resolved, source, state, round=run.metrics[-1].round + 1)
+            state, agreed["common"] = _close(resolved, state, round=run.metrics[-1].round + 1)
     last = time.perf_counter()
     for index, name in enumerate(names):
         tensors = scale | {key: value[index] for key, value in state.tensors().items()}
@@ -231,7 +231,7 @@ def play(
     if resolved.masked:
         adjacency = protection.graph.adjacency
         faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
-    neighbourhood = _neighbourhoods(resolved, source, faults=faults)
+    neighbourhood = _neighbourhoods(resolved, faults=faults)
 
     def present(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
@@ -282,43 +282,50 @@ def play(
     return state, learner.seconds
 
 
-def _neighbourhoods(resolved: Plan, source: Source, *, faults: Faults) -> Callable[[int], StackedNeighbourhood]:
+def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int], StackedNeighbourhood]:
     """Return a function that makes the neighbourhood of each round."""
     if resolved.protection.sums is not None:
         return summing(resolved, faults=faults)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
-    opening = Agreement(resolved, source).opening
     flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         if flight is not None:
             return AsynchronousNeighbourhood(weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd)
-        step = 0 if round else opening
-        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults, zstd=zstd, step=step)
+        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults, zstd=zstd)
 
     return neighbourhood
 
 
-def _open(resolved: Plan, source: Source, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
+def _open(resolved: Plan, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
-    agreement = Agreement(resolved, source)
     net = StackedNeighbourhood(resolved.weights, round=0, seed=resolved.experiment.seed)
-    masks = _masks(resolved, source) if resolved.masked else None
-    scaled, found = settled(agreement.open(agreement.blind(net, masks, phase=OPENING)))
+    _check_masks(resolved)
+    scaled, found = settled(Agreement(resolved).open(net))
     sent.add_(net.bytes_out)
     return scaled, found
 
 
-def _close(resolved: Plan, source: Source, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
+def _close(resolved: Plan, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
     """Agree on one final model, and on its score on the test data of all peers where it may be published."""
-    agreement = Agreement(resolved, source)
+    agreement = Agreement(resolved)
     net = StackedNeighbourhood(resolved.weights, round=round, seed=resolved.experiment.seed)
-    masks = _masks(resolved, source) if resolved.masked else None
     state = settled(agreement.settle(net, state))
     scored = resolved.learner.evaluate(state.rows, peers=net.peers)
     if not scored or not agreement.scored:
         return state, None
-    return state, settled(agreement.score(agreement.blind(net, masks, phase=CLOSING), scored))
+    try:
+        _check_masks(resolved)
+    except PrivacyError:  # live peers keep their scores, too, and say why
+        return state, None
+    return state, settled(agreement.score(net, scored))
+
+
+def _check_masks(resolved: Plan) -> None:
+    """Refuse totals that the masks of live peers could not hide; here they would cancel, and are not drawn."""
+    masks = masks_of(resolved, {})
+    if masks is not None:
+        masks.check(resolved.topology.peers)
 
 
 def _recorded(

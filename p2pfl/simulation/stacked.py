@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import scipy.sparse
 import torch
 
 from p2pfl.compression import Zstd
-from p2pfl.neighbourhood import Heard, Public, Released, bare, checked, moved
+from p2pfl.encodings import Ints, check_contribution
+from p2pfl.neighbourhood import Contribution, Heard, Public, Released, bare, checked, moved
 from p2pfl.rows import Rows, draw, raw
-from p2pfl.topology import Weights
+from p2pfl.topology import Topology, Tree, Weights, spanning
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,47 @@ class StackedNeighbourhood:
             torch.from_numpy(matrix.data),
             self.peers,
         )
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up what the peers that are present contribute; masks would cancel and are not drawn.
+
+        Raises
+        ------
+        TopologyError
+            The topology is directed, or the peers that are present are not connected.
+        PrivacyError
+            An integer is so large that a total could wrap around.
+        """
+        del change
+        there = self.faults.present(self.peers, seed=self.seed, round=self.round).tolist()
+        among = tuple(compress(self.peers, there))
+        tree = spanning(self._graph(), among=among)
+        total = np.zeros(size, np.int64)  # [K]
+        for peer in among:
+            values = contribution(peer)  # [K]
+            check_contribution(values, peer=peer, size=size, participants=len(among), bits=bits)
+            total += values
+        self._count_total(tree, size=size, bits=bits)
+        return total
+
+    def _graph(self) -> Topology:
+        """Return the graph of all edges on which weights mix, in whichever gossip step."""
+        edges = {
+            (self.peers[sender], self.peers[receiver])
+            for weights in self.weights
+            for receiver, sender in zip(*map(np.ndarray.tolist, weights.matrix.nonzero()), strict=True)
+            if sender != receiver
+        }
+        both = edges == {(receiver, sender) for sender, receiver in edges}
+        return Topology(self.peers, tuple(edges), directed=not both)
+
+    def _count_total(self, tree: Tree, *, size: int, bits: int) -> None:
+        """Count the bytes of a total: one up of everybody but the root, one down of everybody with children."""
+        for number, peer in enumerate(self.peers):
+            sent = (peer in tree.parents) + bool(tree.children(peer))
+            self.bytes_out[number] += sent * size * bits // 8
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
         """Return the weights of this gossip step, and count its bytes."""

@@ -19,7 +19,7 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.composing import compose
 from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, settled
+from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, Wrapped, settled
 from p2pfl.peer import Peer
 from p2pfl.rows import Rows, draw
 from p2pfl.simulation import StackedNeighbourhood, simulate
@@ -59,7 +59,7 @@ class Call:
     released: Released
 
 
-class Watched:
+class Watched(Wrapped):
     """Neighbourhood that notes its calls, and may answer releases from a script.
 
     Parameters
@@ -73,16 +73,12 @@ class Watched:
     """
 
     def __init__(self, net: Neighbourhood, round: int, *, calls: list[Call], script: list[Released] | None) -> None:
-        self.net, self.number, self.calls, self.script = net, round, calls, script
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Names of the local peers."""
-        return self.net.peers
+        super().__init__(net)
+        self.number, self.calls, self.script = round, calls, script
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release rows, or return the next release of the script."""
-        released = await self.net.release(rows, since=since, masses=masses)
+        released = await self._net.release(rows, since=since, masses=masses)
         if self.script is not None:
             require(bool(self.script), "how often it releases depends on what training returned")
             released = self.script.pop(0)
@@ -92,12 +88,12 @@ class Watched:
     async def mix(self, released: Released) -> Released:
         """Mix released rows."""
         self._note("mix", released)
-        return await self.net.mix(released)
+        return await self._net.mix(released)
 
     async def hear(self, released: Released) -> Heard:
         """Return the received rows."""
         self._note("hear", released)
-        return await self.net.hear(released)
+        return await self._net.hear(released)
 
     def _note(self, kind: Literal["mix", "hear"], released: Released) -> None:
         self.calls.append(Call(kind, self.number, released.values.clone(), released.masses, None, released))

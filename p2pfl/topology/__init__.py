@@ -43,6 +43,7 @@ from p2pfl.topology.schedules import (
     hierarchical,
     one_peer_exponential,
 )
+from p2pfl.topology.spanning import Tree, centre, cut, spanning
 from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
 from p2pfl.topology.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
 
@@ -52,15 +53,18 @@ __all__ = [
     "Healing",
     "Schedule",
     "Topology",
+    "Tree",
     "Weights",
     "base",
     "best_rate",
     "build",
+    "centre",
     "chebyshev_steps",
     "check_connected",
     "circulant",
     "complete",
     "contraction",
+    "cut",
     "diameter",
     "double_binary_tree",
     "edge_weights",
@@ -91,6 +95,7 @@ __all__ = [
     "ring",
     "save",
     "small_world",
+    "spanning",
     "star",
     "steps",
     "torus",

@@ -2,21 +2,16 @@
 
 import pytest
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from safetensors.torch import load_file
 
-from p2pfl.algorithms import Accord
+from p2pfl.data import scaling
 from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.agreement import OPENING, Agreement, directly
+from p2pfl.experiment.agreement import Agreement, directly
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Released, settled
-from p2pfl.privacy.masks import Masks, swarm_secrets
+from p2pfl.neighbourhood import settled
 from p2pfl.simulation import simulate
 from p2pfl.simulation.stacked import StackedNeighbourhood
-from p2pfl.topology import ring
 
 TABLE = {
     "rounds": 2,
@@ -99,14 +94,24 @@ def test_a_checkpoint_holds_the_scale_its_model_was_trained_on(tmp_path):
 
 def huge(*, peer, peers, seed):
     del peer, peers, seed
-    return torch.full((4, 2), 3e9), torch.tensor([0, 1, 0, 1])
+    return torch.full((4, 2), 1e13), torch.tensor([0, 1, 0, 1])
 
 
-def test_features_too_large_to_be_masked_are_refused_with_what_to_do():
-    changes = [f"data.name={__name__}:huge", "data.options={classes=2}", "data.scale=true", "data.test=0.5"]
-    with pytest.raises(PrivacyError, match=r"^data\.scale: expected .*; give the features in larger units$"):
-        run(*changes, "privacy.mode=pairwise")
-    assert run(*changes).summary["statistics"]["mean"] == [3e9, 3e9]
+HUGE = [f"data.name={__name__}:huge", "data.options={classes=2}", "data.scale=true", "data.test=0.5"]
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_large_features_add_up_exactly_and_too_large_ones_are_refused_before_their_sums_leave(mode, monkeypatch):
+    mean = run(*HUGE, *mode).summary["statistics"]["mean"]
+    assert mean == pytest.approx([1e13, 1e13], rel=1e-6)
+
+    def leaves(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr("p2pfl.experiment.agreement.LARGEST", 1e26)
+    monkeypatch.setattr(StackedNeighbourhood, "total", leaves)
+    with pytest.raises(PrivacyError, match=r"^data\.scale: .*; give the features in larger units$"):
+        run(*HUGE, *mode)
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if traits_of(name).personal])
@@ -118,50 +123,35 @@ def test_consensus_is_refused_where_each_peer_has_a_model_of_its_own(algorithm):
         plan(read(TABLE, changes=["learning.consensus=true", f"learning.algorithm={algorithm}"]))
 
 
-@pytest.mark.parametrize("key", ["data.scale", "learning.consensus"])
-def test_under_secagg_nothing_is_agreed_on_by_rows_that_nobody_may_see(key):
-    with pytest.raises(ExperimentError, match=rf'^{key} = true does not work with privacy\.mode = "secagg"'):
-        plan(read(TABLE, changes=[f"{key}=true", "privacy.mode=secagg"]))
+def test_under_secagg_nothing_is_agreed_on_by_rows_that_nobody_may_see():
+    with pytest.raises(
+        ExperimentError, match=r'^learning\.consensus = true does not work with privacy\.mode = "secagg"'
+    ):
+        plan(read(TABLE, changes=["learning.consensus=true", "privacy.mode=secagg"]))
 
 
-def test_masked_sums_show_a_neighbour_nothing_of_a_peers_own(monkeypatch):
-    released, given = [], Released.__init__
+MEANS = [
+    [],
+    ["privacy.mode=pairwise"],
+    ["privacy.mode=secagg", "topology.kind=complete", "learning.weighted=false", "gossip.steps=1"],
+]
 
-    def noted(self, rows, *rest, **how):
-        released.append(rows.clone())
-        given(self, rows, *rest, **how)
 
-    graph = ring(3)
-    masks = Masks(swarm_secrets(graph, source=SeededSource(1), run="x"), deviation=1.0, topology=graph)
-    values = torch.tensor([[269_629.0 * 60, -0.5], [1.0, 2.0], [3.0, 4.25]], dtype=torch.float64)
-    resolved = plan(read(TABLE, changes=["topology.peers=3", "topology.kind=complete"]))
-    agreement = Agreement(resolved, SeededSource(1))
+@pytest.mark.parametrize("changes", MEANS, ids=["none", "pairwise", "secagg"])
+def test_statistics_by_totals_are_those_of_float64_sums_to_rounding(changes):
+    resolved = plan(read(TABLE, changes=["data.scale=true", *changes]))
     net = StackedNeighbourhood(resolved.weights, round=0, seed=0)
-    monkeypatch.setattr(Released, "__init__", noted)
-    found = settled(agreement.blind(net, masks, phase=OPENING).mean(agreement.exact(), values))
-    exact = ((values * 2**20).round().sum(0) / 2**20 / 3).expand(3, 2)
-    assert torch.equal(found, exact)  # to the last bit
-    shown = released[0].reshape(3, 2, 4)
-    assert ((shown >= 0) & (shown < 2**16) & (shown == shown.round())).all()
-    # A neighbour that knows its own mask still sees the number plus a word that is uniform modulo 2^64.
-    key = masks._key(("peer0", "peer2"), round=OPENING, attempt=0)
-    word = int.from_bytes(Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8)), "little")
-    mine = masks._key(("peer0", "peer1"), round=OPENING, attempt=0)
-    known = int.from_bytes(Cipher(ChaCha20(mine, bytes(16)), mode=None).encryptor().update(bytes(8)), "little")
-    seen = (sum(int(limb) << 16 * place for place, limb in enumerate(shown[0, 0].tolist())) - known) % 2**64
-    assert seen == (int(values[0, 0] * 2**20) + word) % 2**64
+    values = scaling.totals(resolved.federation, net.peers) / 3  # [N, 1 + C + F]
+    means = settled(Agreement(resolved).mean(net, values))
+    assert torch.allclose(means, values.mean(0).expand_as(means), rtol=1e-12, atol=1e-14)
+    assert torch.equal(means, means[:1].expand_as(means))
+    found, direct = settled(Agreement(resolved).open(net))[1], directly(resolved)[1]
+    for name, rows in vars(found).items():
+        assert torch.allclose(rows.double(), vars(direct)[name].double(), rtol=1e-12), name
 
 
-def test_features_whose_squares_cannot_be_masked_are_refused_before_their_sums_leave(monkeypatch):
-    def leaves(*_):
-        raise AssertionError
-
-    monkeypatch.setattr(Accord, "settle", leaves)
-    changes = [f"data.name={__name__}:wide", "data.options={classes=2}", "data.scale=true", "data.test=0.5"]
-    with pytest.raises(PrivacyError, match=r"^data\.scale: expected .*; give the features in larger units$"):
-        run(*changes, "privacy.mode=pairwise")
-
-
-def wide(*, peer, peers, seed):
-    del peer, peers, seed
-    return torch.full((4, 2), 1e7), torch.tensor([0, 1, 0, 1])
+def test_masks_that_could_not_hide_the_sums_are_refused():
+    changes = ["topology.kind=path", "privacy.mode=pairwise", "privacy.partners=1"]
+    with pytest.raises(PrivacyError, match="could part the masks"):
+        run("data.scale=true", *changes)
+    assert run("learning.consensus=true", *changes).summary["common"] is None

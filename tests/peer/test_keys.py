@@ -14,11 +14,11 @@ from p2pfl.identity import SecretSource, sealing
 from p2pfl.peer import settling
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.writer import erase_keys
+from p2pfl.privacy.ring import mask
 from p2pfl.protocol.entering import common
 from p2pfl.protocol.ledgers.payments import mask_key, points
 from p2pfl.report.notices.kinds import ReleasesEnded
 from p2pfl.secagg import protocol as secagg
-from p2pfl.secagg.ring import mask
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 

@@ -194,7 +194,7 @@ def test_a_late_model_of_a_next_incarnation_counts_though_the_heartbeat_that_say
     ada = opened(met(keeps=True))
     ada.books.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
     assert ada.books.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
-    ada.books.close(omega=1.0)
+    ada.books.close()
     ada.handle(Close(), now=1.0)
     opened(ada, round=1)
     ada.books.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
@@ -206,7 +206,7 @@ def test_a_late_model_of_a_next_incarnation_counts_though_the_heartbeat_that_say
     ((place, ack),) = published(asked, Ack)
     assert (place, ack.missing, ack.next) == ("in/bob", [0], 0)
     ada.handle(chunk, now=5.0)
-    assert ada.books.close(omega=1.0).tolist() == [1.0] * 8  # -0.5 taken back, and 1.5 applied instead
+    assert ada.books.close().tolist() == [1.0] * 8  # -0.5 taken back, and 1.5 applied instead
 
 
 def test_a_heartbeat_of_a_former_incarnation_says_nothing_of_the_present_one():

@@ -13,10 +13,11 @@ from effort import MANY
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
+from p2pfl.privacy.ring import mask, signed, unsigned, zeros
 from p2pfl.privacy.stream import BLOCK
 from p2pfl.secagg.in_process import exchanged, partners
 from p2pfl.secagg.protocol import Consent, Keys, Receiver, Roll, Sender, Share, Slot, Sum, enough, fewest
-from p2pfl.secagg.ring import mask, portion, portions, signed, unsigned, width, zeros
+from p2pfl.secagg.ring import portion, portions, width
 from p2pfl.topology import complete, metropolis, random_regular, torus
 from schedule import derived
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.algorithms import State
-from p2pfl.audit.live.tap import Ints, Tapped, beyond
+from p2pfl.audit.live.tap import Tapped, beyond
+from p2pfl.encodings import Ints
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.peer import Peer

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Unpack
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from p2pfl.encodings import Ints
 from p2pfl.experiment import Plan
 from p2pfl.learning import Fitted, Fitting
 from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
@@ -21,8 +21,6 @@ from p2pfl.robust.net import Told, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
 from p2pfl.virtual.learner import Goals
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

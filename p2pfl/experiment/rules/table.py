@@ -169,12 +169,12 @@ PRIVATE = (
             lambda it: it.mode.sums,
             'with privacy.mode = "{mode}", under which no peer receives the models that it needs',
         ),
-        keys=("data.scale", "learning.consensus"),
+        keys=("learning.consensus",),
         remedy="leave one of them out",
     ),
     *each(
         (
-            lambda it: it.claims or (it.mode.hides and not it.mode.masks),
+            lambda it: it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums),
             "with private noise, whose guarantee does not cover the exact statistics of the features",
         ),
         keys=("data.scale",),

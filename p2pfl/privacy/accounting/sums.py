@@ -34,8 +34,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from p2pfl.errors import InputError
-from p2pfl.neighbourhood import Heard, Public, Released, settled
+from p2pfl.encodings import Ints
+from p2pfl.errors import InputError, PrivacyError
+from p2pfl.neighbourhood import Contribution, Heard, Public, Released, settled
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
 from p2pfl.privacy.accounting.leakage import Floats, whiten
@@ -272,3 +273,19 @@ class Watched:
         listener = np.repeat(np.arange(len(self.peers)), np.diff(matrix.indptr))  # [E]
         sender = torch.from_numpy(matrix.indices).long()  # [E]
         return Heard(released.values, torch.from_numpy(listener), sender, torch.from_numpy(matrix.data))
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Raise an error, as totals are no sums over neighbourhoods.
+
+        Raises
+        ------
+        PrivacyError
+            Always.
+        """
+        del contribution, size, bits, change
+        raise PrivacyError(
+            "what sums over neighbourhoods show is not known for algorithms that also take totals; set privacy.mode to "
+            '"pairwise" or "none"'
+        )

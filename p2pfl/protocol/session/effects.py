@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from p2pfl.errors import DecodeError, P2PFLError, PeerError
+from p2pfl.privacy.ring import Ring
 from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.session.events import Parsed, Read
 from p2pfl.protocol.wire.messages import ForOne, Message
@@ -195,6 +196,48 @@ class Collected:
 
 
 @dataclass(frozen=True)
+class Convened:
+    """The participants of a round's totals are agreed.
+
+    Parameters
+    ----------
+    peers
+        Their names, sorted.
+    attempt
+        How often the round was begun again.
+    """
+
+    peers: tuple[str, ...]
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Totalled:
+    """The total is there.
+
+    Parameters
+    ----------
+    values
+        ``[K]`` in the ring.
+    """
+
+    values: Ring
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """An attempt at a round's totals has failed, here or elsewhere.
+
+    Parameters
+    ----------
+    lost
+        Peers because of which attempts have failed.
+    """
+
+    lost: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Play:
     """Play this round next."""
 
@@ -218,7 +261,21 @@ class Left:
     """The peer has said goodbye."""
 
 
-Answer = Entered | Gathered | Sent | Deliver | Missing | Collected | Play | Settled | Vanished | Left
+Answer = (
+    Entered
+    | Gathered
+    | Sent
+    | Deliver
+    | Missing
+    | Collected
+    | Convened
+    | Totalled
+    | Unfinished
+    | Play
+    | Settled
+    | Vanished
+    | Left
+)
 """What a request comes to; each request that has one is answered by exactly one."""
 
 Effect = Publish | Clear | Subscribe | Unsubscribe | Flush | Store | Parse | Sum | Forget | WakeAt | Fail | Answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from p2pfl.privacy.ring import Ring
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.page import Page, Rows
 from p2pfl.protocol.wire.messages import ForOne, Message
@@ -257,6 +258,34 @@ class Close:
 
 
 @dataclass(frozen=True)
+class Convene:
+    """Find out who takes part in the totals of a round; answered by ``Convened`` or ``Unfinished``.
+
+    Where the last attempt at this round has failed, this begins the next one.
+
+    Parameters
+    ----------
+    round
+        As of :class:`p2pfl.privacy.totals.Slot`.
+    """
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Contribute:
+    """Add to the next total of the attempt; answered by ``Totalled`` or ``Unfinished``.
+
+    Parameters
+    ----------
+    values
+        Masked contribution, ``[K]`` in the ring.
+    """
+
+    values: Ring
+
+
+@dataclass(frozen=True)
 class Continue:
     """Choose the round to play after this one; answered by ``Play`` at once.
 
@@ -333,6 +362,8 @@ Request = (
     | Collect
     | Reject
     | Close
+    | Convene
+    | Contribute
     | Continue
     | Finish
     | Compare

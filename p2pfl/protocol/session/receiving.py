@@ -12,7 +12,20 @@ from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
-from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
+from p2pfl.protocol.session.totals import Totals
+from p2pfl.protocol.wire.messages import (
+    Account,
+    Ack,
+    Chunk,
+    Claim,
+    ForOne,
+    Hello,
+    Key,
+    Message,
+    OfTotals,
+    Plain,
+    Pulse,
+)
 
 
 class Receiving:
@@ -20,17 +33,24 @@ class Receiving:
 
     Parameters
     ----------
-    shared, streams, neighbours, presence
+    shared, streams, neighbours, presence, totals
         Parts of the session, which are told.
     sums
         Whether there are secure sums, whose messages are handed on.
     """
 
     def __init__(
-        self, shared: Shared, streams: Streams, neighbours: Neighbours, presence: Presence, *, sums: bool
+        self,
+        shared: Shared,
+        streams: Streams,
+        neighbours: Neighbours,
+        presence: Presence,
+        totals: Totals,
+        *,
+        sums: bool,
     ) -> None:
         self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
-        self.sums = sums
+        self.totals, self.sums = totals, sums
 
     def receive(self, event: Received) -> None:
         """Open a payload that is not too large, nor one too many, and take its message."""
@@ -88,14 +108,24 @@ class Receiving:
                 self._pulse(sender, message)
             case Account() if present:
                 self._account(sender, message)
-            case _ if isinstance(message, ForOne) and self.sums and present:
-                streams.progress[sender] = shared.now
-                shared.do(Sum(sender, message))
+            case _ if isinstance(message, OfTotals | ForOne) and present:
+                self._added(sender, message)
             case _:
                 shared.refuse(sender, f"unexpected {type(message).__name__}")
 
+    def _added(self, sender: str, message: OfTotals | ForOne) -> None:
+        """Take a message of a total, or hand on one of a secure sum."""
+        if isinstance(message, OfTotals):
+            self.totals.hear(sender, message)
+        elif self.sums:
+            self.streams.progress[sender] = self.shared.now
+            self.shared.do(Sum(sender, message))
+        else:
+            self.shared.refuse(sender, f"unexpected {type(message).__name__}")
+
     def _lives(self, sender: str, *, beat: bool) -> None:
         """Note that something of a neighbour's present incarnation came; only senders have heartbeats sent to us."""
+        self.totals.lives(sender)
         if sender in self.streams.senders:
             self.shared.timeouts.hear(sender, now=self.shared.now, beat=beat)
 
@@ -117,6 +147,7 @@ class Receiving:
         plausible.heartbeat(pulse, last=shared.last)
         self.presence.lives(sender)
         shared.progress.hear(sender, pulse)
+        self.totals.compare(sender, pulse.total)
         if pulse.first is not None:
             shared.books.revive(sender, pulse.first)
             shared.membership.returning.discard(sender)

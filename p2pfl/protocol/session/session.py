@@ -23,6 +23,7 @@ from p2pfl.protocol.session.sending import Sending
 from p2pfl.protocol.session.settling import Leaving, Search, Settling
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.streams import Streams
+from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.protocol.wire.sealing import Codec
@@ -53,7 +54,7 @@ class Session:
 
     Attributes
     ----------
-    streams, neighbours, naming, presence, receiving, gathering, waiting, sending, settling, search, leaving
+    streams, neighbours, naming, presence, totals, receiving, gathering, waiting, sending, settling, search, leaving
         Each decides on its own part.
     summing
         Whether the peer waits for a secure sum.
@@ -81,7 +82,8 @@ class Session:
         self.neighbours = Neighbours(shared, streams)
         self.naming = Naming(shared)
         self.presence = Presence(shared, self.naming, self.neighbours)
-        self.receiving = Receiving(shared, streams, self.neighbours, self.presence, sums=sums)
+        self.totals = Totals(shared, piece=streams.chunk)
+        self.receiving = Receiving(shared, streams, self.neighbours, self.presence, self.totals, sums=sums)
         self.gathering = Gathering(shared, streams, self.presence)
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
@@ -116,7 +118,8 @@ class Session:
     def _decide(self) -> None:
         """Answer who waits for something, if it is there or will not come, and have the session woken in time."""
         due = min(self._beat, self.naming.due)
-        for part in (self.sending, self.waiting, self.gathering, self.settling, self.search, self.leaving):
+        waits = self.waiting, self.totals, self.gathering, self.settling, self.search
+        for part in (self.sending, *waits, self.leaving):
             if part.active:
                 part.decide()
             if part.active:
@@ -133,7 +136,7 @@ class Session:
     @property
     def blocked(self) -> bool:
         """Whether the peer waits for neighbours."""
-        return self.summing or self.waiting.awaited is not None
+        return self.summing or self.waiting.awaited is not None or self.totals.waits is not None
 
     @property
     def edges(self) -> Edges:
@@ -186,6 +189,7 @@ class Session:
                 self.sending.stored()
             case events.Subscribed():
                 self.naming.confirmed(event.receipt)
+                self.totals.subscribed(event.receipt)
             case events.Published():
                 self._published(event.receipt)
             case events.Flushed():
@@ -207,6 +211,8 @@ class Session:
                 self.shared.books.missed()
             case events.Close():
                 self.waiting.close()
+            case events.Convene() | events.Contribute():
+                self.totals.ask(event)
             case events.Collect() if isinstance(self.mailbox, Newest):
                 self.shared.do(Collected(self.mailbox.collect()))
             case events.Turn():

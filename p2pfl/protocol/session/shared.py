@@ -14,7 +14,7 @@ from p2pfl.protocol.progress import Whereabouts
 from p2pfl.protocol.rate_limit import Allowance
 from p2pfl.protocol.session.effects import Effect, Publish
 from p2pfl.protocol.timeouts import Doubts
-from p2pfl.protocol.wire.messages import Hello, Message
+from p2pfl.protocol.wire.messages import Digest, Hello, Message
 from p2pfl.protocol.wire.sealing import Codec
 
 PULSE = 1.0
@@ -50,6 +50,8 @@ class Shared:
         The first round that this incarnation takes part in; ``None`` until it is known.
     waiting
         Whether the peer waits for neighbours, as its heartbeats say.
+    total
+        The last total, as its heartbeats say; ``None`` before the first.
     grace
         Seconds within which others whose Last Will came may well be back.
     now
@@ -72,6 +74,7 @@ class Shared:
     refused: Counter[str] = field(default_factory=Counter)
     first: int | None = None
     waiting: bool = False
+    total: Digest | None = None
     grace: float = 0.0
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)

@@ -196,7 +196,8 @@ class Streams:
             if not outbox.idle or outbox.phase == current or not reached.issuperset(listeners):
                 reached.update(listeners)
                 tail, head, life = outbox.tail, outbox.head, shared.me.incarnation
-                yield Pulse(life, outbox.phase, tail, head, round, step, waiting=shared.waiting, first=shared.first)
+                stream = life, outbox.phase, tail, head, round, step
+                yield Pulse(*stream, waiting=shared.waiting, first=shared.first, total=shared.total)
 
     def _pump(self, outbox: Outbox) -> None:
         for chunk in outbox.ready():

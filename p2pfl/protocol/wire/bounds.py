@@ -50,9 +50,13 @@ Key32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Signature = Annotated[bytes, Meta(max_length=64)]
 Signature64 = Annotated[bytes, Meta(min_length=64, max_length=64)]
 Wrapped = Annotated[bytes, Meta(max_length=64)]
+Mark = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 MANY = 4096
 """Entries of a list or map that has one for each peer, slot or gossip step."""
+
+PARTICIPANTS = 1024
+"""Participants of a total: as many names and marks fit into the head of a message."""
 
 FACTS = 512
 """Entries of the facts in an announcement."""

@@ -13,23 +13,29 @@ import msgspec
 from p2pfl.errors import DecodeError, VersionError
 from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.messages import (
+    Abort,
     Account,
     Ack,
+    Again,
     Agreement,
     Agreements,
     Chunk,
     Claim,
     Hello,
+    Here,
     Key,
     Message,
+    Participants,
     Plain,
     Pulse,
     RollCall,
+    Subtotal,
     Term,
+    Total,
     Unmasking,
 )
 
-VERSION = 7
+VERSION = 8
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` uses or has
@@ -53,6 +59,27 @@ class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
     mass: bounds.Weight | None = None
 
 
+class _SubtotalHead(msgspec.Struct, frozen=True, array_like=True, tag="subtotal"):
+    """What travels of a :class:`Subtotal` as msgpack; its data follow as they are."""
+
+    round: bounds.Round
+    attempt: bounds.Attempt
+    number: bounds.Number
+    offset: bounds.Size
+    total: bounds.Size
+
+
+class _TotalHead(msgspec.Struct, frozen=True, array_like=True, tag="total"):
+    """What travels of a :class:`Total` as msgpack; its data follow as they are."""
+
+    round: bounds.Round
+    attempt: bounds.Attempt
+    number: bounds.Number
+    offset: bounds.Size
+    total: bounds.Size
+    digest: bounds.Key = b""
+
+
 class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
     """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
 
@@ -66,7 +93,24 @@ class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    Hello | Key | Claim | Pulse | Ack | Account | RollCall | Agreement | Agreements | Unmasking | _ChunkHead | _TermHead
+    Hello
+    | Key
+    | Claim
+    | Pulse
+    | Ack
+    | Account
+    | RollCall
+    | Agreement
+    | Agreements
+    | Unmasking
+    | Here
+    | Participants
+    | Again
+    | Abort
+    | _ChunkHead
+    | _TermHead
+    | _SubtotalHead
+    | _TotalHead
 )
 _plain = msgspec.msgpack.Decoder(Plain)
 
@@ -79,12 +123,8 @@ def encode(message: Message) -> bytes:
     >>> decode(encode(Claim(7)))
     Claim(incarnation=7, key=b'')
     """
-    if isinstance(message, Chunk):
-        c = message
-        head = _encoder.encode(_ChunkHead(c.incarnation, c.phase, c.sequence, c.first, c.offset, c.total))
-        return b"".join((_prefix(head), head, c.data))
-    if isinstance(message, Term):
-        head = _encoder.encode(_TermHead(message.round, message.step, message.offset, message.total, mass=message.mass))
+    if isinstance(message, Chunk | Term | Subtotal | Total):
+        head = _encoder.encode(_head_of(message))
         return b"".join((_prefix(head), head, message.data))
     head = _encoder.encode(message)
     return _prefix(head) + head
@@ -115,14 +155,40 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
         head = (_plain if plain else _decoder).decode(view[PREFIX:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
-    if isinstance(head, _ChunkHead):
-        return Chunk(head.incarnation, head.phase, head.sequence, head.first, head.offset, head.total, view[end:])
-    if isinstance(head, _TermHead):
-        return Term(head.round, head.step, head.offset, head.total, head.mass, view[end:])
+    if isinstance(head, _ChunkHead | _TermHead | _SubtotalHead | _TotalHead):
+        return _with_data(head, view[end:])
     if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
     message: Message = head.came(bytes(view[PREFIX:end])) if isinstance(head, Hello) else head
     return message
+
+
+def _head_of(message: Chunk | Term | Subtotal | Total) -> _ChunkHead | _TermHead | _SubtotalHead | _TotalHead:
+    """Return what travels as msgpack of a message with data."""
+    m = message
+    match m:
+        case Chunk():
+            return _ChunkHead(m.incarnation, m.phase, m.sequence, m.first, m.offset, m.total)
+        case Term():
+            return _TermHead(m.round, m.step, m.offset, m.total, mass=m.mass)
+        case Subtotal():
+            return _SubtotalHead(m.round, m.attempt, m.number, m.offset, m.total)
+        case Total():
+            return _TotalHead(m.round, m.attempt, m.number, m.offset, m.total, m.digest)
+
+
+def _with_data(head: _ChunkHead | _TermHead | _SubtotalHead | _TotalHead, data: memoryview) -> Message:
+    """Return the message of a head and the data that follow it."""
+    h = head
+    match h:
+        case _ChunkHead():
+            return Chunk(h.incarnation, h.phase, h.sequence, h.first, h.offset, h.total, data)
+        case _TermHead():
+            return Term(h.round, h.step, h.offset, h.total, h.mass, data)
+        case _SubtotalHead():
+            return Subtotal(h.round, h.attempt, h.number, h.offset, h.total, data)
+        case _TotalHead():
+            return Total(h.round, h.attempt, h.number, h.offset, h.total, h.digest, data)
 
 
 def _prefix(head: bytes) -> bytes:

@@ -6,6 +6,7 @@ Rules for change: fields are only ever appended, with a default; a field is neve
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Announced, Identity, verify
 from p2pfl.protocol.wire import bounds
-from p2pfl.protocol.wire.bounds import FACTS, MANY, Key32, Name, Signature64
+from p2pfl.protocol.wire.bounds import FACTS, MANY, PARTICIPANTS, Key32, Mark, Name, Signature64
 
 Status = Literal["up", "left", "dead"]
 
@@ -129,6 +130,23 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
     key: bounds.Key = b""
 
 
+class Digest(msgspec.Struct, frozen=True, array_like=True):
+    """The total of a slot, in short: neighbours that were given different totals notice.
+
+    Attributes
+    ----------
+    round, attempt, number
+        As of :class:`Subtotal`.
+    digest
+        SHA-256 of slot and total.
+    """
+
+    round: bounds.Round
+    attempt: bounds.Attempt
+    number: bounds.Number
+    digest: Key32
+
+
 class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     """A heartbeat: how far the sender's stream reaches and what it is doing.
 
@@ -144,6 +162,8 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
         Whether it waits for neighbours, rather than learns.
     first
         The first round that it takes part in, in this life; ``None`` until it knows.
+    total
+        The last total that it was given; ``None`` before the first.
     """
 
     incarnation: bounds.Incarnation
@@ -154,6 +174,7 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     step: bounds.Step = 0
     waiting: bool = False
     first: bounds.Round | None = None
+    total: Digest | None = None
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
@@ -302,6 +323,117 @@ class Term(msgspec.Struct, frozen=True):
     data: memoryview
 
 
+Members = Annotated[dict[Name, Mark], msgspec.Meta(max_length=PARTICIPANTS)]
+"""By participant of a total, the incarnation that it takes part with (:func:`mark_of`)."""
+
+
+class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
+    """From a peer to its parent in the spanning tree: who takes part in the totals of a round, of its subtree.
+
+    Attributes
+    ----------
+    round, attempt
+        As of :class:`Subtotal`.
+    members
+        The sender and all below it.
+    """
+
+    round: bounds.Round
+    attempt: bounds.Attempt
+    members: Members
+
+
+class Participants(msgspec.Struct, frozen=True, array_like=True, tag="participants"):
+    """From the root, and from every peer to its children: who takes part in the totals of a round.
+
+    Attributes
+    ----------
+    round, attempt
+        As of :class:`Subtotal`.
+    members
+        All of them.
+    root, key, signature
+        Who signs this, with which public key, over :func:`participants_statement`.
+    """
+
+    round: bounds.Round
+    attempt: bounds.Attempt
+    members: Members
+    root: Name
+    key: bounds.Key = b""
+    signature: bounds.Signature = b""
+
+
+class Subtotal(msgspec.Struct, frozen=True):
+    """From a peer to its parent: a piece of the sum of the masked contributions of its subtree.
+
+    Attributes
+    ----------
+    round, attempt, number
+        The slot of the total, see :class:`p2pfl.privacy.totals.Slot`.
+    offset, total
+        Where the piece lies, and the length of the whole, in bytes.
+    data
+        Integers of the ring, little-endian.
+    """
+
+    round: int
+    attempt: int
+    number: int
+    offset: int
+    total: int
+    data: memoryview
+
+    def __deepcopy__(self, memo: object) -> Subtotal:
+        return self
+
+
+class Total(msgspec.Struct, frozen=True):
+    """From the root, and from every peer to its children: a piece of the total.
+
+    Attributes
+    ----------
+    round, attempt, number, offset, total, data
+        As of :class:`Subtotal`.
+    digest
+        Of the last piece, the SHA-256 of slot and total; empty before.
+    """
+
+    round: int
+    attempt: int
+    number: int
+    offset: int
+    total: int
+    digest: bytes
+    data: memoryview
+
+    def __deepcopy__(self, memo: object) -> Total:
+        return self
+
+
+class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
+    """To the parent or a child: the pieces from ``offset`` on, in bytes, of its total or subtotal did not arrive.
+
+    Attributes
+    ----------
+    round, attempt, number
+        As of :class:`Subtotal`.
+    """
+
+    round: bounds.Round
+    attempt: bounds.Attempt
+    number: bounds.Number
+    offset: bounds.Size
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
+    """To all neighbours: an attempt at a round's totals has failed, because of these peers."""
+
+    round: bounds.Round
+    attempt: bounds.Attempt
+    lost: Annotated[list[Name], msgspec.Meta(max_length=PARTICIPANTS)] = []
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """A piece of a message in a peer's stream.
 
@@ -329,13 +461,16 @@ class Chunk(msgspec.Struct, frozen=True):
         return self
 
 
-ForOne = Term | RollCall | Agreement | Agreements | Unmasking
+ForOne = Term | RollCall | Agreement | Agreements | Unmasking | Here | Subtotal | Again | Abort
 """What is sealed for one neighbour alone."""
+
+OfTotals = Here | Participants | Subtotal | Total | Again | Abort
+"""What is sent for totals."""
 
 Plain = Hello | Key | Claim
 """What nobody seals: it is signed, wrapped, or one's own."""
 
-Message = Plain | Pulse | Ack | Account | Chunk | ForOne
+Message = Plain | Pulse | Ack | Account | Chunk | ForOne | Participants | Total
 
 _encoder = msgspec.msgpack.Encoder()
 _fields = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -343,6 +478,25 @@ _UNSIGNED = msgspec.Raw(_encoder.encode(b""))
 _spoken = msgspec.msgpack.Decoder(
     tuple[tuple[str, int, str, int], int, int, tuple[str, ...], tuple[bytes, ...]]
 )  # of :func:`sum_statement`
+
+
+def mark_of(hello: Hello) -> bytes:
+    """Return the 16 bytes that name an incarnation among those of a peer, see :class:`p2pfl.identity.Announced`.
+
+    Examples
+    --------
+    >>> mark_of(Hello("ada", 1, "up")) == mark_of(Hello("ada", 2, "up"))
+    False
+    """
+    end = hello.announced
+    named = f"p2pfl/v1/participant/{end.peer}/{end.incarnation}/{end.nonce.hex()}"
+    return hashlib.sha256(named.encode()).digest()[:16]
+
+
+def participants_statement(message: Participants, *, swarm: str) -> bytes:
+    """Return what the root signs of a participant set: swarm, slot, itself and all members."""
+    said = message.round, message.attempt, message.root, sorted(message.members.items())
+    return swarm.encode() + b"/" + _encoder.encode(said)
 
 
 def sum_statement(

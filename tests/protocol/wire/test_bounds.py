@@ -12,12 +12,24 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.wire.codec import HEAD, PREFIX, VERSION, _ChunkHead, _TermHead, decode, encode
-from p2pfl.protocol.wire.messages import Chunk, Message, Term
+from p2pfl.protocol.wire.codec import (
+    HEAD,
+    PREFIX,
+    VERSION,
+    _ChunkHead,
+    _SubtotalHead,
+    _TermHead,
+    _TotalHead,
+    decode,
+    encode,
+)
+from p2pfl.protocol.wire.messages import Chunk, Message, Subtotal, Term, Total
 from p2pfl.protocol.wire.rows import Head, _head, encode_row
 
-HEADS = {Chunk: _ChunkHead, Term: _TermHead}
+HEADS = {Chunk: _ChunkHead, Term: _TermHead, Subtotal: _SubtotalHead, Total: _TotalHead}
 """What travels as msgpack of messages that carry data."""
+
+DATA = {kind.__name__ for kind in HEADS}
 
 KINDS = {kind.__name__: HEADS.get(kind, kind) for kind in get_args(Message)}
 ALL = KINDS | {"Head": Head}
@@ -170,7 +182,7 @@ WRONG = {name: [*outside(inspect.type_info(kind))] for name, kind in ALL.items()
 def test_a_message_within_its_bounds_survives_the_wire(name, data):
     kind = KINDS[name]
     values = [data.draw(inside(each)) for each in fields(kind).values()]
-    message = decode(payload(kind, values, b"data" if name in {"Chunk", "Term"} else b""))
+    message = decode(payload(kind, values, b"data" if name in DATA else b""))
     assert type(message).__name__ == name
     assert decode(encode(message)) == message
 
@@ -201,7 +213,7 @@ def test_the_head_of_a_row_is_held_to_its_bounds(data):
 def test_the_reference_package_of_msgpack_reads_what_we_send_and_we_read_what_it_packs(name, data):
     kind = KINDS[name]
     values = [data.draw(inside(each)) for each in fields(kind).values()]
-    rest = b"data" if name in {"Chunk", "Term"} else b""
+    rest = b"data" if name in DATA else b""
     message = decode(payload(kind, values, rest))
     sent = encode(message)
     end = PREFIX + int.from_bytes(sent[1:PREFIX], "little")

@@ -1,0 +1,266 @@
+r"""Numbers as integers, so that their sums over all peers are exact.
+
+============  ==============================================  =========================================================
+Encoding      Integers                                        For
+============  ==============================================  =========================================================
+counts        the numbers themselves                          histograms of counts, numbers of samples
+narrow        :math:`\mathrm{rint}(x 2^f)`                    numbers with a public bound; f is :func:`fraction`
+wide          two: :math:`a 2^{48} + b` is :math:`x 2^{40}`   anything below :math:`2^{56}`, with no bound to agree on
+packed        one: :math:`g 2^{32} + h`                       pairs of numbers below :math:`2^{31}` in sum
+============  ==============================================  =========================================================
+
+All operations are those that IEEE 754 fixes, so that every peer decodes the same total to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.errors import InputError, PrivacyError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+WIDTHS = (32, 64)
+"""Bits of the integers of a total, which is taken modulo two to that power."""
+
+WIDE = 2.0**56
+"""Numbers are smaller than this to be encoded as wide."""
+
+FRACTION = 40
+"""Fraction bits of wide numbers."""
+
+MOST = 2**14
+"""Participants of a total of wide numbers are fewer than this."""
+
+_LOW = 48  # bits of the second integer of a wide number
+_HALF = 32  # bits of the second number of a packed pair
+_WHOLE = 2.0**53  # magnitude up to which float64 counts whole numbers
+
+
+def limit(participants: int, *, bits: int = 64) -> int:
+    """Return what every integer of a contribution must stay below in magnitude, so that no total wraps around.
+
+    Examples
+    --------
+    >>> limit(8, bits=32)
+    268435456
+    """
+    if bits not in WIDTHS:
+        raise InputError(f"a total has integers of 32 or 64 bits, not {bits}; choose one of the two")
+    return int(2 ** (bits - 1) // participants)
+
+
+def check_contribution(values: Ints, *, peer: str, size: int, participants: int, bits: int) -> None:
+    """Refuse a contribution that could make a total wrap around.
+
+    Raises
+    ------
+    InputError
+        There are not ``size`` integers of 64 bits.
+    PrivacyError
+        An integer is not below :func:`limit`; the message names the peer.
+
+    Examples
+    --------
+    >>> check_contribution(np.array([3, -4]), peer="ada", size=2, participants=8, bits=32)
+    """
+    if values.shape != (size,) or values.dtype != np.int64:
+        raise InputError(
+            f"the contribution of {peer} has shape {values.shape} and type {values.dtype}, but the total is of {size} "
+            "numbers of type int64; return as many"
+        )
+    bound = limit(participants, bits=bits)
+    largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+    if largest >= bound:
+        raise PrivacyError(
+            f"the contribution of {peer} has an integer of magnitude {largest}, but a total over {participants} peers "
+            f"in {bits} bits is exact only below {bound}; use fewer fraction bits or 64 bits"
+        )
+
+
+def counts(values: npt.ArrayLike) -> Ints:
+    """Return whole numbers as they are, ``[K]`` int64.
+
+    Raises
+    ------
+    InputError
+        A number is not whole, or too large for a float64 to count.
+
+    Examples
+    --------
+    >>> counts([3.0, 0.0, 5.0])
+    array([3, 0, 5])
+    """
+    given = np.asarray(values)
+    if given.dtype.kind in "iub":
+        return given.astype(np.int64)
+    if not ((np.abs(given) <= _WHOLE) & (given == np.rint(given))).all():
+        raise InputError("counts must be whole numbers below 2^53; round them, or use another encoding")
+    return given.astype(np.int64)
+
+
+def fraction(largest: float, *, participants: int, bits: int = 64) -> int:
+    r"""Return the fraction bits of narrow numbers: the largest f with :math:`N L 2^f < 2^{\text{bits} - 2}`.
+
+    Parameters
+    ----------
+    largest
+        L, a public bound on the magnitude of every number of a contribution.
+    participants
+        N.
+    bits
+        Bits of the ring.
+
+    Examples
+    --------
+    >>> fraction(1000.0, participants=8), fraction(1000.0, participants=8, bits=32)
+    (49, 17)
+    """
+    if not 0 < largest < math.inf:
+        raise InputError(f"narrow numbers need a positive finite bound, got {largest}; use wide numbers without one")
+    limit(participants, bits=bits)
+    return bits - 2 - math.frexp(participants * largest)[1]
+
+
+def narrow(values: npt.ArrayLike, *, fraction: int) -> Ints:
+    r"""Return :math:`\mathrm{rint}(x 2^f)`, half to even, ``[K]`` int64.
+
+    Round every sample and then add, where the total must not depend on who holds which sample.
+
+    Raises
+    ------
+    InputError
+        A number is not finite, or leaves 63 bits.
+
+    Examples
+    --------
+    >>> narrow([0.5, -0.375], fraction=2)
+    array([ 2, -2])
+    """
+    points = np.rint(np.ldexp(np.asarray(values, np.float64), fraction))
+    if not (np.abs(points) < 2.0**63).all():
+        raise InputError(f"narrow numbers must be finite and below 2^{63 - fraction}; use fewer fraction bits")
+    return points.astype(np.int64)
+
+
+def from_narrow(total: Ints, *, fraction: int) -> Floats:
+    """Return the numbers that a total of narrow ones stands for, ``[K]``.
+
+    Examples
+    --------
+    >>> from_narrow(np.array([2, -1]), fraction=2).tolist()
+    [0.5, -0.25]
+    """
+    values: Floats = np.ldexp(total.astype(np.float64), -fraction)
+    return values
+
+
+def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> Ints:
+    r"""Return some integers for each number, first the highest of all numbers; ``[words K]`` int64.
+
+    .. math:: x 2^f \approx \sum_{i < w} a_i 2^{48 i}, \qquad \lvert a_i \rvert \le 2^{48},
+              \qquad \operatorname{sgn} a_i = \operatorname{sgn} x
+
+    Sums of all of them are exact over fewer than :math:`2^{14}` peers.
+
+    Parameters
+    ----------
+    values
+        ``[K]``, below :math:`2^{48 w - f}` in magnitude.
+    words
+        w, integers for each number.
+    fraction
+        f, fraction bits.
+
+    Raises
+    ------
+    InputError
+        A number is not finite or too large.
+
+    Examples
+    --------
+    >>> wide([1.0, -0.5])
+    array([             0,              0,  1099511627776,  -549755813888])
+    """
+    rest = np.asarray(values, np.float64)
+    if not (np.abs(rest) < 2.0 ** (_LOW * words - fraction)).all():
+        bound = _LOW * words - fraction
+        raise InputError(f"wide numbers must be finite and below 2^{bound}; give them in larger units")
+    rest = np.ldexp(rest, fraction)
+    found = []
+    for word in reversed(range(1, words)):
+        high = np.trunc(np.ldexp(rest, -_LOW * word))
+        rest = rest - np.ldexp(high, _LOW * word)  # exact: what is left of the digits
+        found.append(high)
+    return np.concatenate([*found, np.rint(rest)]).astype(np.int64)
+
+
+def from_wide(total: Ints, *, words: int = 2, fraction: int = FRACTION) -> Floats:
+    """Return the numbers that a total of wide ones stands for, ``[K]``, up to the rounding of float64.
+
+    Parameters
+    ----------
+    total
+        ``[words K]``.
+    words, fraction
+        As of :func:`wide`.
+
+    Examples
+    --------
+    >>> from_wide(wide([1.0, -0.5]) + wide([2.0, 0.25])).tolist()
+    [3.0, -0.25]
+    """
+    digits = total.reshape(words, -1)[::-1].copy()  # [words, K], the lowest first
+    for word in range(words - 1):
+        carried = (digits[word] + (1 << (_LOW - 1))) >> _LOW  # so that no digit outweighs half of the one above
+        digits[word] -= carried << _LOW
+        digits[word + 1] += carried
+    value = np.zeros(digits.shape[1])  # [K]
+    for word, digit in enumerate(digits):
+        value += np.ldexp(digit.astype(np.float64), _LOW * word - fraction)
+    return value
+
+
+def packed(first: Ints, second: Ints) -> Ints:
+    """Return pairs as one integer each, ``[K]``; the totals of both must stay below 2^31, see :func:`check_packed`.
+
+    Examples
+    --------
+    >>> packed(np.array([1, -2]), np.array([-3, 4]))
+    array([ 4294967293, -8589934588])
+    """
+    return (first << _HALF) + second
+
+
+def check_packed(first: Ints, second: Ints, *, participants: int) -> None:
+    """Refuse pairs whose totals could run into each other.
+
+    Raises
+    ------
+    PrivacyError
+        An integer is not below the limit of 32 bits.
+    """
+    bound = limit(participants, bits=_HALF)
+    largest = max(int(np.abs(each).max(initial=0)) for each in (first, second))
+    if largest >= bound:
+        raise PrivacyError(
+            f"a packed pair has an integer of magnitude {largest}, but totals over {participants} peers keep pairs "
+            f"apart only below {bound}; use fewer fraction bits, or two integers for each pair"
+        )
+
+
+def unpacked(total: Ints) -> tuple[Ints, Ints]:
+    """Return the totals of both numbers of packed pairs, ``[K]`` each.
+
+    Examples
+    --------
+    >>> unpacked(packed(np.array([1, -2]), np.array([-3, 4])))
+    (array([ 1, -2]), array([-3,  4]))
+    """
+    half = 1 << (_HALF - 1)
+    second = ((total + half) & ((1 << _HALF) - 1)) - half
+    return (total - second) >> _HALF, second

@@ -1,0 +1,125 @@
+"""The totals of one live peer: its contribution leaves under masks, and the total comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from p2pfl.encodings import Ints, check_contribution
+from p2pfl.errors import PeerError, RunError
+from p2pfl.neighbourhood import Contribution
+from p2pfl.peer.connection import Connection
+from p2pfl.privacy.ring import Ring, signed, unsigned
+from p2pfl.privacy.totals import Slot, TotalMasks
+from p2pfl.protocol.session.effects import Convened, Totalled, Unfinished
+from p2pfl.protocol.session.events import Contribute, Convene
+
+Result = TypeVar("Result")
+
+
+class LostError(PeerError):
+    """An attempt at a round's totals has failed, because peers were lost; nothing was learned of any contribution."""
+
+
+@dataclass
+class Totalling:
+    """The totals of one round, which all participants take part in, or none.
+
+    Parameters
+    ----------
+    connection
+        To the neighbours.
+    round
+        As of :class:`p2pfl.privacy.totals.Slot`.
+    masks
+        Returns the masks that hide contributions, in the present incarnations; ``None`` where everybody may see them.
+
+    Attributes
+    ----------
+    participants
+        Who takes part, once that is agreed.
+    """
+
+    connection: Connection
+    round: int
+    masks: Callable[[], TotalMasks | None] = lambda: None
+    participants: tuple[str, ...] = ()
+    _attempt: int = 0
+    _number: int = 0
+    _masks: TotalMasks | None = field(default=None, repr=False)
+
+    async def play(self, act: Callable[[], Awaitable[Result]]) -> Result:
+        """Do what takes totals, and begin again without the peers that are lost, where no masks forbid it.
+
+        Two participant sets that differ by one peer show the contribution of that peer, so with masks nothing is begun
+        again.
+
+        Raises
+        ------
+        PeerError
+            Peers were lost that cannot be left out.
+        """
+        for _ in range(self.connection.session.edges.peers):
+            try:
+                return await act()
+            except LostError:
+                self.participants = ()
+                if self.masks() is not None:
+                    raise
+        raise RunError("the totals of a round found no participants that agree; start the run again")
+
+    async def total(self, contribution: Contribution, *, peer: str, size: int, bits: int) -> Ints:
+        """Return the total of contributions, ``[size]``.
+
+        Raises
+        ------
+        PrivacyError
+            The contribution could make the total wrap around, or masks cannot hide it among these participants; then
+            nothing is sent.
+        PeerError
+            Peers were lost.
+        """
+        if not self.participants:
+            await self._convene()
+        slot, self._number = Slot(self.round, self._attempt, self._number), self._number + 1
+        masked = await asyncio.to_thread(self._masked, contribution, peer, slot, size, bits)
+        if size == 0:
+            return np.zeros(0, np.int64)  # [0], which needs no message
+        answer = await self.connection.ask(Contribute(masked))
+        if isinstance(answer, Unfinished):
+            raise _lost(answer.lost)
+        assert isinstance(answer, Totalled)  # noqa: S101 (the answer to what was asked)
+        return signed(answer.values)  # [K]
+
+    async def _convene(self) -> None:
+        answer = await self.connection.ask(Convene(self.round))
+        if isinstance(answer, Unfinished):
+            raise _lost(answer.lost)
+        assert isinstance(answer, Convened)  # noqa: S101 (the answer to what was asked)
+        self._masks = self.masks()
+        if self._masks is not None:
+            if missing := {*self.connection.session.edges.topology.peers} - {*answer.peers}:
+                raise _lost(missing)
+            self._masks.check(answer.peers)
+        self.participants, self._attempt, self._number = answer.peers, answer.attempt, 0
+
+    def _masked(self, contribution: Contribution, peer: str, slot: Slot, size: int, bits: int) -> Ring:
+        """Compute, check and mask the own contribution, ``[K]`` in the ring."""
+        values = contribution(peer)
+        check_contribution(values, peer=peer, size=size, participants=len(self.participants), bits=bits)
+        if self._masks is None:
+            return unsigned(values.copy(), bits)
+        return self._masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
+
+
+def _lost(peers: Collection[str]) -> LostError:
+    gone = sorted(peers)
+    return LostError(
+        f"a total over all peers did not complete, because {', '.join(gone) or 'a peer'} did not answer; start the "
+        "peers that are missing and the run again",
+        gone=gone,
+    )

@@ -1,0 +1,358 @@
+"""Totals as a session carries them: who takes part, what was lost and is sent again, and when an attempt has failed."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from p2pfl.errors import DecodeError, PeerError, TopologyError
+from p2pfl.privacy.totals import Slot
+from p2pfl.protocol.session.effects import Convened, Fail, Publish, Subscribe, Totalled, Unfinished
+from p2pfl.protocol.session.events import Contribute, Convene
+from p2pfl.protocol.session.shared import Shared
+from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
+from p2pfl.protocol.totals.participants import Known, Participation, TreeParticipation
+from p2pfl.protocol.wire.messages import (
+    Abort,
+    Again,
+    Digest,
+    Here,
+    OfTotals,
+    Participants,
+    Subtotal,
+    Total,
+    mark_of,
+)
+
+PLACE = "pub/total"
+"""Where a peer publishes what is for all of its children."""
+
+RECEIPT = "totals"
+"""Of the subscription to the parent's place."""
+
+AGAIN = 2.0
+"""Seconds without progress after which what is missing is asked for again."""
+
+EARLY = 16 * 2**20
+"""Bytes of a child's next subtotal that are held until this peer contributes as well."""
+
+Attempt = tuple[int, int]
+"""Round, as of :class:`~p2pfl.privacy.totals.Slot`, and attempt."""
+
+
+class Totals:
+    """Take part in totals, one after the other.
+
+    Parameters
+    ----------
+    shared
+        What all parts of the session know.
+    piece
+        Bytes of a total in one message at most.
+
+    Attributes
+    ----------
+    lost
+        Peers because of which attempts have failed; they take part in no later one.
+    waits
+        What the peer waits for; ``None`` while it computes, or takes no totals.
+    """
+
+    def __init__(self, shared: Shared, *, piece: int) -> None:
+        self.shared, self.piece = shared, min(PIECE, piece)
+        self.lost: set[str] = set()
+        self.waits: Literal["participants", "total"] | None = None
+        self._at: Attempt = (0, -1)
+        self._failed: Attempt = (0, -1)  # the last attempt that has
+        self._participation: Participation | None = None
+        self._number = 0  # of the next total of this attempt
+        self._current: Convergecast | None = None
+        self._last: Convergecast | None = None  # the one before, of which children may still lack the end
+        self._since = 0.0
+        self._moved: dict[str, float] = {}  # by neighbour: when it last sent something that was missing
+        self._heard: dict[str, float] = {}  # by neighbour: when it last gave a sign of life
+        self._asked = 0.0
+        self._early: dict[str, list[Subtotal]] = {}
+        self._here: dict[str, Here] = {}  # by neighbour, of an attempt that has not begun here
+        self._place = ""  # the parent's, which is subscribed to
+        self._digests: dict[Slot, bytes] = {}  # of the last totals
+
+    # ------------------------------------------------------------------ what the peer asks for
+
+    def ask(self, event: Convene | Contribute) -> None:
+        """Do what the peer asks for."""
+        if isinstance(event, Convene):
+            self._convene(event)
+        else:
+            self._contribute(event)
+
+    def _convene(self, event: Convene) -> None:
+        """Begin an attempt at the totals of a round."""
+        shared, codec = self.shared, self.shared.codec
+        again = self._failed[1] + 1 if self._failed[0] == event.round else 0
+        if (event.round, again) <= self._at:
+            raise PeerError("the totals of a round are taken one after the other, once; take them in one transaction")
+        self._at, self._number = (event.round, again), 0
+        self._last, self._current = self._current or self._last, None
+        self._early.clear()
+        up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
+        try:
+            self._participation = found = TreeParticipation(
+                shared.edges.topology.union,
+                tuple(peer for peer in shared.edges.topology.peers if peer not in self.lost),
+                me=shared.me.peer,
+                mark=mark_of(shared.me),
+                round=event.round,
+                attempt=again,
+                swarm=codec.swarm,
+                identity=codec.identity,
+                known=Known(
+                    {peer: mark_of(hello) for peer, hello in up.items()},
+                    {peer: hello.identity for peer, hello in up.items()},
+                ),
+            )
+        except TopologyError as error:
+            shared.do(Fail(error))
+            return
+        self._wait("participants")
+        parent = found.tree.parent(shared.me.peer)
+        place = "" if parent is None else f"{parent}/{PLACE}"
+        if place and place != self._place:
+            self._place = place
+            shared.do(Subscribe((place,), RECEIPT))
+        else:
+            self._begin()
+
+    def subscribed(self, receipt: str) -> None:
+        """Take part once nothing of the parent can be missed."""
+        if receipt == RECEIPT:
+            self._begin()
+
+    def _contribute(self, event: Contribute) -> None:
+        """Begin the next total of the attempt."""
+        if self._participation is None or self._participation.agreed is None:
+            raise PeerError("a total needs participants; convene them first")
+        tree = self._participation.agreed.tree
+        slot, self._number = Slot(*self._at, self._number), self._number + 1
+        self._last = self._current or self._last
+        bits = 8 * event.values.itemsize
+        how = {"size": len(event.values), "bits": bits, "piece": self.piece}
+        self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **how)
+        self._wait("total")
+        early, self._early = self._early, {}
+        self._send(current.contribute(event.values))
+        for child, pieces in early.items():
+            for piece in pieces:
+                self._add(current, child, piece)
+
+    # ------------------------------------------------------------------ what comes
+
+    def lives(self, sender: str) -> None:
+        """Note that something of a neighbour came."""
+        self._heard[sender] = self.shared.now
+
+    def hear(self, sender: str, message: OfTotals) -> None:
+        """Take a neighbour's message.
+
+        Raises
+        ------
+        DecodeError
+            The message cannot be believed, or is none that a neighbour has reason to send.
+        """
+        at = message.round, message.attempt
+        if isinstance(message, Abort):
+            self._hear_abort(sender, at, {*message.lost})
+        elif self._over(at):
+            self._tell_failure((sender,))
+        elif isinstance(message, Here | Participants):
+            self._hear_participants(sender, at, message)
+        else:
+            self._hear_piece(sender, message)
+
+    def compare(self, sender: str, digest: Digest | None) -> None:
+        """Compare the last total of a neighbour with the own one.
+
+        Raises
+        ------
+        PeerError
+            They differ: one of the two, or somebody between them, has changed it.
+        """
+        if digest is None:
+            return
+        slot = Slot(digest.round, digest.attempt, digest.number)
+        if self._digests.get(slot, digest.digest) != digest.digest:
+            raise PeerError(
+                f"{sender} and {self.shared.me.peer} hold different totals {slot.number} of round {slot.round - 1}, "
+                "because a peer has changed one; find out which, and start the run again without it"
+            )
+
+    def _hear_participants(self, sender: str, at: Attempt, message: Here | Participants) -> None:
+        participation = self._participation
+        if at > self._at and isinstance(message, Here) and at[0] <= self._at[0] + 1:
+            self._here[sender] = message
+        elif at != self._at or participation is None:
+            return  # of an attempt that is over, or that this peer takes no part in
+        elif participation.agreed is not None and isinstance(message, Here):
+            self._send(participation.again(), to=sender)
+        else:
+            self._moved[sender] = self.shared.now
+            self._send(participation.hear(sender, message))
+
+    def _hear_piece(self, sender: str, message: Subtotal | Total | Again) -> None:
+        slot, current = Slot(message.round, message.attempt, message.number), self._current
+        among = [each for each in (current, self._last) if each is not None and each.slot == slot]
+        if isinstance(message, Again):
+            for each in among:
+                self._send(each.again(sender, offset=message.offset), to=sender)
+        elif isinstance(message, Subtotal) and slot == Slot(*self._at, self._number):
+            self._hold(sender, message)
+        elif current is None or current not in among:
+            return  # sent again, of a total that is there
+        elif isinstance(message, Subtotal):
+            self._add(current, sender, message)
+        elif sender == current.parent:
+            self._moved[sender] = self.shared.now
+            self._send(current.learn(message))
+
+    def _hold(self, sender: str, message: Subtotal) -> None:
+        """Keep a piece of a subtotal until this peer contributes as well; what is too much is asked for again then."""
+        held = self._early.setdefault(sender, [])
+        if sum(len(piece.data) for piece in held) + len(message.data) <= EARLY:
+            held.append(message)
+
+    def _add(self, current: Convergecast, sender: str, message: Subtotal) -> None:
+        self._moved[sender] = self.shared.now
+        self._send(current.add(sender, message))
+
+    # ------------------------------------------------------------------ failure
+
+    def _over(self, at: Attempt) -> bool:
+        """Return whether an attempt is known to have failed."""
+        return at[0] == self._failed[0] and at[1] <= self._failed[1]
+
+    def _hear_abort(self, sender: str, at: Attempt, lost: set[str]) -> None:
+        """Take it that an attempt has failed, unless it is one that cannot be or is known."""
+        peers = self.shared.edges.topology.peers
+        if at[0] > self._at[0] + 1 or at[1] > 2 * len(peers) or not lost <= {*peers}:
+            raise DecodeError(f'"{sender}" aborts an attempt that cannot have begun')
+        new = lost - self.lost - {self.shared.me.peer}
+        if new and at[0] == self._at[0]:
+            at = max(at, self._at)
+        if at[0] >= self._at[0] and not self._over(at):
+            self._fail(at, new)
+
+    def _fail(self, at: Attempt, lost: set[str]) -> None:
+        """Note that an attempt has failed, and tell all neighbours."""
+        self._failed = at
+        self.lost |= lost
+        self._tell_failure(sorted(self.shared.edges.neighbours & self.shared.membership.present))
+
+    def _tell_failure(self, peers: tuple[str, ...] | list[str]) -> None:
+        for peer in peers:
+            self.shared.publish(f"in/{peer}", Abort(*self._failed, sorted(self.lost)))
+
+    # ------------------------------------------------------------------ decisions
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """Neighbours of which a message is missing that the peer waits for."""
+        if self.waits == "participants" and self._participation is not None:
+            return self._participation.lacking
+        return frozenset(self._current.lacking) if self.waits == "total" and self._current is not None else frozenset()
+
+    @property
+    def active(self) -> bool:
+        """Whether participants or a total are waited for."""
+        return self.waits is not None
+
+    @property
+    def wake(self) -> float:
+        """When to decide again although nothing came."""
+        return min([self._again_at, *map(self._deadline, self.lacking)])
+
+    def decide(self) -> None:
+        """Answer, if what is waited for is there or will not come; else ask for what may be lost."""
+        if self._over(self._at):
+            self._answer(Unfinished(frozenset(self.lost)))
+        elif not self._given():
+            self._look()
+
+    def _given(self) -> bool:
+        """Answer, if what is waited for is there."""
+        participation, current = self._participation, self._current
+        if self.waits == "participants" and participation is not None and participation.agreed is not None:
+            self._answer(Convened(participation.agreed.peers, self._at[1]))
+        elif self.waits == "total" and current is not None and current.complete:
+            self._digests = {**dict([*self._digests.items()][-1:]), current.slot: current.digest}
+            self.shared.total = Digest(*current.slot, current.digest)
+            self._answer(Totalled(current.total))
+        return self.waits is None
+
+    def _look(self) -> None:
+        """End the attempt if somebody is not worth waiting for; else ask for what may be lost."""
+        now = self.shared.now
+        doomed = {peer for peer in self.lacking if self._deadline(peer) <= now}
+        if doomed:
+            self._fail(self._at, doomed)
+            self._answer(Unfinished(frozenset(self.lost)))
+        elif now >= self._again_at:
+            self._asked = now
+            self._ask()
+
+    def _ask(self) -> None:
+        """Send again what may be lost, and ask for what is missing."""
+        current = self._current
+        if self.waits == "participants" and self._participation is not None:
+            self._send(self._participation.again())
+        elif current is not None:
+            for peer, offset in sorted(current.lacking.items()):
+                if self.shared.now >= self._moved.get(peer, self._since) + AGAIN:
+                    self.shared.publish(f"in/{peer}", Again(*current.slot, offset))
+
+    @property
+    def _again_at(self) -> float:
+        return max(self._asked, self._since) + AGAIN
+
+    def _deadline(self, peer: str) -> float:
+        """Return when a neighbour is not waited for any more: at once if it has left or comes again as another."""
+        shared, agreed = self.shared, None if self._participation is None else self._participation.agreed
+        membership = shared.membership
+        hello = membership.up.get(peer)
+        left = peer in membership.excluded or peer in membership.gone - membership.lost
+        if left or (agreed is not None and hello is not None and mark_of(hello) != agreed.members[peer]):
+            return -math.inf
+        heard = max(self._since, self._heard.get(peer, self._since))
+        return min(heard + shared.patience, self._since + shared.patience * shared.edges.peers)
+
+    # ------------------------------------------------------------------ what leaves
+
+    def _begin(self) -> None:
+        """Take part, with what children have sent before."""
+        if self._participation is None or self.waits != "participants":
+            return
+        self._send(self._participation.begin())
+        early, self._here = self._here, {}
+        for sender, message in early.items():
+            at = message.round, message.attempt
+            if at == self._at:
+                self._hear_participants(sender, at, message)
+            elif at > self._at:
+                self._here[sender] = message
+
+    def _wait(self, what: Literal["participants", "total"]) -> None:
+        self.waits, self._since, self._asked = what, self.shared.now, self.shared.now
+
+    def _answer(self, answer: Convened | Totalled | Unfinished) -> None:
+        self.waits = None
+        self.shared.do(answer)
+
+    def _send(self, messages: list[Here | Participants] | list[Subtotal | Total], *, to: str = "") -> None:
+        """Send messages to the parent, to all children, or again to one neighbour alone."""
+        for message in messages:
+            if to:
+                place = f"in/{to}"
+            elif isinstance(message, Here | Subtotal):
+                place = f"in/{self._place.partition('/')[0]}"
+            else:
+                place = PLACE
+            self.shared.do(Publish(place, message))

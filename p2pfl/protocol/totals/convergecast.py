@@ -1,0 +1,204 @@
+"""One peer's part in one total: subtotals come up from its children and go on to its parent, the total comes down.
+
+One row is held, whatever the number of children. A piece goes up as soon as all children and the peer itself have added
+to it, and the total takes its place when it comes down: by then the parent has the subtotal of that piece.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from p2pfl.errors import DecodeError
+from p2pfl.privacy.ring import WIDTHS, Ring
+from p2pfl.privacy.totals import Slot
+from p2pfl.protocol.wire.messages import Subtotal, Total
+from p2pfl.topology import Tree
+
+PIECE = 64 * 2**10
+"""Bytes of a total in one message at most."""
+
+WINDOW = 64
+"""Pieces that are sent again at a time."""
+
+
+class Convergecast:
+    """A peer's part in one total.
+
+    Parameters
+    ----------
+    tree
+        Spanning tree of the participants.
+    me
+        Name of the peer.
+    slot
+        Which total.
+    size
+        Number of integers, at least 1.
+    bits
+        Of the ring, 32 or 64.
+    piece
+        Bytes in one message, a multiple of 8.
+
+    Attributes
+    ----------
+    digest
+        SHA-256 of slot and total, once the total is there.
+
+    Examples
+    --------
+    The root of a tree of two peers, its child, and the two messages between them:
+
+    >>> given = {"slot": Slot(1, 0, 0), "size": 3, "bits": 32}
+    >>> ada, bob = (Convergecast(Tree("ada", {"bob": "ada"}), me, **given) for me in ("ada", "bob"))
+    >>> ada.contribute(np.array([1, 2, 3], np.uint32))
+    []
+    >>> (up,) = bob.contribute(np.array([10, 20, 30], np.uint32))
+    >>> (down,) = ada.add("bob", up)
+    >>> bob.learn(down)
+    []
+    >>> bob.total.tolist(), bob.digest == ada.digest
+    ([11, 22, 33], True)
+    """
+
+    def __init__(self, tree: Tree, me: str, *, slot: Slot, size: int, bits: int, piece: int = PIECE) -> None:
+        self.slot = slot
+        self.parent, self.children = tree.parent(me), tree.children(me)
+        self.digest = b""
+        self._values = np.zeros(size, np.dtype(WIDTHS[bits]).newbyteorder("<"))  # [K], the subtotal, then the total
+        self._bytes = memoryview(self._values.data).cast("B")
+        self._piece = max(8, piece // 8 * 8)
+        self._own = False
+        self._came = dict.fromkeys(self.children, 0)  # bytes of each child's subtotal that are added
+        self._sent = 0  # bytes of the own subtotal that have gone up
+        self._known = 0  # bytes of the total that are there
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def size(self) -> int:
+        """Bytes of the total."""
+        return len(self._bytes)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the total is there."""
+        return self._known == self.size
+
+    @property
+    def total(self) -> Ring:
+        """The total, ``[K]`` in the ring."""
+        return self._values.astype(self._values.dtype.newbyteorder("="))
+
+    @property
+    def lacking(self) -> dict[str, int]:
+        """By neighbour of which more must come, the bytes that are there of its subtotal, or of the total."""
+        lacking = {child: came for child, came in self._came.items() if came < self.size}
+        if self.parent is not None and not self.complete:
+            lacking[self.parent] = self._known
+        return lacking
+
+    # ------------------------------------------------------------------ what comes
+
+    def contribute(self, values: Ring) -> list[Subtotal | Total]:
+        """Add the own contribution, ``[K]`` in the ring; return what the parent or the children are sent."""
+        self._values += values
+        self._own = True
+        return self._pump()
+
+    def add(self, child: str, message: Subtotal) -> list[Subtotal | Total]:
+        """Add a piece of a child's subtotal; pieces that came before, or before those in between, change nothing.
+
+        Raises
+        ------
+        DecodeError
+            It is no piece of this total of one of the children.
+        """
+        if child not in self._came:
+            raise DecodeError(f'"{child}" has no subtotal of this total to send')
+        end = self._end(message)
+        came = self._came[child]
+        if message.offset <= came < end:
+            width = self._values.itemsize
+            words = np.frombuffer(message.data[came - message.offset :], self._values.dtype)
+            self._values[came // width : end // width] += words
+            self._came[child] = end
+        return self._pump()
+
+    def learn(self, message: Total) -> list[Subtotal | Total]:
+        """Take a piece of the total from the parent; pieces that came before, or too early, change nothing.
+
+        Raises
+        ------
+        DecodeError
+            It is no piece of this total, comes before the own subtotal has gone up, or is not what its digest says.
+        """
+        end = self._end(message)
+        if end > self._sent:
+            raise DecodeError("a piece of a total came before the subtotal of this peer can be in it")
+        start = self._known
+        if not message.offset <= start < end:
+            return []
+        self._bytes[start:end] = message.data[start - message.offset :]
+        self._known = end
+        if self.complete:
+            self.digest = digest_of(self.slot, self._bytes)
+            if message.digest != self.digest:
+                raise DecodeError("a total is not what the digest beside it says")
+        return [*self._down(start)]
+
+    def again(self, peer: str, *, offset: int) -> list[Subtotal | Total]:
+        """Return what is to be sent again to the parent or a child, from so many bytes on."""
+        most = offset + WINDOW * self._piece
+        if peer == self.parent:
+            return [*self._up(offset, min(self._sent, most))] if offset >= self._known else []
+        return [*self._down(offset, min(self._known, most))] if peer in self._came else []
+
+    # ------------------------------------------------------------------ what leaves
+
+    def _end(self, message: Subtotal | Total) -> int:
+        """Return where a piece ends, once it is known to be one of this total."""
+        end, width = message.offset + len(message.data), self._values.itemsize
+        if message.total != self.size or not message.offset < end <= self.size:
+            raise DecodeError(f"a piece from {message.offset} to {end} is none of a total of {self.size} bytes")
+        if message.offset % width or end % width:
+            raise DecodeError(f"a piece from {message.offset} to {end} cuts integers of {width} bytes")
+        return end
+
+    def _pump(self) -> list[Subtotal | Total]:
+        """Send on what everybody below has added to."""
+        ready = min(self._came.values(), default=self.size) if self._own else 0
+        if ready < self.size:
+            ready = ready // self._piece * self._piece
+        if self.parent is not None:
+            start, self._sent = self._sent, max(self._sent, ready)
+            return [*self._up(start, self._sent)]
+        start, self._known = self._known, max(self._known, ready)
+        if self.complete and not self.digest:
+            self.digest = digest_of(self.slot, self._bytes)
+        return [*self._down(start)]
+
+    def _up(self, start: int, end: int) -> Iterator[Subtotal]:
+        for offset, data in self._pieces(start, end):
+            yield Subtotal(*self.slot, offset, self.size, data)
+
+    def _down(self, start: int, end: int | None = None) -> Iterator[Total]:
+        if not self.children:
+            return
+        for offset, data in self._pieces(start, self._known if end is None else end):
+            last = offset + len(data) == self.size
+            yield Total(*self.slot, offset, self.size, self.digest if last else b"", data)
+
+    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """Cut what is final into pieces; a copy of each, as the total will take the place of the subtotal."""
+        for offset in range(start, end, self._piece):
+            yield offset, memoryview(bytes(self._bytes[offset : min(end, offset + self._piece)]))
+
+
+def digest_of(slot: Slot, total: memoryview) -> bytes:
+    """Return the SHA-256 of a slot and the bytes of its total."""
+    hashed = hashlib.sha256(f"p2pfl/v1/total/{slot.round}/{slot.attempt}/{slot.number}/".encode())
+    hashed.update(total)
+    return hashed.digest()

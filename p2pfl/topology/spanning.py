@@ -1,0 +1,218 @@
+"""Spanning trees, along which sums go up to a root and totals come down, and the peers whose absence parts a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import networkx as nx
+
+from p2pfl.errors import TopologyError
+from p2pfl.topology.graph import Topology, brief
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Rooted spanning tree.
+
+    Parameters
+    ----------
+    root
+        The peer at which all sums end.
+    parents
+        Parent of every other peer.
+
+    Examples
+    --------
+    >>> tree = Tree("bob", {"ada": "bob", "cleo": "bob", "dan": "cleo"})
+    >>> tree.children("bob"), tree.subtree("cleo"), tree.depth
+    (('ada', 'cleo'), ('cleo', 'dan'), 2)
+    """
+
+    root: str
+    parents: Mapping[str, str]
+
+    @cached_property
+    def peers(self) -> tuple[str, ...]:
+        """All peers of the tree, sorted."""
+        return tuple(sorted((self.root, *self.parents)))
+
+    @cached_property
+    def depth(self) -> int:
+        """Number of edges from the root to the furthest peer."""
+        return max(map(self.height, self.peers))
+
+    def height(self, peer: str) -> int:
+        """Return the number of edges from the root to a peer."""
+        height = 0
+        while peer != self.root:
+            peer, height = self.parents[peer], height + 1
+        return height
+
+    def parent(self, peer: str) -> str | None:
+        """Return the parent of a peer; ``None`` for the root."""
+        return self.parents.get(peer)
+
+    def children(self, peer: str) -> tuple[str, ...]:
+        """Return the children of a peer, sorted."""
+        return self._children.get(peer, ())
+
+    def neighbours(self, peer: str) -> tuple[str, ...]:
+        """Return the children and the parent of a peer, sorted."""
+        above = () if peer == self.root else (self.parents[peer],)
+        return tuple(sorted((*above, *self.children(peer))))
+
+    def subtree(self, peer: str) -> tuple[str, ...]:
+        """Return a peer and all peers below it, sorted."""
+        found = [peer]
+        for each in found:  # which grows
+            found += self.children(each)
+        return tuple(sorted(found))
+
+    @cached_property
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, list[str]] = {}
+        for child, parent in sorted(self.parents.items()):
+            found.setdefault(parent, []).append(child)
+        return {parent: tuple(children) for parent, children in found.items()}
+
+
+def spanning(graph: Topology, *, among: Collection[str], turn: int = 0) -> Tree:
+    """Return the breadth-first tree of a participant set, from its centre.
+
+    Every peer that knows the graph and the set computes the same tree.
+
+    Parameters
+    ----------
+    graph
+        Undirected.
+    among
+        Participants.
+    turn
+        Which of the equally central peers is the root, modulo their number, in the order of their names: a number that
+        grows with the rounds shares the work of the root among them.
+
+    Raises
+    ------
+    TopologyError
+        The graph is directed, there are no participants or unknown ones, or the participants are not connected.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import path, ring
+    >>> spanning(path(3), among=["peer0", "peer1", "peer2"]).root
+    'peer1'
+    >>> spanning(ring(4), among=ring(4).peers, turn=1)
+    Tree(root='peer1', parents={'peer0': 'peer1', 'peer2': 'peer1', 'peer3': 'peer0'})
+    """
+    return _spanning(graph, tuple(sorted({*among})), turn)
+
+
+@lru_cache(maxsize=64)
+def _spanning(graph: Topology, among: tuple[str, ...], turn: int) -> Tree:
+    _check(graph, among)
+    middle = _centre(graph, among)
+    here, root = {*among}, middle[turn % len(middle)]
+    parents: dict[str, str] = {}
+    reached = [root]
+    for peer in reached:  # which grows
+        for other in graph.hears(peer):
+            if other in here and other != root and other not in parents:
+                parents[other] = peer
+                reached.append(other)
+    return Tree(root, parents)
+
+
+def centre(graph: Topology, *, among: Collection[str]) -> tuple[str, ...]:
+    """Return the participants whose furthest participant is nearest, sorted.
+
+    Raises
+    ------
+    TopologyError
+        As in :func:`spanning`.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import path
+    >>> centre(path(4), among=path(4).peers)
+    ('peer1', 'peer2')
+    """
+    here = tuple(sorted({*among}))
+    _check(graph, here)
+    return _centre(graph, here)
+
+
+def _centre(graph: Topology, among: tuple[str, ...]) -> tuple[str, ...]:
+    """Let all balls grow by one edge at a time, as sets of bits, until one holds everybody."""
+    place = {peer: 1 << number for number, peer in enumerate(among)}
+    everybody = (1 << len(among)) - 1
+    around = {peer: [other for other in graph.hears(peer) if other in place] for peer in among}
+    balls = dict(place)
+    while everybody not in balls.values():
+        grown = dict(balls)
+        for peer, others in around.items():
+            for other in others:
+                grown[peer] |= balls[other]
+        balls = grown
+    return tuple(peer for peer in among if balls[peer] == everybody)
+
+
+def _check(graph: Topology, among: tuple[str, ...]) -> None:
+    if graph.directed:
+        raise TopologyError(
+            "a total needs edges on which both peers send, but the topology is directed; choose an undirected one"
+        )
+    if not among:
+        raise TopologyError("a total needs at least one participant, but the participant set is empty; name a peer")
+    unknown = sorted({*among} - {*graph.peers})
+    if unknown:
+        raise TopologyError(f"the participants {brief(unknown)} are not in the topology; name peers of the topology")
+    parts = graph.joined(among)
+    if len(parts) > 1:
+        _, smallest = min((len(part), part) for part in parts)
+        raise TopologyError(
+            f"{brief(smallest)} cannot reach the other participants of a total without the peers that are "
+            "missing; start those again, or choose a denser topology"
+        )
+
+
+def cut(graph: Topology, *, among: Collection[str], least: int) -> tuple[str, ...] | None:
+    """Return fewer than ``least`` participants without whom the others are not connected; ``None`` if there are none.
+
+    Parameters
+    ----------
+    graph
+        Edges count in both directions.
+    among
+        Participants.
+    least
+        Number of participants that it should take to part the others.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import complete, path, ring
+    >>> cut(path(3), among=path(3).peers, least=2)
+    ('peer1',)
+    >>> cut(ring(5), among=ring(5).peers, least=2) is None
+    True
+    >>> cut(complete(4), among=complete(4).peers, least=3) is None
+    True
+    """
+    return _cut(graph, tuple(sorted({*among})), least)
+
+
+@lru_cache(maxsize=64)
+def _cut(graph: Topology, among: tuple[str, ...], least: int) -> tuple[str, ...] | None:
+    here = nx.Graph(graph.to_graph().subgraph(among).to_undirected())
+    if nx.number_connected_components(here) != 1:
+        return ()
+    if here.number_of_edges() * 2 == len(here) * (len(here) - 1):
+        return None  # whoever leaves, the others all share edges
+    alone = min(nx.articulation_points(here), default=None)  # in linear time, as flows are not
+    if alone is not None or least <= 2:
+        return (alone,) if alone is not None and least > 1 else None
+    names = sorted(here)
+    numbered = nx.convert_node_labels_to_integers(here, ordering="sorted")  # so that the same cut is found everywhere
+    found = tuple(names[number] for number in sorted(nx.minimum_node_cut(numbered)))
+    return found if len(found) < least else None

@@ -1,0 +1,154 @@
+"""Totals of live peers: those of the simulation to the last bit, and a sentence where a peer is lost."""
+
+import asyncio
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from p2pfl.algorithms import State
+from p2pfl.errors import PeerError, PrivacyError, TransportError, foremost
+from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
+from p2pfl.neighbourhood import Released
+from p2pfl.peer import Peer
+from p2pfl.peer.launch.worker import connect
+from p2pfl.simulation import simulate
+from p2pfl.traits import Traits
+from p2pfl.transport import MemoryTransport
+from p2pfl.transport.broker import embedded, mosquitto
+from swarms import SMALL, live
+
+SIZE = 300
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Every peer counts something in each round, twice; the model is what all of them counted."""
+
+    traits: ClassVar[Traits] = Traits()
+    bits: int = 64
+    size: int = SIZE
+    largest: int = 10**6
+
+    async def round(self, state, learner, net, round):
+        del learner
+
+        def counted(peer, turn):
+            place = int(peer.removeprefix("peer")) + 1
+            values = (np.arange(self.size) + round * 7 + turn) * (-1) ** place * place
+            return values % self.largest - (self.largest - 1) * (place == 3)
+
+        first = await net.total(lambda peer: counted(peer, 0), size=self.size, bits=self.bits)
+        second = await net.total(lambda peer: counted(peer, 1), size=self.size, bits=self.bits)
+        rows = state.rows.clone()  # [R, P]
+        kept = min(self.size, rows.shape[-1])
+        rows[:, :kept] += rows.new_tensor((first + 3 * second)[:kept])
+        return State(rows, Released(rows).public)
+
+
+def resolved(changes=(), **given):
+    return replace(plan(read(SMALL, changes=list(changes))), algorithm=Counting(**given))
+
+
+def run(changes=(), transport=None, **given):
+    found = resolved(changes, **given)
+    how = {"resolved": found, "source": SeededSource(11)}
+    return asyncio.run(live(found.experiment, transport or MemoryTransport(), **how))
+
+
+CASES = {
+    "plain": [],
+    "masks": ["privacy.mode=pairwise"],
+    "masks of a complete graph": ["privacy.mode=pairwise", "privacy.mask_graph=complete", "topology.kind=path"],
+    "sums": ["privacy.mode=secagg", "topology.kind=complete", "learning.weighted=false", "gossip.steps=1"],
+    "small pieces": ["transport.chunk=1024", "privacy.mode=pairwise"],
+}
+
+
+def assert_same(ended, changes, **given):
+    models = simulate(resolved(changes, **given), baselines=False, source=SeededSource(11)).models
+    for name, end in ended.items():
+        layout = end.peer.plan.learner.layout
+        for key, tensor in layout.split(end.state.rows).items():
+            assert (tensor[0] == models[name][key]).all()
+        assert not any("Total" in why or "Here" in why for why in end.peer.session.shared.refused)
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_live_peers_in_memory_end_with_the_totals_of_the_simulation(changes):
+    assert_same(run(changes), changes)
+
+
+@pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
+def test_live_peers_over_a_real_broker_end_with_the_totals_of_the_simulation():
+    changes = CASES["masks"]
+    with embedded(kind="mosquitto") as broker:
+        ended = run(changes, connect(read(SMALL, changes=changes), urls=[broker.url], peer="all"))
+    assert_same(ended, changes)
+
+
+def test_bytes_are_those_of_the_formula_within_a_hundredth():
+    size = 60_000
+    given = {"size": size, "largest": 10}
+    ended = run(**given)
+    simulated = simulate(resolved(**given), baselines=False, source=SeededSource(11))
+    counted = {record.peer: record.bytes_out for record in simulated.metrics}
+    for name, end in ended.items():
+        assert end.records[-1].bytes_out == pytest.approx(counted[name], rel=0.01)
+    assert sum(counted.values()) >= 3 * 2 * size * 8 * (len(ended) - 1)
+
+
+def failing(changes=(), **given):
+    with pytest.raises(BaseExceptionGroup) as caught:
+        run(changes, **given)
+    return foremost(caught.value)
+
+
+def test_a_contribution_out_of_range_ends_the_run_before_anything_of_it_is_sent():
+    error = failing(bits=32, largest=2**31)
+    assert isinstance(error, PrivacyError)
+    assert re.match(r"the contribution of peer. has an integer .* over 6 peers in 32 bits", str(error))
+
+
+def test_masks_that_hide_nothing_are_refused_before_anything_is_sent():
+    error = failing(["privacy.mode=pairwise", "topology.kind=path", "privacy.partners=1"])
+    assert isinstance(error, PrivacyError)
+    assert "could part the masks of the other participants" in str(error)
+
+
+def test_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
+    found = resolved(["transport.patience=1"])
+
+    async def dies(transport):
+        """Join, take part in the first round, and vanish without a goodbye."""
+        peer = Peer(
+            "peer2",
+            found,
+            transport=transport,
+            source=SeededSource(11),
+            observe=lambda *_: peer.connection.channel.abort(),
+        )
+        with pytest.raises(TransportError):
+            async with peer:
+                await peer.run()
+
+    async def together():
+        transport = MemoryTransport()
+        names = [name for name in found.topology.peers if name != "peer2"]
+        async with asyncio.timeout(60):
+            return await asyncio.gather(
+                dies(transport), *(one(name, transport) for name in names), return_exceptions=True
+            )
+
+    async def one(name, transport):
+        async with Peer(name, found, transport=transport, source=SeededSource(11)) as peer:
+            await peer.run()
+
+    _, *others = asyncio.run(together())
+    assert others
+    for error in others:
+        assert isinstance(error, PeerError)
+        assert "a total over all peers did not complete, because peer2" in str(error)

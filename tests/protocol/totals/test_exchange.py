@@ -1,0 +1,300 @@
+"""Totals through sessions: what is lost is asked for again, and who is lost ends the attempt for all."""
+
+from collections import Counter, deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphs import connected
+from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.mailbox import Mailbox
+from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.session.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
+from p2pfl.protocol.session.events import Begin, Contribute, Convene, Heard, Subscribed, Tick
+from p2pfl.protocol.session.session import Session
+from p2pfl.protocol.session.totals import AGAIN, PLACE
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.messages import Abort, Again, Digest, Hello, OfTotals, Pulse, Subtotal
+from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.topology import complete, path, ring, spanning
+
+PATIENCE = 10.0
+ANSWERS = Convened | Totalled | Unfinished
+
+
+class Swarm:
+    """Sessions of all peers of a graph, and what they send each other."""
+
+    def __init__(self, graph, *, patience=PATIENCE):
+        self.graph, self.now = graph, 0.0
+        self.sessions = {peer: self._session(peer, patience) for peer in graph.peers}
+        self.queue = deque()
+        self.answers = {peer: [] for peer in graph.peers}
+        self.sent = Counter()
+        self.places = {peer: set() for peer in graph.peers}
+        self.dead, self.gone = set(), set()
+        for peer in graph.peers:
+            for other in graph.neighbours(peer):
+                self.tell(peer, Heard(other, Hello(other, 1, "up"), state=True))
+            self.tell(peer, Begin(0))
+
+    def _session(self, peer, patience):
+        me = Hello(peer, 1, "up")
+        return Session(
+            Codec("s", me),
+            membership=Membership(me, frozenset(self.graph.neighbours(peer))),
+            mailbox=Mailbox(),
+            edges=Edges(peer, self.graph),
+            row_bytes=1000,
+            chunk=1024,
+            patience=patience,
+        )
+
+    def tell(self, peer, event):
+        if peer in self.dead | self.gone:
+            return
+        for effect in self.sessions[peer].handle(event, now=self.now):
+            if isinstance(effect, Publish) and isinstance(effect.message, OfTotals):
+                self.sent[peer, type(effect.message).__name__] += 1
+                shared = effect.place == PLACE
+                others = [other for other in self.graph.peers if f"{peer}/{PLACE}" in self.places[other]]
+                for other in others if shared else [effect.place.removeprefix("in/")]:
+                    self.queue.append((peer, other, decode(encode(effect.message))))
+            elif isinstance(effect, Subscribe) and effect.receipt == "totals":
+                self.places[peer].update(effect.places)
+                self.tell(peer, Subscribed(effect.receipt))
+            elif isinstance(effect, ANSWERS | Fail):
+                self.answers[peer].append(effect)
+            else:
+                assert isinstance(effect, Publish | Subscribe | Forget | WakeAt), effect
+
+    def carry(self, *, lose=lambda: False):
+        """Carry all that is sent; what is lost, is."""
+        while self.queue:
+            sender, to, message = self.queue.popleft()
+            if not lose():
+                self.tell(to, Heard(sender, message))
+
+    def later(self, seconds):
+        """Let time pass, in which the living send heartbeats."""
+        self.now += seconds
+        for peer in self.graph.peers:
+            for other in self.graph.neighbours(peer):
+                if other not in self.dead | self.gone:
+                    self.tell(peer, Heard(other, Pulse(1, 0, 0, 0, first=0)))
+            self.tell(peer, Tick())
+
+    def kill(self, peer, *, noticed=False):
+        self.dead.add(peer)
+        self.queue = deque(each for each in self.queue if each[1] != peer)
+        for other in self.graph.neighbours(peer) if noticed else ():
+            self.tell(other, Heard(peer, Hello(peer, 1, "left"), state=True))
+
+    def give_up(self):
+        """Let those say goodbye whose attempt has failed: with masks nobody begins another."""
+        for peer, answer in self.last().items():
+            if isinstance(answer, Unfinished):
+                self.gone.add(peer)
+                for other in self.graph.neighbours(peer):
+                    self.tell(other, Heard(peer, Hello(peer, 1, "left"), state=True))
+
+    def last(self):
+        return {
+            peer: answers[-1] if answers else None for peer, answers in self.answers.items() if peer not in self.dead
+        }
+
+
+def contributions(graph):
+    return {peer: np.arange(4, dtype=np.uint64) + number for number, peer in enumerate(graph.peers)}
+
+
+def convened(graph, **given):
+    swarm = Swarm(graph, **given)
+    for peer in graph.peers:
+        swarm.tell(peer, Convene(1))
+    swarm.carry()
+    return swarm
+
+
+def total_of(graph):
+    return sum(contributions(graph).values()).tolist()
+
+
+@given(connected())
+def test_two_messages_a_peer_for_a_total_and_two_for_a_participant_set(graph):
+    swarm = convened(graph)
+    assert {*swarm.last().values()} == {Convened(graph.peers, 0)}
+    before = swarm.sent.copy()
+    for _ in range(2):
+        for peer, values in contributions(graph).items():
+            swarm.tell(peer, Contribute(values))
+        swarm.carry()
+        for answer in swarm.last().values():
+            assert answer.values.tolist() == total_of(graph)
+    tree = spanning(graph, among=graph.peers)
+    for peer in graph.peers:
+        messages = (peer in tree.parents) + bool(tree.children(peer))
+        assert sum(count for (who, _), count in before.items() if who == peer) == messages
+        assert sum(count for (who, _), count in (swarm.sent - before).items() if who == peer) == 2 * messages
+
+
+@given(connected(most=8), st.integers(0, 60), st.data())
+def test_whatever_is_lost_is_asked_for_again(graph, losses, data):
+    swarm, left = Swarm(graph, patience=1000.0), [losses]
+
+    def lose():
+        lost = left[0] > 0 and data.draw(st.booleans())
+        left[0] -= lost
+        return lost
+
+    for peer in data.draw(st.permutations(graph.peers)):
+        swarm.tell(peer, Convene(1))
+        swarm.carry(lose=lose)
+    contributed, rounds = set(), 0
+    while not all(isinstance(answer, Totalled) for answer in swarm.last().values()):
+        for peer, values in contributions(graph).items():
+            if peer not in contributed and isinstance(swarm.last()[peer], Convened):
+                contributed.add(peer)
+                swarm.tell(peer, Contribute(values))
+        swarm.carry(lose=lose)
+        swarm.later(AGAIN)
+        swarm.carry(lose=lose)
+        rounds += 1
+        assert rounds < 200
+    assert all(answer.values.tolist() == total_of(graph) for answer in swarm.last().values())
+
+
+def test_who_contributes_long_before_the_others_is_waited_for_as_long_as_they_live():
+    swarm = convened(ring(5))
+    first, *others = ring(5).peers
+    values = contributions(ring(5))
+    swarm.tell(first, Contribute(values[first]))
+    for _ in range(4):
+        swarm.later(PATIENCE * 0.9)
+        swarm.carry()
+    for peer in others:
+        swarm.tell(peer, Contribute(values[peer]))
+    swarm.carry()
+    assert all(answer.values.tolist() == total_of(ring(5)) for answer in swarm.last().values())
+
+
+@given(connected(least=2, most=9), st.booleans(), st.data())
+def test_a_peer_that_dies_at_any_message_ends_the_totals_for_all_or_all_have_it(graph, noticed, data):
+    dies, swarm = data.draw(st.sampled_from(graph.peers)), Swarm(graph)
+    left = [data.draw(st.integers(0, 6 * len(graph.peers)))]
+
+    def lose():
+        left[0] -= 1
+        if left[0] == 0:
+            swarm.kill(dies, noticed=noticed)
+        return False
+
+    for peer in graph.peers:
+        swarm.tell(peer, Convene(1))
+        swarm.carry(lose=lose)
+    for peer, values in contributions(graph).items():
+        if isinstance(swarm.last().get(peer), Convened):
+            swarm.tell(peer, Contribute(values))
+            swarm.carry(lose=lose)
+    swarm.kill(dies, noticed=noticed)
+    for _ in range(40):
+        swarm.later(1.0)
+        swarm.carry()
+        swarm.give_up()
+    for peer, answers in swarm.answers.items():
+        if peer in swarm.gone:
+            assert dies in answers[-1].lost
+        elif peer != dies:
+            assert answers[-1].values.tolist() == total_of(graph)
+
+
+def test_after_a_failed_attempt_the_others_begin_the_next_one_without_the_lost_peer():
+    graph = ring(5)
+    swarm = convened(graph)
+    swarm.kill("peer2", noticed=True)
+    here = [peer for peer in graph.peers if peer != "peer2"]
+    values = contributions(graph)
+    for peer in here:
+        swarm.tell(peer, Contribute(values[peer]))
+    swarm.carry()
+    assert {*swarm.last().values()} == {Unfinished(frozenset({"peer2"}))}
+    for peer in here:
+        swarm.tell(peer, Convene(1))
+    swarm.carry()
+    assert {*swarm.last().values()} == {Convened(tuple(here), 1)}
+    for peer in here:
+        swarm.tell(peer, Contribute(values[peer]))
+    swarm.carry()
+    expected = sum(values[peer] for peer in here).tolist()
+    assert all(answer.values.tolist() == expected for answer in swarm.last().values())
+
+
+def test_a_neighbour_in_a_new_incarnation_ends_the_attempt_at_once():
+    swarm = convened(ring(4))
+    swarm.tell("peer0", Contribute(contributions(ring(4))["peer0"]))
+    swarm.tell("peer0", Heard("peer1", Hello("peer1", 2, "up"), state=True))
+    assert swarm.last()["peer0"] == Unfinished(frozenset({"peer1"}))
+    swarm.carry()
+    swarm.tell("peer3", Contribute(contributions(ring(4))["peer3"]))
+    assert swarm.last()["peer3"] == Unfinished(frozenset({"peer1"}))
+
+
+def test_a_round_is_taken_once_and_no_slot_serves_two_totals():
+    swarm = convened(path(3))
+    for round in (1, 0):
+        swarm.tell("peer0", Convene(round))
+        assert "take them in one transaction" in str(swarm.answers["peer0"][-1].error)
+
+
+def test_neighbours_that_were_given_different_totals_end_the_run_and_name_each_other():
+    graph = complete(3)
+    swarm = convened(graph)
+    for peer, values in contributions(graph).items():
+        swarm.tell(peer, Contribute(values))
+    swarm.carry()
+    same = swarm.sessions["peer1"].shared.total
+    swarm.tell("peer0", Heard("peer1", Pulse(1, 0, 0, 0, first=0, total=same)))
+    assert not isinstance(swarm.answers["peer0"][-1], Fail)
+    other = Digest(same.round, same.attempt, same.number, bytes(32))
+    swarm.tell("peer0", Heard("peer1", Pulse(1, 0, 0, 0, first=0, total=other)))
+    assert "peer1 and peer0 hold different totals 0 of round 0" in str(swarm.answers["peer0"][-1].error)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Abort(3, 0, ["peer2"]),
+        Abort(1, 1000, []),
+        Abort(1, 0, ["eve"]),
+        Subtotal(1, 0, 0, 4, 32, memoryview(bytes(32))),
+    ],
+)
+def test_what_cannot_be_is_refused_and_counted(wrong):
+    swarm = convened(complete(4))
+    values = contributions(complete(4))
+    swarm.tell("peer0", Contribute(values["peer0"]))
+    session = swarm.sessions["peer0"]
+    before = sum(session.shared.refused.values())
+    swarm.tell("peer0", Heard("peer1", wrong))
+    assert sum(session.shared.refused.values()) == before + 1
+    for peer in complete(4).peers[1:]:
+        swarm.tell(peer, Contribute(values[peer]))
+    swarm.carry()
+    assert swarm.last()["peer0"].values.tolist() == total_of(complete(4))
+
+
+def test_too_much_of_a_child_is_not_held_and_asked_for_again(monkeypatch):
+    monkeypatch.setattr("p2pfl.protocol.session.totals.EARLY", 8)
+    swarm = convened(path(2))
+    values = contributions(path(2))
+    swarm.tell("peer1", Contribute(values["peer1"]))
+    swarm.carry()
+    swarm.tell("peer0", Contribute(values["peer0"]))
+    swarm.carry()
+    assert swarm.sessions["peer0"].totals.lacking == {"peer1"}
+    swarm.later(AGAIN)
+    swarm.carry()
+    assert all(answer.values.tolist() == total_of(path(2)) for answer in swarm.last().values())
+    assert swarm.sent["peer0", Again.__name__] == 1
