@@ -28,11 +28,18 @@ from p2pfl.report.meter import Meter
 from p2pfl.report.notices.damage import MasksUnsettled, SettlementIncomplete
 from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.transport import MemoryTransport
+from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL, live
 
 LOSSY = ["rounds=1", "gossip.steps=6", "transport.patience=0.4", "topology.kind=ring", "topology.peers=4"]
 ROUNDING = 1e-12
 MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1"]
+
+
+def timeless(coroutine):
+    """Run peers in virtual time, in which a busy machine makes nobody late."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(coroutine)
 
 
 def deaf(alive, *, listener, sender, until):
@@ -51,7 +58,7 @@ def played(changes, *, until, transport=None):
     experiment, alive = read(SMALL, changes=[*LOSSY, *changes]), {}
     lose = deaf(alive, listener="peer1", sender="peer0", until=until)
     running = live(experiment, transport or MemoryTransport(lose=lose), source=SeededSource(5), alive=alive)
-    ended = asyncio.run(asyncio.wait_for(running, 40))
+    ended = timeless(running)
     rows = torch.cat([ended[f"peer{number}"].state.rows for number in range(4)])  # [4, P]
     return rows, {name: end.peer for name, end in ended.items()}, {name: end.records for name, end in ended.items()}
 
@@ -111,7 +118,7 @@ def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_tol
         return stream and message.data[:1] == bytes([SEALED]) and settling
 
     running = live(experiment, MemoryTransport(lose=lose), source=SeededSource(5), alive=alive, notice=said.append)
-    ended = asyncio.run(asyncio.wait_for(running, 40))
+    ended = timeless(running)
     assert all(not end.records[-1].missed for end in ended.values())  # no record tells of it
     told = [notice for notice in said if isinstance(notice, SettlementIncomplete)]
     assert [(notice.peer, len(notice.neighbours)) for notice in told] == [("peer1", 1)]
@@ -159,7 +166,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
         names = ["peer0", "peer1", "peer2"]
         await asyncio.gather(live(experiment, transport, names=names, alive=alive, notice=notices.append), dying())
 
-    asyncio.run(asyncio.wait_for(main(), 40))
+    timeless(main())
     told = {each.peer: each.masks for each in notices if isinstance(each, MasksUnsettled)}
     assert told == {"peer0": {"peer3": 1}, "peer2": {"peer3": 1}}
     masks = alive["peer0"].session.books.masks.uncancelled()
@@ -183,7 +190,7 @@ def test_an_account_of_another_life_changes_nothing():
         await running
         return session
 
-    session = asyncio.run(asyncio.wait_for(main(), 40))
+    session = timeless(main())
     assert not session.books.flows.unsettled()
 
 
@@ -237,7 +244,7 @@ def test_a_peer_whose_last_mask_neighbour_left_keeps_what_it_has_learned():
         ended, _ = await asyncio.gather(live(experiment, transport, names=["peer0"], notice=notices.append), leaving())
         return ended["peer0"]
 
-    ended = asyncio.run(asyncio.wait_for(main(), 40))
+    ended = timeless(main())
     assert 1 <= ended.records[-1].round < 3
     assert torch.isfinite(ended.state.rows).all()
     assert [notice.reason for notice in notices if isinstance(notice, LearningStopped)] == ["partners"]
