@@ -183,8 +183,8 @@ def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> 
 
     Examples
     --------
-    >>> wide([1.0, -0.5])
-    array([             0,              0,  1099511627776,  -549755813888])
+    >>> wide([1.0, -0.5]).tolist()
+    [0, 0, 1099511627776, -549755813888]
     """
     rest = np.asarray(values, np.float64)
     if not (np.abs(rest) < 2.0 ** (_LOW * words - fraction)).all():
