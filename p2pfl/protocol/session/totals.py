@@ -36,6 +36,9 @@ AGAIN = 2.0
 EARLY = 16 * 2**20
 """Bytes of a child's next subtotal that are held until this peer contributes as well."""
 
+PIECES = 256
+"""Pieces of a child's next subtotal that are held."""
+
 Attempt = tuple[int, int]
 """Round, as of :class:`~p2pfl.privacy.totals.Slot`, and attempt."""
 
@@ -72,6 +75,7 @@ class Totals:
         self._moved: dict[str, float] = {}  # by neighbour: when it last sent something that was missing
         self._heard: dict[str, float] = {}  # by neighbour: when it last gave a sign of life
         self._asked = 0.0
+        self._repeated: dict[str, float] = {}  # by neighbour: when something was last sent again
         self._early: dict[str, list[Subtotal]] = {}
         self._here: dict[str, Here] = {}  # by neighbour, of an attempt that has not begun here
         self._place = ""  # the parent's, which is subscribed to
@@ -202,8 +206,7 @@ class Totals:
         slot, current = Slot(message.round, message.attempt, message.number), self._current
         among = [each for each in (current, self._last) if each is not None and each.slot == slot]
         if isinstance(message, Again):
-            for each in among:
-                self._send(each.again(sender, offset=message.offset), to=sender)
+            self._repeat(sender, message, among)
         elif isinstance(message, Subtotal) and slot == Slot(*self._at, self._number):
             self._hold(sender, message)
         elif current is None or current not in among:
@@ -216,9 +219,20 @@ class Totals:
 
     def _hold(self, sender: str, message: Subtotal) -> None:
         """Keep a piece of a subtotal until this peer contributes as well; what is too much is asked for again then."""
+        agreed = None if self._participation is None else self._participation.agreed
+        if agreed is None or sender not in agreed.tree.children(self.shared.me.peer) or not message.data:
+            raise DecodeError(f'"{sender}" sends a piece of a subtotal that it cannot have')
         held = self._early.setdefault(sender, [])
-        if sum(len(piece.data) for piece in held) + len(message.data) <= EARLY:
+        if len(held) < PIECES and sum(len(piece.data) for piece in held) + len(message.data) <= EARLY:
             held.append(message)
+
+    def _repeat(self, sender: str, message: Again, among: list[Convergecast]) -> None:
+        """Send pieces again, to each neighbour at most once in so many seconds, because they are many."""
+        if self.shared.now < self._repeated.get(sender, -math.inf) + AGAIN / 2:
+            return
+        self._repeated[sender] = self.shared.now
+        for each in among:
+            self._send(each.again(sender, offset=message.offset), to=sender)
 
     def _add(self, current: Convergecast, sender: str, message: Subtotal) -> None:
         self._moved[sender] = self.shared.now

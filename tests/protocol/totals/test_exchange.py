@@ -14,9 +14,9 @@ from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.session.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
 from p2pfl.protocol.session.events import Begin, Contribute, Convene, Heard, Subscribed, Tick
 from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.session.totals import AGAIN, PLACE
+from p2pfl.protocol.session.totals import AGAIN, PIECES, PLACE
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.messages import Abort, Again, Digest, Hello, OfTotals, Pulse, Subtotal
+from p2pfl.protocol.wire.messages import Abort, Again, Digest, Hello, OfTotals, Pulse, Subtotal, Total
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.topology import complete, path, ring, spanning
 
@@ -283,6 +283,35 @@ def test_what_cannot_be_is_refused_and_counted(wrong):
         swarm.tell(peer, Contribute(values[peer]))
     swarm.carry()
     assert swarm.last()["peer0"].values.tolist() == total_of(complete(4))
+
+
+def test_only_what_a_child_can_send_is_held_early_and_only_so_many_pieces():
+    swarm = convened(path(3))  # peer1 is the root, with two children
+    root, leaf = swarm.sessions["peer1"], swarm.sessions["peer0"]
+    for number in range(3 * PIECES):
+        swarm.tell("peer1", Heard("peer0", Subtotal(1, 0, 0, 8 * number, 2**30, memoryview(bytes(8)))))
+        swarm.tell("peer0", Heard("peer1", Subtotal(1, 0, 0, 8 * number, 2**30, memoryview(bytes(8)))))
+    assert len(root.totals._early["peer0"]) == PIECES
+    assert leaf.totals._early == {}  # the root is no child of a leaf
+    assert leaf.shared.refused["peer1: not a message"] == 3 * PIECES
+    swarm.tell("peer1", Heard("peer2", Subtotal(1, 0, 0, 0, 32, memoryview(b""))))
+    assert "peer2" not in root.totals._early
+    assert root.shared.refused["peer2: not a message"] == 1
+
+
+def test_a_neighbour_that_asks_again_and_again_is_answered_once_a_second():
+    graph = path(2)
+    swarm = convened(graph)
+    for peer, values in contributions(graph).items():
+        swarm.tell(peer, Contribute(values))
+    swarm.carry()
+    before = swarm.sent["peer0", Total.__name__]
+    for _ in range(50):
+        swarm.tell("peer0", Heard("peer1", Again(1, 0, 0, 0)))
+    assert swarm.sent["peer0", Total.__name__] == before + 1
+    swarm.now += AGAIN / 2
+    swarm.tell("peer0", Heard("peer1", Again(1, 0, 0, 0)))
+    assert swarm.sent["peer0", Total.__name__] == before + 2
 
 
 def test_too_much_of_a_child_is_not_held_and_asked_for_again(monkeypatch):
