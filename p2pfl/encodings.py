@@ -27,9 +27,6 @@ Ints = npt.NDArray[np.int64]
 WIDTHS = (32, 64)
 """Bits of the integers of a total, which is taken modulo two to that power."""
 
-WIDE = 2.0**56
-"""Numbers are smaller than this to be encoded as wide."""
-
 FRACTION = 40
 """Fraction bits of wide numbers."""
 
@@ -159,6 +156,17 @@ def from_narrow(total: Ints, *, fraction: int) -> Floats:
     return values
 
 
+def largest_wide(*, words: int = 2, fraction: int = FRACTION) -> float:
+    """Return what every number must stay below in magnitude to be encoded as :func:`wide`.
+
+    Examples
+    --------
+    >>> largest_wide() == 2.0**56
+    True
+    """
+    return 2.0 ** (_LOW * words - fraction)
+
+
 def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> Ints:
     r"""Return some integers for each number, first the highest of all numbers; ``[words K]`` int64.
 
@@ -187,8 +195,9 @@ def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> 
     [0, 0, 1099511627776, -549755813888]
     """
     rest = np.asarray(values, np.float64)
-    if not (np.abs(rest) < 2.0 ** (_LOW * words - fraction)).all():
-        bound = _LOW * words - fraction
+    largest = largest_wide(words=words, fraction=fraction)
+    if not (np.abs(rest) < largest).all():
+        bound = round(np.log2(largest))
         raise InputError(f"wide numbers must be finite and below 2^{bound}; give them in larger units")
     rest = np.ldexp(rest, fraction)
     found = []

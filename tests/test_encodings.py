@@ -40,7 +40,7 @@ def test_whole_numbers_survive_the_wide_encoding_to_the_last_bit(values):
 
 
 def test_wide_numbers_below_any_bound_add_up_exactly_over_as_many_peers_as_promised():
-    largest = np.nextafter(encodings.WIDE, 0)
+    largest = np.nextafter(encodings.largest_wide(), 0)
     for value in (largest, -largest, -(2.0**-41), 2.0**-40):
         encoded = encodings.wide([value])
         most = (encodings.MOST - 1) * max(abs(int(each)) for each in encoded)

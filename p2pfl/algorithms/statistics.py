@@ -8,24 +8,23 @@ from dataclasses import dataclass
 import torch
 
 from p2pfl.algorithms.gossip import Gossip, maximum
-from p2pfl.neighbourhood import Neighbourhood, Public, Released
+from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.rows import Rows
 
 
 @dataclass(frozen=True)
 class Accord:
-    r"""Exchanges after which all peers hold the same numbers, bit for bit.
+    r"""Agreement on the mean of public models, after which all peers hold the same numbers, bit for bit.
 
-    Gossip brings every row to the mean up to its tolerance; then the largest of the nearly equal
-    numbers is flooded, column by column, which takes as many exchanges as the graph is wide. Masks
-    cancel in the mean to the last bit, and no peer's own numbers are seen.
+    Gossip brings every model to the mean, up to its tolerance. Then the peers flood the largest of the nearly equal
+    numbers, parameter by parameter, which takes as many gossip steps as the diameter of the graph.
 
     Parameters
     ----------
     gossip
         To a tolerance that is below what matters.
     diameter
-        Exchanges in which a number reaches everybody.
+        Gossip steps in which a number reaches all peers.
 
     References
     ----------
@@ -38,13 +37,8 @@ class Accord:
 
     @property
     def exchanges(self) -> int:
-        """Of one mean."""
+        """Number of gossip steps of one agreement."""
         return self.gossip.steps + self.diameter
-
-    async def mean(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
-        """Return the mean over all peers of private numbers ``[R, K]``; all rows of the result are equal."""
-        values = values.to(torch.float64)  # [R, K]
-        return await self.settle(net, await net.release(values, since=Public(torch.zeros_like(values))))
 
     async def settle(self, net: Neighbourhood, released: Released) -> Rows:
         """Return the mean over all peers of public numbers, ``[R, P]``."""
@@ -100,7 +94,7 @@ async def statistics(
     Parameters
     ----------
     mean
-        How numbers are agreed on: :meth:`Accord.mean` over a neighbourhood, or at once where all data are at hand.
+        Returns the mean of private numbers over all peers: by exact totals, or directly where all data are at hand.
     peers
         N, of all.
     totals
@@ -115,7 +109,7 @@ async def statistics(
     """
     average = await mean(totals)  # [R, 1 + C + F]
     samples = average[:, :1]  # [R, 1], of a peer
-    # Single precision, so that a live peer and a simulation, which add in another order, end in the same bits.
+    # Single precision, so that means by totals and means of all data at once give the same bits.
     middle = (average[:, -features:] / samples).float()  # [R, F]
     spread = await mean(squares(middle.double()))  # [R, F]
     constant = spread <= (samples * (1e-7 * middle.double()) ** 2).clamp_min(resolution)  # [R, F]

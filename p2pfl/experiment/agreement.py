@@ -12,7 +12,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
 from p2pfl.algorithms.statistics import Mean
 from p2pfl.data import scaling
-from p2pfl.encodings import from_wide, wide
+from p2pfl.encodings import from_wide, largest_wide, wide
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
@@ -25,7 +25,7 @@ from p2pfl.secagg.in_process import partners
 WORDS, FRACTION = 4, 96
 """Encoding of statistics and scores: far finer and larger than their sums, so that these are exact."""
 
-LARGEST = 2.0 ** (48 * WORDS - FRACTION)
+LARGEST = largest_wide(words=WORDS, fraction=FRACTION)
 """No number of a contribution is as large."""
 
 
@@ -55,8 +55,15 @@ class Agreement:
         return torch.from_numpy(average).to(values.device).expand(len(net.peers), -1)  # [R, K]
 
     def near(self) -> Accord:
-        """To the experiment's tolerance."""
-        return self._accord(self.plan.experiment.gossip.tolerance / max(1.0, self.plan.protection.scale))
+        """Return the agreement on public models, to the tolerance of the experiment."""
+        weights, scale = self.plan.weights, max(1.0, self.plan.protection.scale)
+        tolerance = self.plan.experiment.gossip.tolerance / scale
+        if len(weights) == 1 and weights[0].symmetric:
+            rho = graphs.contraction(weights)
+            gossip = Gossip(graphs.chebyshev_steps(rho, tolerance=tolerance), rho)
+        else:
+            gossip = Gossip(graphs.steps(weights, tolerance=tolerance))
+        return Accord(gossip, self.plan.diameter)
 
     @property
     def scored(self) -> bool:
@@ -95,16 +102,6 @@ class Agreement:
         squared = self.plan.experiment.learning.loss is None
         found = await pooled(partial(self.mean, net), scores=scores, targets=targets, squared=squared)
         return {name: float(values[0]) for name, values in found.items()}
-
-    def _accord(self, tolerance: float) -> Accord:
-        weights = self.plan.weights
-        matrix = weights[0].matrix
-        if len(weights) == 1 and abs(matrix - matrix.T).max() <= 1e-12:
-            rho = graphs.contraction(weights)
-            gossip = Gossip(graphs.chebyshev_steps(rho, tolerance=tolerance), rho)
-        else:
-            gossip = Gossip(graphs.steps(weights, tolerance=tolerance))
-        return Accord(gossip, self.plan.diameter)
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:

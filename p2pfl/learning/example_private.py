@@ -70,7 +70,7 @@ class ExamplePrivateLearner(TorchLearner):
         The model has dropout, whose places would depend on the other samples of the batch; precision is mixed, a batch
         holds all samples, or a number is out of range.
     InputError
-        The extra ``examples`` is not installed.
+        The extra ``privacy`` is not installed.
 
     Examples
     --------

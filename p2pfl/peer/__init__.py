@@ -1,20 +1,7 @@
-"""One live peer.
+"""One live peer: the connection that carries out what its session decides, and what learning adds to it.
 
-===============  ===================================================================================================
-saying, hearing  ``line`` to the broker; ``desk``, ``streams`` and ``presence`` are the parts of a ``link``
-deciding         ``membership``, ``edges``, ``mailbox``, ``whereabouts``, ``allowance``,
-                 ``doubts`` with ``detector`` and ``pace``: no clock, no loop
-conserving       ``flows`` along edges, in the ``books`` with the masks; ``settling`` what is owed
-hiding           ``hiding`` of rows; secret sums: ``giving`` and ``getting`` their terms, ``seal``, ``adding``, ``sums``
-learning         ``live`` neighbourhoods, ``asynchronous``, ``arriving`` late, ``agreeing`` with all, ``threads``
-lasting          ``keeper`` of ``checkpoint`` s and the journal; ``resuming`` from them; ``owner``; ``recording``;
-                 ``proof`` s; ``credentials``; ``incarnation``, which numbers starts
-running          ``peer``; in a process of its own as ``child`` of the ``swarm``, forked by ``server`` (``preload``),
-                 with one heap (``memory``); what it sends to whoever started it are ``updates``
-===============  ===================================================================================================
-
-Names are imported when they are first used: the fork server of ``run`` is started from this room
-before torch is loaded.
+Names are imported when they are first used, because the fork server of ``run`` starts from this package before torch is
+loaded.
 """
 
 from typing import TYPE_CHECKING

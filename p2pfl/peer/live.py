@@ -33,8 +33,6 @@ class LiveNeighbourhood:
         Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
     zstd
         What squeezes the bytes of a row.
-    step
-        The round's exchanges so far.
     conserving
         Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
     totalling
@@ -47,7 +45,6 @@ class LiveNeighbourhood:
         *,
         round: int,
         zstd: Zstd | None = None,
-        step: int = 0,
         conserving: bool = True,
         totalling: Totalling | None = None,
     ) -> None:
@@ -58,7 +55,7 @@ class LiveNeighbourhood:
         self.totalling = totalling or Totalling(connection, round + 1)
         self.zstd = zstd
         self.conserving = conserving and self.session.books.conserving
-        self.step = step
+        self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
         self.missed: list[str] = []

@@ -210,7 +210,7 @@ class Peer:
         elif self.phase == "gathering":
             waiting = self.membership.absent
         elif connection is not None and connection.session.blocked:
-            waiting = self.mailbox.missing()
+            waiting = connection.session.missing
         present = tuple(sorted(self.membership.present))
         return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting), present, connected)
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
 from p2pfl.encodings import Ints, check_contribution
-from p2pfl.errors import PeerError, RunError
+from p2pfl.errors import PeerError
 from p2pfl.neighbourhood import Contribution
 from p2pfl.peer.connection import Connection
 from p2pfl.privacy.ring import Ring, signed, unsigned
 from p2pfl.privacy.totals import Slot, TotalMasks
 from p2pfl.protocol.session.effects import Convened, Totalled, Unfinished
 from p2pfl.protocol.session.events import Contribute, Convene
-
-Result = TypeVar("Result")
 
 
 class LostError(PeerError):
@@ -51,26 +48,6 @@ class Totalling:
     _attempt: int = 0
     _number: int = 0
     _masks: TotalMasks | None = field(default=None, repr=False)
-
-    async def play(self, act: Callable[[], Awaitable[Result]]) -> Result:
-        """Do what takes totals, and begin again without the peers that are lost, where no masks forbid it.
-
-        Two participant sets that differ by one peer show the contribution of that peer, so with masks nothing is begun
-        again.
-
-        Raises
-        ------
-        PeerError
-            Peers were lost that cannot be left out.
-        """
-        for _ in range(self.connection.session.edges.peers):
-            try:
-                return await act()
-            except LostError:
-                self.participants = ()
-                if self.masks() is not None:
-                    raise
-        raise RunError("the totals of a round found no participants that agree; start the run again")
 
     async def total(self, contribution: Contribution, *, peer: str, size: int, bits: int) -> Ints:
         """Return the total of contributions, ``[size]``.

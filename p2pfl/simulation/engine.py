@@ -18,7 +18,7 @@ from p2pfl.algorithms import Algorithm, AsyncLearner, State, Statistics, learn, 
 from p2pfl.compression import Codec
 from p2pfl.errors import BudgetError, InputError, PrivacyError
 from p2pfl.experiment import Experiment, Plan, plan, read
-from p2pfl.experiment.agreement import Agreement, masks_of, told
+from p2pfl.experiment.agreement import Agreement, told
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SeededSource, Source
@@ -37,7 +37,7 @@ from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.secagg import summing
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 
 
 @one_thread()
@@ -288,19 +288,19 @@ def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int], Stacke
         return summing(resolved, faults=faults)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
     flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
+    totals = totalling(resolved)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         if flight is not None:
             return AsynchronousNeighbourhood(weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd)
-        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults, zstd=zstd)
+        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults, zstd=zstd, **totals)
 
     return neighbourhood
 
 
 def _open(resolved: Plan, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
-    net = StackedNeighbourhood(resolved.weights, round=0, seed=resolved.experiment.seed)
-    _check_masks(resolved)
+    net = StackedNeighbourhood(resolved.weights, round=0, seed=resolved.experiment.seed, **totalling(resolved))
     scaled, found = settled(Agreement(resolved).open(net))
     sent.add_(net.bytes_out)
     return scaled, found
@@ -309,23 +309,15 @@ def _open(resolved: Plan, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
 def _close(resolved: Plan, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
     """Agree on one final model, and on its score on the test data of all peers where it may be published."""
     agreement = Agreement(resolved)
-    net = StackedNeighbourhood(resolved.weights, round=round, seed=resolved.experiment.seed)
+    net = StackedNeighbourhood(resolved.weights, round=round, seed=resolved.experiment.seed, **totalling(resolved))
     state = settled(agreement.settle(net, state))
     scored = resolved.learner.evaluate(state.rows, peers=net.peers)
     if not scored or not agreement.scored:
         return state, None
     try:
-        _check_masks(resolved)
-    except PrivacyError:  # live peers keep their scores, too, and say why
+        return state, settled(agreement.score(net, scored))
+    except PrivacyError:  # live peers keep their scores as well, and report why
         return state, None
-    return state, settled(agreement.score(net, scored))
-
-
-def _check_masks(resolved: Plan) -> None:
-    """Refuse totals that the masks of live peers could not hide; here they would cancel, and are not drawn."""
-    masks = masks_of(resolved, {})
-    if masks is not None:
-        masks.check(resolved.topology.peers)
 
 
 def _recorded(

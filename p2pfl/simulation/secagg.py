@@ -16,11 +16,12 @@ from p2pfl.identity import Source
 from p2pfl.neighbourhood import Heard, Released
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
+from p2pfl.privacy.totals import TotalMasks
 from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
 from p2pfl.secagg.protocol import Slot, Sum
 from p2pfl.secagg.ring import portion, portions
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
-from p2pfl.topology import Weights
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
+from p2pfl.topology import Topology, Weights
 
 
 def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Callable[[int], SummedNeighbourhood]:
@@ -33,7 +34,7 @@ def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Ca
     faults, masking
         Arguments of :class:`SummedNeighbourhood`.
     """
-    settings, experiment = plan.protection.settings, plan.experiment
+    settings, experiment, totals = plan.protection.settings, plan.experiment, totalling(plan)
 
     def neighbourhood(round: int) -> SummedNeighbourhood:
         return SummedNeighbourhood(
@@ -45,6 +46,7 @@ def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Ca
             width=plan.ring,
             colluders=experiment.privacy.colluders,
             masking=masking,
+            **totals,
         )
 
     return neighbourhood
@@ -74,7 +76,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
 
     Parameters
     ----------
-    weights, round, seed, faults
+    weights, round, seed, faults, graph, masks
         Arguments of :class:`StackedNeighbourhood`.
     bits
         Fraction bits of the grid.
@@ -97,8 +99,10 @@ class SummedNeighbourhood(StackedNeighbourhood):
         width: int = 64,
         colluders: int = 1,
         masking: Masking | None = None,
+        graph: Topology | None = None,
+        masks: TotalMasks | None = None,
     ) -> None:
-        super().__init__(weights, round=round, seed=seed, faults=faults)
+        super().__init__(weights, round=round, seed=seed, faults=faults, graph=graph, masks=masks)
         self.bits = bits
         self.width = width
         self.colluders = colluders

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from itertools import compress
+from typing import TypedDict
 
 import numpy as np
 import scipy.sparse
@@ -13,7 +14,11 @@ import torch
 
 from p2pfl.compression import Zstd
 from p2pfl.encodings import Ints, check_contribution
+from p2pfl.errors import TopologyError
+from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import masks_of
 from p2pfl.neighbourhood import Contribution, Heard, Public, Released, bare, checked, moved
+from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.topology import Topology, Tree, Weights, spanning
 
@@ -81,6 +86,18 @@ class Faults:
         return heard
 
 
+class Totalling(TypedDict):
+    """Arguments of :class:`StackedNeighbourhood` for totals."""
+
+    graph: Topology
+    masks: TotalMasks | None
+
+
+def totalling(plan: Plan) -> Totalling:
+    """Return over which edges the peers of a plan take totals, and which masks hide their contributions."""
+    return {"graph": plan.topology.union, "masks": masks_of(plan, {})}
+
+
 class StackedNeighbourhood:
     """One round of all peers: ``W @ Y``.
 
@@ -94,8 +111,10 @@ class StackedNeighbourhood:
         Seed and probabilities of faults, drawn by key.
     zstd
         Compression of a row, of which only the size is used.
-    step
-        Number of gossip steps of the round so far.
+    graph
+        Edges over which peers take totals; without it there are none.
+    masks
+        Masks that would hide the contributions to a total, as live peers check them; they cancel and are not drawn.
 
     Attributes
     ----------
@@ -111,14 +130,17 @@ class StackedNeighbourhood:
         seed: int,
         faults: Faults | None = None,
         zstd: Zstd | None = None,
-        step: int = 0,
+        graph: Topology | None = None,
+        masks: TotalMasks | None = None,
     ) -> None:
         self.weights = weights
+        self.graph = graph
+        self.masks = masks
         self.round = round
         self.seed = seed
         self.faults = faults or Faults()
         self.zstd = zstd
-        self.step = step
+        self.step = 0
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
         self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
         self.last: tuple[Released, Released] | None = None
@@ -180,14 +202,18 @@ class StackedNeighbourhood:
         Raises
         ------
         TopologyError
-            The topology is directed, or the peers that are present are not connected.
+            There is no graph, it is directed, or the peers that are present are not connected.
         PrivacyError
-            An integer is so large that a total could wrap around.
+            An integer is so large that a total could wrap around, or masks could not hide the contributions.
         """
         del change
+        if self.graph is None:
+            raise TopologyError("totals are taken over the edges of a graph; give this neighbourhood one")
         there = self.faults.present(self.peers, seed=self.seed, round=self.round).tolist()
         among = tuple(compress(self.peers, there))
-        tree = spanning(self._graph(), among=among)
+        tree = spanning(self.graph, among=among)
+        if self.masks is not None:
+            self.masks.check(among)
         total = np.zeros(size, np.int64)  # [K]
         for peer in among:
             values = contribution(peer)  # [K]
@@ -195,17 +221,6 @@ class StackedNeighbourhood:
             total += values
         self._count_total(tree, size=size, bits=bits)
         return total
-
-    def _graph(self) -> Topology:
-        """Return the graph of all edges on which weights mix, in whichever gossip step."""
-        edges = {
-            (self.peers[sender], self.peers[receiver])
-            for weights in self.weights
-            for receiver, sender in zip(*map(np.ndarray.tolist, weights.matrix.nonzero()), strict=True)
-            if sender != receiver
-        }
-        both = edges == {(receiver, sender) for sender, receiver in edges}
-        return Topology(self.peers, tuple(edges), directed=not both)
 
     def _count_total(self, tree: Tree, *, size: int, bits: int) -> None:
         """Count the bytes of a total: one up of everybody but the root, one down of everybody with children."""

@@ -1,7 +1,5 @@
 """Sums over all peers, against the same computed where all data are at hand."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from p2pfl import topology
 from p2pfl.algorithms import Accord, Gossip, maximum, pooled, statistics
 from p2pfl.data import Dataset, Federation, scaling
 from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import settled
+from p2pfl.neighbourhood import Public, settled
 from p2pfl.privacy import Masks, Settings, private, swarm_secrets
 
 GRAPHS = {
@@ -29,6 +27,16 @@ GRAPHS = {
 def accord(graph, *, tolerance=1e-13):
     weights = [topology.metropolis(graph.at(phase)) for phase in range(graph.period)]
     return Accord(Gossip(topology.steps(weights, tolerance=tolerance)), len(graph.peers))
+
+
+def mean(agreement, net):
+    """The mean of private numbers, which are released before the agreement."""
+
+    async def agreed(values):
+        released = await net.release(values.double(), since=Public(torch.zeros_like(values.double())))
+        return await agreement.settle(net, released)
+
+    return agreed
 
 
 def masked(graph, net):
@@ -54,10 +62,10 @@ def found(graph, federation, *, hide=False):
     net = stack(graph)
     return settled(
         statistics(
-            partial(accord(graph).mean, masked(graph, net) if hide else net),
+            mean(accord(graph), masked(graph, net) if hide else net),
             peers=len(graph.peers),
             totals=scaling.totals(federation, graph.peers),
-            squares=lambda mean: scaling.squares(federation, graph.peers, mean=mean),
+            squares=lambda middle: scaling.squares(federation, graph.peers, mean=middle),
             features=4,
             resolution=2.0**-20 if hide else 0.0,
         )
@@ -82,7 +90,7 @@ def test_the_statistics_are_those_of_all_data_in_one_place(graph, hide):
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def test_masked_sums_are_exact_to_the_grid_and_the_same_bits_everywhere(graph):
     values = torch.from_numpy(np.random.default_rng(2).normal(size=(len(graph.peers), 5)) * 100)
-    rows = settled(accord(graph).mean(masked(graph, stack(graph)), values))
+    rows = settled(mean(accord(graph), masked(graph, stack(graph)))(values))
     assert torch.equal(rows, rows[:1].expand_as(rows))
     on_grid = (values * 2**20).round().mean(0) / 2**20
     assert (rows[0] - on_grid).abs().max() < 1e-8  # what gossip leaves of masks of 4096
@@ -94,7 +102,7 @@ def test_masked_sums_are_exact_to_the_grid_and_the_same_bits_everywhere(graph):
 )
 def test_whatever_peers_hold_the_mean_is_theirs(values, graph):
     values = torch.tensor(values, dtype=torch.float64)
-    rows = settled(accord(graph).mean(stack(graph), values))
+    rows = settled(mean(accord(graph), stack(graph))(values))
     assert torch.allclose(rows, values.mean(0).expand_as(rows), rtol=1e-9, atol=1e-6)
 
 
@@ -103,10 +111,10 @@ def test_one_peer_alone_has_the_statistics_of_its_own_data():
     federation = owned(graph.peers)
     told = settled(
         statistics(
-            partial(Accord(Gossip(1), 0).mean, stack(graph)),
+            mean(Accord(Gossip(1), 0), stack(graph)),
             peers=1,
             totals=scaling.totals(federation, graph.peers),
-            squares=lambda mean: scaling.squares(federation, graph.peers, mean=mean),
+            squares=lambda middle: scaling.squares(federation, graph.peers, mean=middle),
             features=4,
         )
     )
@@ -146,10 +154,10 @@ def test_a_pooled_score_is_the_score_on_all_test_data():
     }
     targets = torch.stack([torch.stack([t.new_tensor(len(t)), t.sum(), t.square().sum()]) for t in y])
     told = settled(
-        pooled(partial(accord(graph).mean, masked(graph, stack(graph))), scores=scores, targets=targets, squared=True)
+        pooled(mean(accord(graph), masked(graph, stack(graph))), scores=scores, targets=targets, squared=True)
     )
     everybody, error = torch.cat(y), torch.cat(errors)
     assert torch.allclose(told["loss"], error.mean().expand(5), atol=1e-5)
     assert torch.allclose(told["r2"], (1 - error.mean() / everybody.var(correction=0)).expand(5), atol=1e-5)
-    unknown = settled(pooled(partial(accord(graph).mean, stack(graph)), scores=scores, targets=targets, squared=False))
+    unknown = settled(pooled(mean(accord(graph), stack(graph)), scores=scores, targets=targets, squared=False))
     assert set(unknown) == {"loss"}

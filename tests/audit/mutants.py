@@ -20,7 +20,7 @@ from scipy.stats import laplace
 from p2pfl.algorithms import averaging
 from p2pfl.audit import claims, noise
 from p2pfl.audit.claims import Claim
-from p2pfl.audit.live import restarts, totals
+from p2pfl.audit.live import restarts, sums
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SecretSource, SeededSource, SenderKey
 from p2pfl.neighbourhood import Public as Known
@@ -309,7 +309,7 @@ PARTS: dict[str, Callable[[], list[Claim]]] = {
     "live": lambda: _released(BOTH),
     "masks": lambda: _released(MASKS),
     "settling": lambda: restarts.settling(replace(BOTH, participation=1.0)),
-    "sums": lambda: totals.sums(_secagg()),
+    "sums": lambda: sums.sums(_secagg()),
 }
 """Parts of the audit that can be run alone, each with the settings under which it looks."""
 

@@ -140,7 +140,7 @@ MEANS = [
 @pytest.mark.parametrize("changes", MEANS, ids=["none", "pairwise", "secagg"])
 def test_statistics_by_totals_are_those_of_float64_sums_to_rounding(changes):
     resolved = plan(read(TABLE, changes=["data.scale=true", *changes]))
-    net = StackedNeighbourhood(resolved.weights, round=0, seed=0)
+    net = StackedNeighbourhood(resolved.weights, round=0, seed=0, graph=resolved.topology.union)
     values = scaling.totals(resolved.federation, net.peers) / 3  # [N, 1 + C + F]
     means = settled(Agreement(resolved).mean(net, values))
     assert torch.allclose(means, values.mean(0).expand_as(means), rtol=1e-12, atol=1e-14)

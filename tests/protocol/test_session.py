@@ -47,9 +47,9 @@ from p2pfl.protocol.session.events import (
     Tolerate,
     Turn,
 )
-from p2pfl.protocol.session.snapshot import snapshot
 from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Pulse
 from sessions import announced, arrives, heartbeat, met, model, offered, published, session
+from snapshots import snapshot
 
 
 def answers(effects):

@@ -12,14 +12,15 @@ from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sums import Watched
+from p2pfl.privacy.totals import TotalMasks
 from p2pfl.robust import ClippedGossip, Median, robust
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
-from p2pfl.topology import Topology, exponential, metropolis, natural, ring, spanning
+from p2pfl.topology import Topology, complete, exponential, metropolis, natural, path, ring, spanning
 
 
 def stacked(graph, **given):
-    return StackedNeighbourhood([natural(graph)], round=0, seed=1, **given)
+    return StackedNeighbourhood([natural(graph)], round=0, seed=1, graph=graph, **given)
 
 
 def own(values):
@@ -65,11 +66,25 @@ def test_a_peer_alone_is_a_neighbourhood_of_one():
     assert net.bytes_out.tolist() == [0]
 
 
+def test_a_total_that_masks_of_live_peers_could_not_hide_is_refused_as_they_refuse_it():
+    values = {peer: [1] for peer in path(4).peers}
+    masks = TotalMasks({}, graph=path(4))
+    with pytest.raises(PrivacyError, match="could part the masks"):
+        settled(stacked(path(4), masks=masks).total(own(values), size=1))
+    masks = TotalMasks({}, graph=complete(4))
+    assert settled(stacked(path(4), masks=masks).total(own(values), size=1)).tolist() == [4]
+
+
+def test_without_a_graph_there_are_no_totals():
+    with pytest.raises(TopologyError, match="give this neighbourhood one"):
+        settled(StackedNeighbourhood([natural(ring(3))], round=0, seed=1).total(own({}), size=1))
+
+
 def test_who_is_absent_is_in_no_total_and_those_present_must_be_connected():
     values = {peer: [10**number] for number, peer in enumerate(ring(6).peers)}
     faults, met = Faults(absence=0.3), set()
     for round in range(40):
-        net = StackedNeighbourhood([metropolis(ring(6))], round=round, seed=1, faults=faults)
+        net = StackedNeighbourhood([metropolis(ring(6))], round=round, seed=1, faults=faults, graph=ring(6))
         there = faults.present(net.peers, seed=1, round=round).tolist()
         among = [peer for peer, here in zip(net.peers, there, strict=True) if here]
         if not among or len(ring(6).joined(among)) > 1:

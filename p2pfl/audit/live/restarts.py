@@ -15,9 +15,9 @@ import numpy as np
 
 from p2pfl.audit import statistics
 from p2pfl.audit.claims import Claim
+from p2pfl.audit.live.sums import sums
 from p2pfl.audit.live.swarms import Settlement, interrupted, launched, overlooked
 from p2pfl.audit.live.tap import Release, Tap, Tapped
-from p2pfl.audit.live.totals import sums
 from p2pfl.audit.noise import Noise
 from p2pfl.audit.statistics import Ints
 from p2pfl.experiment import Plan, check

@@ -139,6 +139,11 @@ class Session:
         return self.summing or self.waiting.awaited is not None or self.totals.waits is not None
 
     @property
+    def missing(self) -> list[str]:
+        """Neighbours whose models, or messages of a total, the peer waits for."""
+        return sorted(self.totals.lacking) if self.totals.active else self.mailbox.missing()
+
+    @property
     def edges(self) -> Edges:
         """Who sends to whom, when."""
         return self.shared.edges

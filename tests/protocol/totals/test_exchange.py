@@ -166,6 +166,18 @@ def test_whatever_is_lost_is_asked_for_again(graph, losses, data):
     assert all(answer.values.tolist() == total_of(graph) for answer in swarm.last().values())
 
 
+def test_a_session_names_the_neighbours_that_a_total_waits_for():
+    graph = path(3)
+    swarm = convened(graph)
+    root = swarm.sessions["peer1"]
+    assert root.missing == []
+    swarm.tell("peer1", Contribute(contributions(graph)["peer1"]))
+    assert root.missing == ["peer0", "peer2"]
+    swarm.tell("peer0", Contribute(contributions(graph)["peer0"]))
+    swarm.carry()
+    assert root.missing == ["peer2"]
+
+
 def test_who_contributes_long_before_the_others_is_waited_for_as_long_as_they_live():
     swarm = convened(ring(5))
     first, *others = ring(5).peers

@@ -1,4 +1,4 @@
-"""Attacks on live exact sums: every contribution is uniform in the ring for a receiver without its keys."""
+"""Attacks on secure sums of live peers: contributions are uniform in the ring for a receiver without their keys."""
 
 from __future__ import annotations
 
