@@ -1,4 +1,4 @@
-"""The state of a session as one value that can be compared and hashed, to explore what follows from each state."""
+"""Snapshot of a session's state as one comparable and hashable value, to explore the reachable states."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PLAIN = (str, bytes, int, float, bool, type(None))
 
 
 def snapshot(value: Any) -> Hashable:
-    """Return a value that is equal for equal states.
+    """Return a hashable value that is equal for equal states.
 
     Parameters
     ----------
     value
-        A session, or any part of one: plain values, collections, arrays, and objects of these.
+        Session, or any part of one: plain values, collections, arrays, and objects that consist of these.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def _frozen(value: Any, seen: dict[int, int]) -> Hashable:
     if isinstance(value, AbstractSet):
         return frozenset(_frozen(each, seen) for each in value)
     if isinstance(value, Mapping):
-        items = sorted(value.items(), key=lambda item: repr(item[0]))  # whichever came first
+        items = sorted(value.items(), key=lambda item: repr(item[0]))  # independent of insertion order
         return tuple((_frozen(key, seen), _frozen(each, seen)) for key, each in items)
     return _object(value, seen)
 
@@ -57,13 +57,13 @@ def _object(value: Any, seen: dict[int, int]) -> Hashable:
     if isinstance(value, memoryview | bytearray):
         return bytes(value)
     if callable(getattr(value, "digest", None)) and not hasattr(value, "__dict__"):
-        return name, value.digest()  # a hash that goes on
+        return name, value.digest()  # a running hash
     seen[id(value)] = len(seen)
     return name, tuple((key, _frozen(each, seen)) for key, each in _parts(value))
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """Return what an object is made of, without what it only remembers having computed."""
+    """Return the attributes of an object without its cached properties."""
     if isinstance(value, msgspec.Struct):
         return [(key, getattr(value, key)) for key in value.__struct_fields__]
     if is_dataclass(value):

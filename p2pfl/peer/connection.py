@@ -1,4 +1,4 @@
-"""The shell around a session: carries out what it decides, and tells it what comes and what time it is."""
+"""Shell around a session: it carries out the effects of the session, and passes arrivals and the time to it."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from p2pfl.protocol.wire.messages import Claim, Message
 from p2pfl.transport import Channel
 
 TICK = 0.01
-"""Seconds between two looks at a clock that stands still."""
+"""Seconds between two readings of a clock that stands still."""
 
 CONCURRENT = 16
-"""Messages that are sealed and published at a time."""
+"""Maximum number of messages that are sealed and published at a time."""
 
 Post = effects.Publish | effects.Clear
-"""What publishers publish."""
+"""Effect that a publisher carries out."""
 
 
 async def _nothing() -> None:
-    """Nothing need be kept."""
+    """Store nothing."""
 
 
 class Connection:
-    """One peer's connection to its neighbours.
+    """Connection of one peer to its neighbours.
 
     Parameters
     ----------
     channel
-        A joined channel to the broker.
+        Joined channel to the broker.
     session
-        Decides.
+        Session that makes the decisions.
     adding
-        This peer's part in secure sums, if there are any.
+        Part of this peer in secure sums; ``None`` without secure sums.
 
     Attributes
     ----------
     durable
-        Awaited before anything is published that must not be forgotten.
+        Function that makes state durable; the connection awaits it before it publishes messages that depend on it.
     bytes_out, bytes_in
-        Of payloads, so far.
+        Bytes of the payloads sent and received so far.
     """
 
     def __init__(self, channel: Channel, session: Session, *, adding: Adding | None = None) -> None:
@@ -58,16 +58,16 @@ class Connection:
         self.bytes_out = self.bytes_in = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
-        self._posts: deque[Post] = deque()  # that no publisher has taken yet
-        self._idle: deque[asyncio.Future[Post]] = deque()  # of publishers that wait for something to publish
+        self._posts: deque[Post] = deque()  # not yet taken by a publisher
+        self._idle: deque[asyncio.Future[Post]] = deque()  # of publishers that wait for work
         self._publishers = 0
         self._flushed: asyncio.Future[None] | None = None
-        self._retaining = asyncio.Lock()  # one after another: what is retained is what was published last
+        self._retaining = asyncio.Lock()  # serial, so that the broker retains the last one
         self._storing = asyncio.Lock()
-        self._stores: int | None = None  # what is to be stored before a request is answered
+        self._stores: int | None = None  # number of writes before a request is answered
         self._slow: deque[effects.Parse | effects.Sum] = deque()
         self._answer: Answer | None = None
-        self._asked: dict[bool, asyncio.Future[Answer]] = {}  # whoever waits for an answer; a goodbye is asked beside
+        self._asked: dict[bool, asyncio.Future[Answer]] = {}  # pending requests; key True: the request to leave
         self._broken: asyncio.Future[None] | None = None
         self._watches: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -75,13 +75,13 @@ class Connection:
         self._closed = False
 
     def clock(self) -> float:
-        """Return seconds in which we could hear: what neighbours do while we have no connection is not their fault."""
+        """Return the event loop's time minus the time offline, when silence is not the fault of neighbours."""
         return asyncio.get_running_loop().time() - self.channel.away
 
     # ------------------------------------------------------------------ for the peer
 
     async def enter(self, tasks: asyncio.TaskGroup) -> None:
-        """Join the swarm: what comes is read, and heartbeats are sent, in these tasks."""
+        """Join the swarm, and start the tasks that read messages and send heartbeats."""
         self._tasks = tasks
         self._broken = asyncio.get_running_loop().create_future()
         self._loops += [
@@ -91,7 +91,7 @@ class Connection:
         await self.ask(events.Enter(limit=self.channel.limit, grace=self.channel.grace))
 
     async def ask(self, request: Request) -> Answer:
-        """Ask the session for something; return its answer as soon as there is one."""
+        """Pass a request to the session; return its answer as soon as there is one."""
         leaving = isinstance(request, events.Leave)
         if leaving in self._asked:
             raise RunError(f"one thing is asked for at a time, and {request} came while another had no answer")
@@ -103,27 +103,27 @@ class Connection:
         asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[leaving] = asked
         try:
-            for _ in range(stores):  # here, rather than in a task of its own
+            for _ in range(stores):  # in this task rather than in a separate one
                 await self._store()
             return await asked
         finally:
             del self._asked[leaving]
 
     def tell(self, request: Request) -> Answer | None:
-        """Tell the session what the peer does; return the answer, if there is one at once."""
+        """Pass a request to the session; return the answer if there is one at once."""
         self._answer = None
         self.handle(request)
         answer, self._answer = self._answer, None
         return answer
 
     async def gather(self, *, quorum: float, within: float) -> PeerError | None:
-        """Wait for the neighbours; return why the peer cannot begin, if it cannot."""
+        """Wait for the neighbours; return an error if the peer cannot begin."""
         answer = await self.ask(events.Gather(quorum=quorum, within=within))
-        assert isinstance(answer, effects.Gathered)  # noqa: S101 (the answer to what was asked)
+        assert isinstance(answer, effects.Gathered)  # noqa: S101 (the answer to this request)
         return answer.error
 
     async def leave(self, *, done: bool = True) -> None:
-        """Wait until what was sent has arrived, and say goodbye, with all rounds played or not."""
+        """Wait until sent messages have arrived, then send a goodbye; ``done`` is True if all rounds were played."""
         until = self.clock() + self.session.shared.patience
         if self.adding is not None:
             giving, membership = self.adding.giving, self.session.membership
@@ -131,13 +131,13 @@ class Connection:
         await self.ask(events.Leave(done=done, until=until))
 
     def close(self) -> None:
-        """End the reader, the publishers and the clock: nothing is decided or carried out any more."""
+        """Stop the reader, the publishers and the clock, and handle no more events."""
         self._closed = True
         for task in self._loops:
             task.cancel()
 
     async def until(self, condition: Callable[[], bool], *, by: float) -> None:
-        """Wait until a condition holds, which is looked at after each event, or until a time of the clock."""
+        """Wait until a condition holds, checked after each event, or until the time ``by`` of :meth:`clock`."""
         while not condition() and self.clock() < by:
             watch = condition, asyncio.get_running_loop().create_future()
             self._watches.append(watch)
@@ -149,19 +149,19 @@ class Connection:
                     self._watches.remove(watch)
 
     def look(self) -> None:
-        """Resume whoever waits for a condition that holds by now."""
+        """Resume each coroutine that waits for a condition that now holds."""
         for condition, future in self._watches:
             if not future.done() and condition():
                 future.set_result(None)
 
     def post(self, place: str, message: Message) -> None:
-        """Publish a message without waiting for it."""
+        """Publish a message without waiting for confirmation."""
         self._carry_out(Publish(place, message))
 
     # ------------------------------------------------------------------ events and effects
 
     def handle(self, event: Event) -> None:
-        """Tell the session an event, and carry out what it decides."""
+        """Pass an event to the session, and carry out its effects."""
         if self._closed:
             return
         for effect in self.session.handle(event, now=self.clock()):
@@ -197,7 +197,7 @@ class Connection:
             asked.set_result(answer)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin to carry something out; nothing any more once the peer's tasks are being ended."""
+        """Start a task for an effect, unless the peer's task group is shutting down."""
         assert self._tasks is not None, "a connection carries nothing out before it enters"  # noqa: S101 (ours)
         try:
             self._loops.append(self._tasks.create_task(work))
@@ -205,7 +205,7 @@ class Connection:
             work.close()
 
     def _post(self, post: Post) -> None:
-        """Hand something to a publisher that has nothing to do, or to a new one, unless there are many."""
+        """Pass a message to an idle publisher, or queue it, and start a publisher if fewer than the maximum run."""
         while self._idle and (waiting := self._idle.popleft()):
             if not waiting.done():
                 waiting.set_result(post)
@@ -216,13 +216,13 @@ class Connection:
             self._start(self._publisher())
 
     async def _publisher(self) -> None:
-        """Publish one thing after the other, as long as the connection lasts."""
+        """Publish one message after another while the connection lasts."""
         while True:
             post = self._posts.popleft() if self._posts else await self._next()
             await (self.publish(post) if isinstance(post, Publish) else self._clear(post))
 
     async def _next(self) -> Post:
-        """Wait for something to publish."""
+        """Wait for the next message to publish."""
         waiting: asyncio.Future[Post] = asyncio.get_running_loop().create_future()
         self._idle.append(waiting)
         flushed = self._flushed
@@ -230,14 +230,14 @@ class Connection:
             flushed.set_result(None)
         return await waiting
 
-    # ------------------------------------------------------------------ what takes a while
+    # ------------------------------------------------------------------ slow effects
 
     async def publish(self, effect: Publish) -> None:
-        """Seal a message and publish it; returns when the broker has confirmed it."""
+        """Seal a message and publish it; return once the broker has confirmed it."""
         codec = self.session.shared.codec
         async with self._retaining if effect.retain else contextlib.nullcontext():
             payload = codec.seal(effect.place, effect.message, size=effect.size)
-            if not isinstance(effect.message, Claim):  # which is no traffic of the run's
+            if not isinstance(effect.message, Claim):  # claims do not count as traffic of the run
                 self.bytes_out += len(payload)
             await self.channel.publish(codec.topic(effect.place), payload, retain=effect.retain)
         if effect.receipt:
@@ -269,17 +269,17 @@ class Connection:
                 self.handle(events.Flushed())
 
     async def _store(self) -> None:
-        """Write down what must not be forgotten."""
+        """Make the state durable that must survive a crash."""
         async with self._storing:
             await self.durable()
         self.handle(events.Stored())
 
     async def _read(self) -> None:
-        """Tell the session what comes, one message after the other, as long as the connection lasts."""
+        """Pass arrivals to the session, one message after another, while the connection lasts."""
         codec = self.session.shared.codec
         own = codec.topic(f"in/{codec.me.peer}")
         async for message in self.channel:
-            if message.topic != own:  # claims are no traffic of the run's
+            if message.topic != own:  # claims do not count as traffic of the run
                 self.bytes_in += len(message.data)
             self.handle(events.Received(message.topic, message.data))
             while self._slow:
@@ -296,7 +296,7 @@ class Connection:
             return events.Summed(sender, kind, None, lied=sender in self.adding.giving.proofs)
         return events.Summed(sender, kind, answers)
 
-    # ------------------------------------------------------------------ time, and the end of it
+    # ------------------------------------------------------------------ time, and failure
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
@@ -307,7 +307,7 @@ class Connection:
         self._timer = asyncio.get_running_loop().call_later(max(when - self.clock(), least), self._wake, when)
 
     def _wake(self, when: float) -> None:
-        """Tell the session the time, unless the clock stood still."""
+        """Send the session a ``Tick``, unless the clock stood still."""
         self._timer = None
         early = self.clock() < when
         if early:
@@ -316,11 +316,11 @@ class Connection:
             self._connected()
             if not early:
                 self.handle(events.Tick(grace=self.channel.grace))
-        except Exception as error:  # noqa: BLE001 (nobody awaits a timer)
+        except Exception as error:  # noqa: BLE001 (no coroutine awaits a timer)
             self._break(error)
 
     def _connected(self) -> None:
-        """Tell the session that the connection was lost and is back."""
+        """Notify the session if the connection was lost and is back."""
         if not self.channel.lost and self.channel.away > self._away:
             self._away = self.channel.away
             self.handle(events.Connected())
@@ -330,7 +330,7 @@ class Connection:
             self._broken.set_exception(error)
 
     async def _guard(self, broken: asyncio.Future[None]) -> None:
-        """Fail with the reason for which the peer cannot go on; once it ends, no time passes any more."""
+        """Raise the error that stops the peer; at the end, stop the clock."""
         try:
             await broken
         finally:

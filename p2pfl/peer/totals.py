@@ -1,4 +1,4 @@
-"""The totals of one live peer: its contribution leaves under masks, and the total comes back."""
+"""Totals of one live peer: it sends its masked contribution and receives the total."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from p2pfl.protocol.session.events import Contribute, Convene
 
 
 class LostError(PeerError):
-    """An attempt at a round's totals has failed, because peers were lost; nothing was learned of any contribution."""
+    """Error for an attempt at totals that failed because peers were lost; it revealed nothing about contributions."""
 
 
 @dataclass
 class Totalling:
-    """The totals of one round, which all participants take part in, or none.
+    """Totals of one round, in which either all participants take part or none.
 
     Parameters
     ----------
     connection
-        To the neighbours.
+        Connection to the neighbours.
     round
-        As of :class:`p2pfl.privacy.totals.Slot`.
+        See :class:`p2pfl.privacy.totals.Slot`.
     masks
-        Returns the masks that hide contributions, in the present incarnations; ``None`` where everybody may see them.
+        Function that returns the masks of the current incarnations, which hide contributions, or ``None`` if all peers
+        may see contributions.
 
     Attributes
     ----------
     participants
-        Who takes part, once that is agreed.
+        Names of the participants, once they are agreed.
     """
 
     connection: Connection
@@ -55,8 +56,8 @@ class Totalling:
         Raises
         ------
         PrivacyError
-            The contribution could make the total wrap around, or masks cannot hide it among these participants; then
-            nothing is sent.
+            The contribution could make the total wrap around, or masks cannot hide it among these participants. Nothing
+            is sent in these cases.
         PeerError
             Peers were lost.
         """
@@ -69,14 +70,14 @@ class Totalling:
         answer = await self.connection.ask(Contribute(masked))
         if isinstance(answer, Unfinished):
             raise _lost(answer.lost)
-        assert isinstance(answer, Totalled)  # noqa: S101 (the answer to what was asked)
+        assert isinstance(answer, Totalled)  # noqa: S101 (the answer to this request)
         return signed(answer.values)  # [K]
 
     async def _convene(self) -> None:
         answer = await self.connection.ask(Convene(self.round))
         if isinstance(answer, Unfinished):
             raise _lost(answer.lost)
-        assert isinstance(answer, Convened)  # noqa: S101 (the answer to what was asked)
+        assert isinstance(answer, Convened)  # noqa: S101 (the answer to this request)
         self._masks = self.masks()
         if self._masks is not None:
             if missing := {*self.connection.session.edges.topology.peers} - {*answer.peers}:
@@ -85,7 +86,7 @@ class Totalling:
         self.participants, self._attempt, self._number = answer.peers, answer.attempt, 0
 
     def _masked(self, contribution: Contribution, peer: str, slot: Slot, size: int, bits: int) -> Ring:
-        """Compute, check and mask the own contribution, ``[K]`` in the ring."""
+        """Compute, check and mask this peer's contribution, ``[K]`` in the ring."""
         values = contribution(peer)
         check_contribution(values, peer=peer, size=size, participants=len(self.participants), bits=bits)
         if self._masks is None:

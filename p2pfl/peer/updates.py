@@ -1,4 +1,4 @@
-"""What a running peer sends to whoever started it: its records, progress, notices and results."""
+"""Updates that a running peer sends to the process that started it: records, progress, notices and results."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from p2pfl.report.results import BudgetStop, Unsettled
 
 @dataclass(frozen=True)
 class Progress:
-    """What a peer is doing, for whoever watches.
+    """Current activity of a peer, for observers.
 
     Attributes
     ----------
     phase
-        ``gathering``, ``learning``, ``leaving``.
+        One of ``gathering``, ``learning`` and ``leaving``.
     round
-        The current one.
+        Current round.
     waiting
-        Neighbours that it waits for.
+        Neighbours that the peer waits for.
     present
         Neighbours that are present.
     connected
-        Whether the broker can be reached.
+        True if the broker is reachable.
     """
 
     peer: str
@@ -41,24 +41,24 @@ class Progress:
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Results of a peer at its end.
+    """Final results of a peer.
 
     Attributes
     ----------
     scores, common
-        Its final scores, and those of the one model of all peers.
+        Final scores of the peer's model, and of the common model of all peers.
     memory
-        Its private memory in bytes.
+        Private memory of the process in bytes.
     stopped
-        How the privacy budget stopped it early.
+        Early stop by the privacy budget; ``None`` without one.
     given, vanished
-        Of running sums, what it gave each neighbour, and which of these disappeared and did not come back.
+        For running sums, the amount given to each neighbour, and the neighbours that disappeared and did not return.
     best, unsettled
-        The best model that it keeps, and what it could not settle with its neighbours.
+        Best model that the peer keeps, and the state that it could not settle with its neighbours.
     spent
-        Epsilon so far.
+        Epsilon spent so far.
     samplings
-        Noise, rate, steps and count of each kind of steps of DP-SGD.
+        Noise, sampling rate, steps and count of rounds for each setting of DP-SGD.
     """
 
     peer: str
@@ -75,21 +75,21 @@ class Done(msgspec.Struct, frozen=True):
 
     @property
     def played(self) -> dict[Sampling, int] | None:
-        """Return how many rounds had which steps of DP-SGD; ``None`` where single samples are promised nothing."""
+        """Number of rounds by setting of DP-SGD; ``None`` if single samples have no guarantee."""
         if self.samplings is None:
             return None
         return {Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The error with which a peer ended early.
+    """Error that ended a peer early.
 
     Attributes
     ----------
     reason, status
         Message and exit status of the error.
     error
-        Class of the error.
+        Name of the error's class.
     """
 
     peer: str
@@ -99,14 +99,14 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """The content of ``model.json``, as soon as a peer knows it; all peers of a run know the same."""
+    """Content of ``model.json``, sent once a peer knows it, and identical at all peers of a run."""
 
     peer: str
     about: dict[str, Any]
 
 
 class Alive(msgspec.Struct, frozen=True):
-    """A sign of life: the peer has moved on, but what it is doing reads the same."""
+    """Sign of life of a peer that has made progress while its reported activity stays the same."""
 
     peer: str
 

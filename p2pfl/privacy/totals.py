@@ -1,4 +1,4 @@
-r"""Uniform masks of a total, which cancel over its participants modulo a power of two.
+r"""Uniform masks for totals, which cancel over the participants modulo a power of two.
 
 Every two participants that share an edge of the mask graph M draw the same keystream; one adds it, the other subtracts
 it:
@@ -8,7 +8,7 @@ it:
 
 For any set of colluders the joint distribution of all :math:`y_k` depends on the contributions of the others only
 through their sums over the connected components of M among them. So if M stays connected without any t participants, t
-colluders and whoever reads all messages learn the total, and nothing else but what they contribute themselves.
+colluders together with an observer of all messages learn the total, and otherwise only their own contributions.
 
 References
 ----------
@@ -31,18 +31,18 @@ from p2pfl.privacy.ring import Ring, mask, unsigned
 from p2pfl.topology import Topology, cut
 
 FEWEST = 3
-"""Participants of a total under masks: of two, each knows the contribution of the other."""
+"""Minimum number of participants of a total under masks: each of two knows the contribution of the other."""
 
 
 class Slot(NamedTuple):
-    """Which total; no key masks two of them.
+    """Identifier of a total; no key masks two totals.
 
     Attributes
     ----------
     round
-        0 before the first round, and t + 1 in round t.
+        Round plus one: 0 before the first round, and t + 1 in round t.
     attempt
-        How often the round was begun again.
+        Number of times that the round was restarted.
     number
         Number of the total within the round.
     """
@@ -54,17 +54,17 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class TotalMasks:
-    """Masks of the totals of some peers.
+    """Masks for the totals of one or more local peers.
 
     Parameters
     ----------
     secrets
-        Secrets of every edge of a local peer, in the present incarnations of both ends
+        Secret of every edge of a local peer, in the current incarnations of both ends
         (:func:`p2pfl.identity.epoch_secret`).
     graph
         Mask graph; directed edges mask as undirected ones.
     colluders
-        t, the number of participants that may combine what they know.
+        Number t of participants that may combine their knowledge.
 
     Examples
     --------
@@ -85,12 +85,13 @@ class TotalMasks:
     colluders: int = field(kw_only=True, default=1)
 
     def check(self, participants: Sequence[str]) -> None:
-        """Refuse participants among whom masks do not hide every contribution from ``colluders`` of them.
+        """Refuse a participant set in which masks do not hide every contribution from ``colluders`` of its members.
 
         Raises
         ------
         PrivacyError
-            There are too few of them, or colluders could part the mask graph; the message names those.
+            There are too few participants, or colluders could disconnect the mask graph; the message names these
+            colluders.
         """
         least = max(FEWEST, self.colluders + 2)
         if len(participants) < least:
@@ -108,18 +109,19 @@ class TotalMasks:
             )
 
     def hide(self, values: Ints, *, peer: str, slot: Slot, participants: Sequence[str], bits: int) -> Ring:
-        """Return a contribution under masks with all mask partners that participate, ``[K]`` in the ring.
+        """Return a contribution masked with all mask partners that participate, ``[K]`` in the ring.
 
-        A slot and a participant set serve one contribution: a second one under the same keys would show the difference.
+        Use a slot and a participant set for one contribution only: a second one under the same keys would reveal the
+        difference.
 
         Parameters
         ----------
         values
-            Contribution, ``[K]``, which is left as it is.
+            Contribution, ``[K]``, which is not modified.
         peer, slot, participants
-            Whose contribution, to which total, over whom.
+            Peer that contributes, total to which it contributes, and participants of the total.
         bits
-            Of the ring, 32 or 64.
+            Width of the ring, 32 or 64.
 
         Raises
         ------

@@ -1,17 +1,17 @@
-r"""One member's part in the agreement on one subject.
+r"""Part of one member in the agreement on one subject.
 
 The protocol is single-decree Paxos among a committee of n members, of which a strict majority
 :math:`q = \lfloor n / 2 \rfloor + 1` decides, with one shortcut: the first ballot belongs to the owner and needs no
 preparation, because no ballot is below it.
 
-1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each answers with its
-   promise and with its vote in the highest ballot so far.
+1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
+   its promise and with its vote in the highest ballot so far.
 2. Once a majority has promised, the proposer votes in b: for the value of the highest vote that was reported, or for
    the value that it wants if none was. Its vote is the proposal, and the others vote likewise unless they have promised
    a higher ballot.
 3. A value is decided once a majority has voted in one ballot.
 
-A record is durable before anything that it says leaves, and a member counts its own votes and promises only then.
+A record is durable before a member sends any vote or promise in it, and the member counts its own only then.
 
 *Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
 was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
@@ -66,39 +66,39 @@ from p2pfl.protocol.agreement.messages import (
 )
 
 LONGEST = 6
-"""Doublings of the pause between two ballots of one proposer."""
+"""Maximum number of doublings of the pause between two ballots of one proposer."""
 
 HIGHEST = 1 << 32
-"""No ballot has a higher number; members vote in no such ballot, so that none is out of reach."""
+"""Upper bound on ballot numbers; members vote in no ballot from this number on, so that no ballot is out of reach."""
 
 Sign = Callable[[bytes], bytes]
-"""Signs a statement."""
+"""Function that signs a statement."""
 
 
 def unsigned(statement: bytes) -> bytes:
-    """Return no signature."""
+    """Return an empty signature."""
     del statement
     return b""
 
 
 @dataclass
 class Agreement:
-    """One member of a committee, as a state machine without a clock, a disk or a network.
+    """Member of a committee, as a state machine without a clock, a disk or a network.
 
     Parameters
     ----------
     me
-        Its name.
+        Name of the member.
     subject, committee
-        What is decided, and who decides it.
+        Subject of the decision, and members that decide it.
     wanted
-        The value to propose where no vote was reported.
+        Value to propose if no vote was reported.
     record
-        Of an earlier incarnation of the agreement; nothing else survives a crash.
+        Record of an earlier incarnation of the agreement; nothing else survives a crash.
     pause
-        Seconds that a ballot is given, about twice the time of a message.
+        Seconds that a ballot may take, about twice the latency of a message.
     sign
-        Signs votes.
+        Function that signs votes.
 
     Examples
     --------
@@ -124,16 +124,16 @@ class Agreement:
     pause: float = 1.0
     sign: Sign = field(default=unsigned, repr=False)
     due: float = math.inf
-    """When to begin a ballot."""
+    """Time at which to begin a ballot."""
     _votes: dict[str, Vote] = field(default_factory=dict)  # by member, its vote in the highest ballot
-    _promises: dict[str, Promise] = field(default_factory=dict)  # of the ballot that this member prepares
+    _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
-    _began: int = 0  # ballots of this incarnation
-    _highest: int = 0  # number of the highest ballot that was seen
+    _began: int = 0  # number of ballots that this incarnation began
+    _highest: int = 0  # number of the highest known ballot
     _durable: Record = BLANK
-    _written: Record | None = None  # on its way to the disk
-    _held: list[Send] = field(default_factory=list)  # leaves once the record on its way is durable
-    _next: list[Send] = field(default_factory=list)  # leaves once the present record is
+    _written: Record | None = None  # write in progress
+    _held: list[Send] = field(default_factory=list)  # sent once the write in progress is durable
+    _next: list[Send] = field(default_factory=list)  # sent once the current record is durable
     _effects: list[Effect] = field(default_factory=list)
     _now: float = 0.0
 
@@ -146,19 +146,19 @@ class Agreement:
 
     @property
     def value(self) -> Value | None:
-        """What was decided and is durable here; ``None`` before."""
+        """Decided value, once it is durable at this member; ``None`` before."""
         decided = self._durable.decided
         return None if decided is None else decided.value
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
-        """Take an event; return what is to be done, in order.
+        """Handle an event; return the effects to carry out, in order.
 
         Parameters
         ----------
         event
-            What came, what was carried out, or what the peer asks for.
+            Arrival, outcome of an effect, or request of the peer.
         now
-            Seconds by the clock of this peer.
+            Seconds on the clock of this peer.
         """
         self._now = now
         due = self.due
@@ -178,28 +178,28 @@ class Agreement:
         effects, self._effects = self._effects, []
         return effects
 
-    # ------------------------------------------------------------------ what the peer asks for
+    # ------------------------------------------------------------------ requests of the peer
 
     def _propose(self, value: Value) -> None:
-        """Propose in the first ballot, if it is this member's and it has promised nothing else."""
+        """Propose in the first ballot if this member owns it and has promised no higher one."""
         if self.record.voted is None and self.record.decided is None:
             self.wanted = value
             if self.me == self.committee.owner and self.record.promised < self.committee.first:
                 self._vote(self.committee.first, value)
 
     def _wait(self) -> None:
-        """Begin a ballot after a while, in which a member before this one has time to do so."""
+        """Schedule a ballot, after a pause in which the members ranked before this one can begin theirs."""
         if self.record.decided is None and self.due == math.inf:
             self.due = self._now + self.pause * self._rank
 
     def _postpone(self) -> None:
-        """Leave the proposer of a ballot the time to finish it."""
+        """Delay this member's next ballot, so that the proposer of another ballot has time to finish it."""
         later = self._now + self.pause * (len(self.committee.members) + self._rank)
         self.due = later if self.due == math.inf else max(self.due, later)
 
     @property
     def _rank(self) -> int:
-        """How many members begin a ballot before this one; the owner is the last, because it is in doubt."""
+        """Number of members that begin a ballot before this one; the owner is last, because it is in doubt."""
         others = sorted(set(self.committee.members) - {self.committee.owner})
         return [*others, self.committee.owner].index(self.me)
 
@@ -213,7 +213,7 @@ class Agreement:
     # ------------------------------------------------------------------ proposing
 
     def _prepare(self) -> None:
-        """Begin a ballot above all that are known."""
+        """Begin a ballot above all known ones."""
         if self._highest + 1 >= HIGHEST:
             return
         self._highest += 1
@@ -234,7 +234,7 @@ class Agreement:
             return
         self._preparing = None
         if promise.ballot < self.record.promised:
-            return  # this member has promised a higher ballot since
+            return  # this member has meanwhile promised a higher ballot
         votes = [each.voted for each in self._promises.values() if each.voted is not None]
         value = max(votes, key=lambda vote: vote.ballot).value if votes else self.wanted
         self._promises = {}
@@ -243,7 +243,7 @@ class Agreement:
     # ------------------------------------------------------------------ voting
 
     def _vote(self, ballot: Ballot, value: Value) -> None:
-        """Vote in a ballot that is not below the promised one and above that of the last vote."""
+        """Vote in a ballot that is not below the promised one and is above that of the last vote."""
         vote = Vote(self.subject, self.me, ballot, value)
         vote = msgspec.structs.replace(vote, signature=self.sign(vote.statement))
         self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote)
@@ -252,7 +252,7 @@ class Agreement:
         self._store()
 
     def _receive(self, sender: str, message: Message) -> None:
-        """Take a message of a member."""
+        """Handle a message of a member."""
         if message.subject != self.subject or sender not in self.committee.members:
             return
         if self.record.decided is not None:
@@ -269,7 +269,7 @@ class Agreement:
                 self._decide(message)
 
     def _answer(self, sender: str, message: Message, decision: Decision) -> None:
-        """Take a message after the decision: answer a request with it."""
+        """Handle a message after the decision: answer a request with it, and report contradictory votes."""
         match message:
             case Prepare():
                 self._send(sender, decision)
@@ -280,14 +280,14 @@ class Agreement:
                         self._effects.append(Contradicted(vote, message))
 
     def _possible(self, ballot: Ballot) -> bool:
-        """Return whether a ballot can exist, and note its number."""
+        """Return whether a ballot can exist, and record its number."""
         possible = ballot.number < HIGHEST and self.committee.owns(ballot)
         if possible:
             self._highest = max(self._highest, ballot.number)
         return possible
 
     def _prepared(self, sender: str, ballot: Ballot) -> None:
-        """Promise a ballot, or answer with the higher promise that is in its way."""
+        """Promise a ballot, or answer with the higher promise that prevents it."""
         if ballot > self.record.promised:
             self.record = msgspec.structs.replace(self.record, promised=ballot)
             self._postpone()
@@ -295,7 +295,7 @@ class Agreement:
         self._store()
 
     def _voted(self, vote: Vote) -> None:
-        """Vote likewise if it is a proposal, and see whether it decides."""
+        """Vote for the same value if the vote is a proposal, and check whether it decides."""
         before = self._votes.get(vote.member)
         if before is not None and (before.ballot, before.value) != (vote.ballot, vote.value):
             if before.ballot == vote.ballot:
@@ -317,7 +317,7 @@ class Agreement:
             self._decide(Decision(self.subject, votes[0].value, votes))
 
     def _decide(self, decision: Decision) -> None:
-        """Note a decision, which the peer acts on once it is durable; nothing else is needed any more."""
+        """Record a decision, on which the peer acts once it is durable, and discard all other state."""
         self.record = Record(decided=decision)
         self._votes, self._promises, self._preparing = {}, {}, None
         self._highest, self._began, self.due = 0, 0, math.inf
@@ -331,12 +331,12 @@ class Agreement:
                 self._send(member, message)
 
     def _send(self, to: str, message: Message) -> None:
-        """Send a message once the record is durable; one to this member itself is taken then."""
+        """Send a message once the record is durable; a message to this member itself is handled then."""
         prompt = not (isinstance(message, Vote) and message.ballot == self.committee.first)
         self._next.append(Send(to, message, prompt=prompt))
 
     def _store(self) -> None:
-        """Have the record stored, after the one that is on its way; what it says leaves at once if it is durable."""
+        """Store the record after the write in progress; if it is durable already, send its messages at once."""
         if self._written is not None:
             return
         if self.record != self._durable:
@@ -348,7 +348,7 @@ class Agreement:
             self._release(waiting)
 
     def _stored(self) -> None:
-        """Send what waited for the record, and have the next one stored."""
+        """Send the messages that waited for the record, and store the next record."""
         if self._written is None:
             return
         known = self._durable.decided is not None
@@ -360,7 +360,7 @@ class Agreement:
         self._release(held)
 
     def _release(self, messages: list[Send]) -> None:
-        """Send messages; take those to this member."""
+        """Send messages to others, and handle those to this member."""
         self._effects += [each for each in messages if each.to != self.me]
         for each in messages:
             if each.to == self.me:

@@ -1,4 +1,4 @@
-"""What an agreement is told, and what it decides for the shell to carry out."""
+"""Events that an agreement handles, effects that it returns for the shell to carry out, and its durable record."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import msgspec
 from p2pfl.protocol.agreement.messages import Ballot, Decision, Message, Value, Vote
 
 NEVER = Ballot(-1, "")
-"""Before every ballot."""
+"""Placeholder below every ballot."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a member must not forget in a crash.
+    """State of a member that must survive a crash.
 
     Attributes
     ----------
     promised
-        It votes in no ballot below this one, and begins none up to it.
+        Promised ballot: the member votes in no ballot below it, and begins none up to it.
     voted
-        Its vote in the highest ballot in which it has voted.
+        Vote of the member in the highest ballot in which it has voted.
     decided
-        What was decided, as far as it knows.
+        Decision, if the member knows of one.
     """
 
     promised: Ballot = NEVER
@@ -31,29 +31,29 @@ class Record(msgspec.Struct, frozen=True):
 
 
 BLANK = Record()
-"""Of a member that has promised nothing."""
+"""Record of a member that has promised nothing."""
 
 # ---------------------------------------------------------------------- events
 
 
 @dataclass(frozen=True)
 class Propose:
-    """The peer wants this value; the owner proposes it in the first ballot, others where they are free to choose."""
+    """Value that the peer wants; the owner proposes it in the first ballot, others when they are free to choose."""
 
     value: Value
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """The owner is probably gone, or the first ballot takes too long: begin another one."""
+    """Request to begin another ballot, because the owner is probably gone or the first ballot takes too long."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """A message of another member came; the shell has authenticated it and the votes in it.
+    """Arrival of another member's message; the shell has authenticated the message and the votes in it.
 
-    The shell passes a vote on only once this peer holds what it counts: the proposal to count a release waits until the
-    release is here.
+    The shell passes a vote on only once this peer holds the release that the vote counts: a proposal to count a release
+    waits until the release has arrived.
     """
 
     sender: str
@@ -62,12 +62,12 @@ class Received:
 
 @dataclass(frozen=True)
 class Stored:
-    """The last record that was to be stored is durable."""
+    """Confirmation that the last record to store is durable."""
 
 
 @dataclass(frozen=True)
 class Tick:
-    """Time has passed."""
+    """Passage of time."""
 
 
 Event = Propose | Doubt | Received | Stored | Tick
@@ -78,19 +78,19 @@ Event = Propose | Doubt | Received | Stored | Tick
 
 @dataclass(frozen=True)
 class Store:
-    """Make a record durable; a ``Stored`` follows. Nothing that it says was sent before."""
+    """Instruction to make a record durable; a ``Stored`` follows, and no vote or promise in it was sent before."""
 
     record: Record
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send a message to another member.
+    """Instruction to send a message to another member.
 
     Attributes
     ----------
     prompt
-        False for votes of the first ballot, which can wait for the next message that leaves anyway.
+        False for votes of the first ballot, which can wait for the next message that is sent anyway.
     """
 
     to: str
@@ -100,14 +100,14 @@ class Send:
 
 @dataclass(frozen=True)
 class Decided:
-    """The value is decided, and durable here."""
+    """Notification that the value is decided, and durable at this member."""
 
     decision: Decision
 
 
 @dataclass(frozen=True)
 class Contradicted:
-    """A member has signed two values in one ballot: the two votes prove it to anybody who knows its key."""
+    """Two values that a member signed in one ballot; both votes prove this to any peer that knows its key."""
 
     one: Vote
     other: Vote
@@ -115,7 +115,7 @@ class Contradicted:
 
 @dataclass(frozen=True)
 class WakeAt:
-    """Send a ``Tick`` at this time."""
+    """Instruction to send a ``Tick`` at this time."""
 
     when: float
 

@@ -1,4 +1,4 @@
-"""What members of a committee send to each other, and what it is about."""
+"""Messages between the members of a committee, and the subjects and values of the messages."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import msgspec
 from p2pfl.errors import InputError
 
 COUNTED = "counted"
-"""The verdict that a release enters its round with full weight."""
+"""Verdict that a release enters its round with full weight."""
 
 DROPPED = "dropped"
-"""The verdict that a release does not enter its round, and that its masks are removed."""
+"""Verdict that a release does not enter its round, and that its masks are removed."""
 
 Value = str | tuple[str, ...]
-"""What is agreed on: a verdict, or the sorted names of a participant set."""
+"""Agreed value: a verdict, or the sorted names of a participant set."""
 
 
 class Ballot(NamedTuple):
-    """One attempt to reach a majority; ordered, and of one proposer.
+    """Attempt of one proposer to reach a majority; ballots are ordered.
 
     Attributes
     ----------
     number
-        0 is the first ballot, which needs no preparation.
+        Number of the ballot; 0 is the first ballot, which needs no preparation.
     proposer
-        Who chooses its value.
+        Member that chooses the value of the ballot.
     """
 
     number: int
@@ -37,14 +37,14 @@ class Ballot(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A release whose verdict is agreed on.
+    """Release that needs an agreed verdict.
 
     Attributes
     ----------
     peer, incarnation
-        Whose it is.
+        Peer and incarnation that released it.
     round, attempt
-        Which of its releases it is.
+        Round and attempt of the release.
     """
 
     peer: str
@@ -54,26 +54,26 @@ class Release(NamedTuple):
 
 
 class Participants(NamedTuple):
-    """A round of exact sums whose participant set is agreed on."""
+    """Round of exact sums that needs an agreed participant set."""
 
     round: int
     attempt: int
 
 
 Subject = Release | Participants
-"""What one agreement is about. Each subject gets at most one value, ever."""
+"""Subject of one agreement; a subject never gets more than one value."""
 
 
 @dataclass(frozen=True)
 class Committee:
-    """Who votes on a subject.
+    """Members that vote on a subject.
 
     Parameters
     ----------
     members
-        Their names, each once.
+        Names of the members, each once.
     owner
-        Who proposes in the first ballot: the peer whose release it is, or the root of the tree of a sum.
+        Member that proposes in the first ballot: the peer that made the release, or the root of the tree of a sum.
 
     Examples
     --------
@@ -92,28 +92,28 @@ class Committee:
 
     @property
     def majority(self) -> int:
-        """The least number of members of which any two sets share one."""
+        """Smallest number of members such that any two sets of that size share a member."""
         return len(self.members) // 2 + 1
 
     @property
     def first(self) -> Ballot:
-        """The ballot of the owner, before all others."""
+        """First ballot, which belongs to the owner and precedes all others."""
         return Ballot(0, self.owner)
 
     def owns(self, ballot: Ballot) -> bool:
-        """Return whether a ballot is one of this committee: the first is the owner's, the others are any member's."""
+        """Return whether a ballot belongs to this committee: the first is the owner's, the others are any member's."""
         return ballot == self.first if ballot.number <= 0 else ballot.proposer in self.members
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """A signed statement that its sender votes for a value in a ballot; that of the proposer is the proposal.
+    """Signed statement that its sender votes for a value in a ballot; the proposer's vote is the proposal.
 
     Attributes
     ----------
     subject, member, ballot, value
-        Who votes for what. A member signs at most one value in a ballot.
+        Subject, voter, ballot and value of the vote. A member signs at most one value in a ballot.
     signature
-        Of everything else, so that others can show the vote.
+        Signature of all other fields, so that others can prove the vote.
     """
 
     subject: Subject
@@ -124,27 +124,27 @@ class Vote(msgspec.Struct, frozen=True):
 
     @property
     def statement(self) -> bytes:
-        """What is signed."""
+        """Encoded statement that the member signs."""
         kind = type(self.subject).__name__
         return msgspec.msgpack.encode((kind, self.subject, self.member, self.ballot, self.value))
 
 
 class Prepare(msgspec.Struct, frozen=True):
-    """A request of the proposer of a ballot to promise that its receiver votes in no lower ballot any more."""
+    """Request of a ballot's proposer that the receiver promises to vote in no lower ballot from now on."""
 
     subject: Subject
     ballot: Ballot
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """A promise to vote in no ballot below this one.
+    """Promise to vote in no ballot below this one.
 
     Attributes
     ----------
     subject, ballot
-        What is promised.
+        Subject of the promise, and the promised ballot.
     voted
-        The sender's vote in the highest ballot in which it has voted; ``None`` if it has not voted.
+        Vote of the sender in the highest ballot in which it has voted; ``None`` if it has not voted.
     """
 
     subject: Subject
@@ -153,14 +153,14 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A value that a majority has voted for in one ballot, with these votes.
+    """Value that a majority has voted for in one ballot, with these votes.
 
     Attributes
     ----------
     subject, value
-        What is decided.
+        Subject of the decision, and its value.
     votes
-        In one ballot, of different members.
+        Votes of different members in one ballot.
     """
 
     subject: Subject
@@ -168,7 +168,7 @@ class Decision(msgspec.Struct, frozen=True):
     votes: tuple[Vote, ...]
 
     def holds(self, committee: Committee) -> bool:
-        """Return whether the votes are what decides; the caller has verified their signatures.
+        """Return whether the votes prove the decision; the caller has verified their signatures.
 
         Examples
         --------

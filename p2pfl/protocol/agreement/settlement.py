@@ -1,4 +1,4 @@
-"""One peer's agreements on the releases of one round, and what follows once all of them are decided."""
+"""Agreements of one peer on the releases of one round, and the outcome once all of them are decided."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from p2pfl.protocol.agreement.effects import (
 from p2pfl.protocol.agreement.messages import COUNTED, DROPPED, Committee, Decision, Message, Release, Vote
 
 Departures = Literal["go_on", "wait", "stop"]
-"""What survivors do once a release is dropped."""
+"""Reaction of the survivors to a dropped release."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """Make the record of one release durable; ``Settlement.stored`` with the release follows."""
+    """Instruction to make the record of a release durable; a call of ``Settlement.stored`` with the release follows."""
 
     release: Release
     record: Record
@@ -38,7 +38,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Ask a member for a copy of a release that it has voted for."""
+    """Instruction to request a copy of a release from a member that has voted for it."""
 
     release: Release
     holder: str
@@ -46,12 +46,12 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Continue:
-    """The round is settled: train, save and score.
+    """Outcome that the round is settled: the peer trains, saves and scores.
 
     Attributes
     ----------
     counted
-        Releases whose owners are gone, and that count; in the order of their names.
+        Releases that count although their owners are gone, in the order of the owners' names.
     """
 
     counted: tuple[Release, ...] = ()
@@ -59,14 +59,21 @@ class Continue:
 
 @dataclass(frozen=True)
 class Repair:
-    """Remove what was exchanged with the owners of these releases, and their halves of masks under fresh masks."""
+    """Outcome that releases are dropped and the round continues without them.
+
+    The peer removes what it sent to and received from the owners of these releases, and removes their halves of masks
+    under fresh masks.
+    """
 
     dropped: tuple[Release, ...]
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Go back to the parameters from before the round, and play it again with all owners or not at all."""
+    """Outcome that releases are dropped and the round is undone.
+
+    The peer restores the parameters from before the round, and repeats the round with all owners or not at all.
+    """
 
     dropped: tuple[Release, ...]
 
@@ -77,26 +84,26 @@ Effect = Write | Fetch | Send | Contradicted | WakeAt | Outcome
 
 @dataclass
 class Settlement:
-    """The releases of one round in whose committees a peer is.
+    """Agreements on the releases of one round for which a peer is on the committee.
 
     Parameters
     ----------
     me
-        Its name.
+        Name of the peer.
     committees
-        By release.
+        Committee of each release.
     mixed
-        The releases that the peer mixes, or that it substitutes the owner of: it needs the parameters themselves.
+        Releases that the peer mixes, or with which it stands in for their owners: it needs the parameters themselves.
     departures
-        What to do once a release is dropped.
+        Reaction to a dropped release.
     partners
-        The peer's mask partners of the round.
+        Mask partners of the peer in the round.
     least
-        How many living partners the peer needs for a repair.
+        Number of live partners that the peer needs for a repair.
     records
-        Of an earlier incarnation.
+        Records of an earlier incarnation, by release.
     pause, sign
-        As of :class:`~p2pfl.protocol.agreement.agreement.Agreement`.
+        See :class:`~p2pfl.protocol.agreement.agreement.Agreement`.
 
     Examples
     --------
@@ -124,11 +131,11 @@ class Settlement:
     pause: float = 1.0
     sign: Sign = field(default=unsigned, repr=False)
     outcome: Outcome | None = None
-    """What follows; ``None`` until the round is settled."""
+    """Outcome of the round; ``None`` until it is settled."""
     _agreements: dict[Release, Agreement] = field(default_factory=dict)
     _held: set[Release] = field(default_factory=set)
     _doubted: set[Release] = field(default_factory=set)
-    _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release is here
+    _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
 
     def __post_init__(self) -> None:
         for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
@@ -140,12 +147,12 @@ class Settlement:
     # ------------------------------------------------------------------ events
 
     def releases(self, release: Release, *, now: float) -> list[Effect]:
-        """Vote for the peer's own release; it leaves with the vote, once that is durable."""
+        """Vote for the peer's own release, which is sent with the vote once that is durable."""
         self._held.add(release)
         return self._do(release, Propose(COUNTED), now=now)
 
     def holds(self, vote: Vote, *, now: float) -> list[Effect]:
-        """Take note that a release came with its owner's vote, from the owner or as a copy."""
+        """Handle the arrival of a release with its owner's vote, from the owner or as a copy."""
         release = vote.subject
         if not isinstance(release, Release) or release not in self._agreements or release in self._held:
             return []
@@ -154,7 +161,7 @@ class Settlement:
         return self._do(release, Propose(COUNTED), Received(vote.member, vote), *waiting, now=now)
 
     def receives(self, sender: str, message: Message, *, now: float) -> list[Effect]:
-        """Take a message that the shell has authenticated, with the votes in it."""
+        """Handle a message; the shell has authenticated it and the votes in it."""
         release = message.subject
         if not isinstance(release, Release) or release not in self._agreements:
             return []
@@ -165,7 +172,7 @@ class Settlement:
         return self._do(release, received, now=now)
 
     def doubts(self, peer: str, *, now: float) -> list[Effect]:
-        """Take note that a peer is probably gone: its releases are to be decided without it."""
+        """Begin to decide the releases of a peer without it, because it is probably gone."""
         effects: list[Effect] = []
         for release in self._of(peer):
             self._doubted.add(release)
@@ -173,11 +180,11 @@ class Settlement:
         return effects
 
     def stored(self, release: Release, *, now: float) -> list[Effect]:
-        """Take note that the last record of a release is durable."""
+        """Handle the confirmation that the last record of a release is durable."""
         return self._do(release, Stored(), now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
-        """Take note of the time."""
+        """Handle the passage of time."""
         effects: list[Effect] = []
         for release in self._agreements:
             effects += self._do(release, Tick(), now=now)
@@ -187,7 +194,7 @@ class Settlement:
 
     @property
     def open(self) -> tuple[Release, ...]:
-        """The releases without a verdict here, or that count and are not here."""
+        """Releases without a verdict at this peer, and releases that count but that this peer lacks."""
         return tuple(
             release
             for release, agreement in self._agreements.items()
@@ -196,7 +203,7 @@ class Settlement:
 
     @property
     def missing(self) -> tuple[Fetch, ...]:
-        """Whom to ask for releases that count and were lost in a crash."""
+        """Requests for releases that count but were lost in a crash."""
         found = []
         for release, agreement in self._agreements.items():
             decided = agreement.record.decided
@@ -211,13 +218,13 @@ class Settlement:
         return release in self.mixed and release not in self._held
 
     def _keep_back(self, release: Release, received: Received) -> list[Effect]:
-        """Keep the last message of each member until the release is here, and ask for it; the owner sends it anyway."""
+        """Hold the members' last messages until the release arrives; request it unless its owner sent the message."""
         kept = self._kept_back.setdefault(release, [])
         kept[:] = [each for each in kept if each.sender != received.sender] + [received]
         return [] if received.sender == release.peer else [Fetch(release, received.sender)]
 
     def _do(self, release: Release, *events: Event, now: float) -> list[Effect]:
-        """Have the agreement on a release take events, and see whether the round is settled."""
+        """Pass events to the agreement on a release, and check whether the round is settled."""
         effects: list[Effect] = []
         for event in events:
             for effect in self._agreements[release].handle(event, now=now):

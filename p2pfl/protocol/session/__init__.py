@@ -1,1 +1,1 @@
-"""Decide what one live peer does: events in, effects out, and the time is an argument."""
+"""Decisions of one live peer: events in, effects out, with the time as an argument."""

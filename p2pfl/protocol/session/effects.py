@@ -1,4 +1,4 @@
-"""What a session decides, for the shell to carry out; answers go to whoever asked."""
+"""Effects that a session returns for the shell to carry out, and answers to the requests of the peer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from p2pfl.protocol.wire.rows import read_row
 from p2pfl.protocol.wire.trailer import Trailer
 
 SLOW = 2**20
-"""Bytes of a model from which it is read in a thread, and of a sum from which it is unmasked in one."""
+"""Size in bytes above which a model is read in a thread, and from which a sum is unmasked in one."""
 
 Reason = Literal["not expected", "gone", "no edge", "overtaken", "timeout"]
-"""Why a model is missing: its sender does not play this round, went, is no neighbour any more, sent a later one, or is
-silent or slow for too long."""
+"""Reason why a model is missing: its sender does not take part in this round, has left, is no longer a neighbour, has
+sent a later model, or has been silent or slow for too long."""
 
 
 # ---------------------------------------------------------------------- to the broker
@@ -26,20 +26,20 @@ silent or slow for too long."""
 
 @dataclass(frozen=True)
 class Publish:
-    """Publish a message.
+    """Instruction to publish a message.
 
     Parameters
     ----------
     place
-        Below one's own name, or a neighbour's inbox, ``in/{neighbour}``.
+        Topic below the peer's own name, or a neighbour's inbox, ``in/{neighbour}``.
     message
-        Not sealed yet.
+        Message before sealing.
     retain
-        Whether the broker keeps it; such messages are published one after another.
+        True if the broker keeps the message; the shell publishes such messages one after another.
     receipt
-        If not empty, a ``Published`` with it follows.
+        Receipt of the ``Published`` event that follows; no event follows if it is empty.
     size
-        Bytes to which it is padded.
+        Size in bytes to which the payload is padded.
     """
 
     place: str
@@ -51,14 +51,14 @@ class Publish:
 
 @dataclass(frozen=True)
 class Clear:
-    """Remove one's own retained announcement; a ``Published`` with the receipt follows."""
+    """Instruction to remove the peer's own retained announcement; a ``Published`` with the receipt follows."""
 
     receipt: str
 
 
 @dataclass(frozen=True)
 class Subscribe:
-    """Subscribe to places below the swarm's root; if there is a receipt, a ``Subscribed`` with it follows."""
+    """Instruction to subscribe to places below the swarm's root; a ``Subscribed`` follows if there is a receipt."""
 
     places: tuple[str, ...]
     receipt: str = ""
@@ -66,14 +66,14 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class Unsubscribe:
-    """Unsubscribe from places below the swarm's root."""
+    """Instruction to unsubscribe from places below the swarm's root."""
 
     places: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Flush:
-    """Wait until all that was to be published is; a ``Flushed`` follows."""
+    """Instruction to wait until everything in the queue is published; a ``Flushed`` follows."""
 
 
 # ---------------------------------------------------------------------- to the disk, threads and the clock
@@ -81,23 +81,23 @@ class Flush:
 
 @dataclass(frozen=True)
 class Store:
-    """Write down what must not be forgotten before anything of it leaves; a ``Stored`` follows."""
+    """Instruction to make state durable before any message that depends on it is sent; a ``Stored`` follows."""
 
 
 @dataclass(frozen=True)
 class Parse:
-    """Read models that are large; a ``Read`` follows before anything else that came is told to the session.
+    """Instruction to read large models; a ``Read`` follows before the session handles any other arrival.
 
     Parameters
     ----------
     sender, phase
-        Whose stream they came by.
+        Stream on which the messages arrived.
     messages
-        As they came.
+        Messages as they arrived.
     trailer, largest
-        How they must end, and bytes of the largest.
+        Required end of each message, and the size in bytes of the largest allowed message.
     head
-        Of a heartbeat's stream that is to be acknowledged; ``None`` after a chunk.
+        Head of the stream in the heartbeat to acknowledge; ``None`` after a chunk.
     """
 
     sender: str
@@ -109,11 +109,11 @@ class Parse:
 
     @property
     def slow(self) -> bool:
-        """Whether it takes so long that the loop must not wait for it."""
+        """True if reading takes so long that the event loop must not wait for it."""
         return any(len(message) > SLOW for message in self.messages)
 
     def result(self) -> Read:
-        """Read them."""
+        """Read the models."""
         return Read(self.sender, self.phase, tuple(map(self._one, self.messages)), self.head)
 
     def _one(self, message: memoryview) -> Parsed | None:
@@ -125,7 +125,7 @@ class Parse:
 
 @dataclass(frozen=True)
 class Sum:
-    """Take a neighbour's message of a secure sum; a ``Summed`` follows before anything else that came."""
+    """Instruction to process a neighbour's message of a secure sum; a ``Summed`` follows before any other arrival."""
 
     sender: str
     message: ForOne
@@ -133,21 +133,21 @@ class Sum:
 
 @dataclass(frozen=True)
 class Forget:
-    """A neighbour began a new incarnation: sums that were begun with the former one do not go on."""
+    """Instruction to abandon the sums begun with a neighbour's former incarnation, because it began a new one."""
 
     peer: str
 
 
 @dataclass(frozen=True)
 class WakeAt:
-    """Tell the session the time no later than this, on its clock."""
+    """Instruction to send the session a ``Tick`` no later than this time on its clock."""
 
     when: float
 
 
 @dataclass(frozen=True)
 class Fail:
-    """The peer cannot go on."""
+    """Notification that the peer cannot continue."""
 
     error: P2PFLError
 
@@ -157,24 +157,24 @@ class Fail:
 
 @dataclass(frozen=True)
 class Entered:
-    """The peer is announced."""
+    """Confirmation that the peer is announced."""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The neighbours are there, or as many as the quorum asks for; or why not."""
+    """Confirmation that all neighbours, or as many as the quorum requires, are present; otherwise the error."""
 
     error: PeerError | None = None
 
 
 @dataclass(frozen=True)
 class Sent:
-    """The model is on its way."""
+    """Confirmation that the model is on its way."""
 
 
 @dataclass(frozen=True)
 class Deliver:
-    """A neighbour's model of the present gossip step came."""
+    """Model that a neighbour sent for the current gossip step."""
 
     sender: str
     model: Delivery
@@ -182,7 +182,7 @@ class Deliver:
 
 @dataclass(frozen=True)
 class Missing:
-    """A neighbour's model of the present gossip step will not come, or is not waited for any more."""
+    """Notification that a neighbour's model of the current gossip step will not arrive or is no longer awaited."""
 
     sender: str
     reason: Reason
@@ -190,21 +190,21 @@ class Missing:
 
 @dataclass(frozen=True)
 class Collected:
-    """The newest models, by neighbour."""
+    """Newest models, by neighbour."""
 
     models: dict[str, Delivery]
 
 
 @dataclass(frozen=True)
 class Convened:
-    """The participants of a round's totals are agreed.
+    """Agreed participants of a round's totals.
 
     Parameters
     ----------
     peers
-        Their names, sorted.
+        Names of the participants, sorted.
     attempt
-        How often the round was begun again.
+        Number of times that the totals of the round were restarted.
     """
 
     peers: tuple[str, ...]
@@ -213,12 +213,12 @@ class Convened:
 
 @dataclass(frozen=True)
 class Totalled:
-    """The total is there.
+    """Completed total.
 
     Parameters
     ----------
     values
-        ``[K]`` in the ring.
+        Total, ``[K]`` in the ring.
     """
 
     values: Ring
@@ -226,12 +226,12 @@ class Totalled:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """An attempt at a round's totals has failed, here or elsewhere.
+    """Notification that an attempt at a round's totals has failed, at this peer or at another.
 
     Parameters
     ----------
     lost
-        Peers because of which attempts have failed.
+        Peers that caused attempts to fail.
     """
 
     lost: frozenset[str]
@@ -239,26 +239,26 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Play:
-    """Play this round next."""
+    """Round to play next."""
 
     round: int
 
 
 @dataclass(frozen=True)
 class Settled:
-    """All partners have answered but those that are gone or hang."""
+    """Confirmation that all partners have answered except those that are gone or hang."""
 
 
 @dataclass(frozen=True)
 class Vanished:
-    """These neighbours are gone without a goodbye."""
+    """Neighbours that disappeared without a goodbye."""
 
     peers: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Left:
-    """The peer has said goodbye."""
+    """Confirmation that the peer has sent its goodbye."""
 
 
 Answer = (
@@ -276,6 +276,6 @@ Answer = (
     | Vanished
     | Left
 )
-"""What a request comes to; each request that has one is answered by exactly one."""
+"""Answer to a request; each request that expects an answer gets exactly one."""
 
 Effect = Publish | Clear | Subscribe | Unsubscribe | Flush | Store | Parse | Sum | Forget | WakeAt | Fail | Answer

@@ -1,4 +1,4 @@
-"""What a session is told: what came, what was carried out, and what the peer asks for."""
+"""Events that a session handles: arrivals, outcomes of effects, and requests of the peer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from p2pfl.protocol.wire.trailer import Said
 from p2pfl.rows import Rows as Row
 
 Exchange = tuple[int, int]
-"""A round, and a gossip step in it."""
+"""Round, and gossip step within it."""
 
 Parsed = tuple[Head, Row, Said]
-"""A model that came: its head, its numbers ``[P]``, and what its sender signed."""
+"""Received model: its head, its parameters ``[P]``, and the statement that its sender signed."""
 
 
-# ---------------------------------------------------------------------- what came
+# ---------------------------------------------------------------------- arrivals
 
 
 @dataclass(frozen=True)
 class Received:
-    """A payload arrived on a topic."""
+    """Arrival of a payload on a topic."""
 
     topic: str
     data: bytes | memoryview
@@ -33,7 +33,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Heard:
-    """A message arrived that is authentic and decoded; ``state`` if it is the sender's retained announcement."""
+    """Arrival of a message, authenticated and decoded; ``state`` marks the sender's retained announcement."""
 
     sender: str
     message: Message
@@ -42,12 +42,12 @@ class Heard:
 
 @dataclass(frozen=True)
 class Tick:
-    """Time has passed.
+    """Passage of time.
 
     Parameters
     ----------
     grace
-        Seconds within which others whose Last Will came may well be back.
+        Seconds within which a peer whose Last Will arrived may still return.
     """
 
     grace: float = 0.0
@@ -55,39 +55,39 @@ class Tick:
 
 @dataclass(frozen=True)
 class Connected:
-    """The connection was lost and is back: others may have heard the Last Will of this peer."""
+    """Return of a lost connection; other peers may have received the Last Will of this peer."""
 
 
-# ---------------------------------------------------------------------- what was carried out
+# ---------------------------------------------------------------------- outcomes
 
 
 @dataclass(frozen=True)
 class Subscribed:
-    """The broker has confirmed a :class:`~p2pfl.protocol.session.effects.Subscribe` that asked for a receipt."""
+    """Confirmation by the broker of a :class:`~p2pfl.protocol.session.effects.Subscribe` with a receipt."""
 
     receipt: str
 
 
 @dataclass(frozen=True)
 class Published:
-    """The broker has confirmed a :class:`~p2pfl.protocol.session.effects.Publish` that asked for a receipt."""
+    """Confirmation by the broker of a :class:`~p2pfl.protocol.session.effects.Publish` with a receipt."""
 
     receipt: str
 
 
 @dataclass(frozen=True)
 class Flushed:
-    """All that was to be published is."""
+    """Confirmation that everything in the queue is published."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What must not be forgotten is on the disk, see :class:`~p2pfl.protocol.session.effects.Store`."""
+    """Confirmation that the state is durable, see :class:`~p2pfl.protocol.session.effects.Store`."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """Models were read, see :class:`~p2pfl.protocol.session.effects.Parse`; ``None`` stands for one that is none."""
+    """Models that were read, see :class:`~p2pfl.protocol.session.effects.Parse`; ``None`` marks an invalid model."""
 
     sender: str
     phase: int
@@ -97,16 +97,16 @@ class Read:
 
 @dataclass(frozen=True)
 class Summed:
-    """A message of a secure sum was taken.
+    """Result of processing a message of a secure sum.
 
     Parameters
     ----------
     sender
-        Of the message.
+        Sender of the message.
     answers
-        What is to be published, and to whom; ``None`` if the message was refused.
+        Receivers and the messages to publish to them; ``None`` if the message was refused.
     lied
-        Whether the sender has signed two different statements.
+        True if the sender has signed two different statements.
     """
 
     sender: str
@@ -115,19 +115,19 @@ class Summed:
     lied: bool = False
 
 
-# ---------------------------------------------------------------------- what the peer asks for
+# ---------------------------------------------------------------------- requests of the peer
 
 
 @dataclass(frozen=True)
 class Enter:
-    """Join the swarm: subscribe, make sure that the name is free, announce this peer; answered by ``Entered``.
+    """Request to subscribe, check that the name is free, and announce this peer; answered by ``Entered``.
 
     Parameters
     ----------
     limit
-        Bytes of the largest payload that the channel takes.
+        Size in bytes of the largest payload that the channel accepts.
     grace
-        As of :class:`Tick`.
+        See :class:`Tick`.
     """
 
     limit: int
@@ -136,14 +136,14 @@ class Enter:
 
 @dataclass(frozen=True)
 class Gather:
-    """Wait for the neighbours; answered by ``Gathered``.
+    """Request to wait for the neighbours; answered by ``Gathered``.
 
     Parameters
     ----------
     quorum
-        Share of the neighbours without which the peer does not begin.
+        Share of the neighbours that must be present before the peer begins.
     within
-        Seconds.
+        Timeout in seconds.
     """
 
     quorum: float
@@ -152,7 +152,10 @@ class Gather:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with the ledgers of a checkpoint: what is not in them and before ``round`` will never be applied."""
+    """Request to continue with the ledgers of a checkpoint.
+
+    Models from before ``round`` that the ledgers do not contain are never applied.
+    """
 
     page: Page
     rows: Rows
@@ -162,20 +165,20 @@ class Resume:
 
 @dataclass(frozen=True)
 class Begin:
-    """Take part from this round on."""
+    """Request to participate from this round on."""
 
     first: int
 
 
 @dataclass(frozen=True)
 class Tolerate:
-    """Decide from now on who is waited for.
+    """Request to decide from now on which neighbours to wait for.
 
     Parameters
     ----------
     quantile
-        Of the neighbours' times, beyond which a slow one is left behind; 1 leaves nobody behind. Without it all must
-        hear all: nobody is suspected either.
+        Quantile of the neighbours' times beyond which a slow neighbour is left behind; 1 leaves no neighbour behind.
+        With ``None``, every peer must receive every model, and no neighbour is suspected either.
     """
 
     quantile: float | None
@@ -183,19 +186,19 @@ class Tolerate:
 
 @dataclass(frozen=True)
 class Turn:
-    """Begin to train for a round."""
+    """Request to begin the training of a round."""
 
     round: int
 
 
 @dataclass(frozen=True)
 class Open:
-    """Begin a gossip step, with the neighbours whose models are wanted in it, in turn.
+    """Request to begin a gossip step, with the neighbours whose models are needed in it, in order.
 
     Parameters
     ----------
     since
-        Only neighbours that took part in this round already are waited for.
+        Round in which a neighbour must already have taken part for this peer to wait for it.
     """
 
     exchange: Exchange
@@ -205,18 +208,18 @@ class Open:
 
 @dataclass(frozen=True)
 class Offer:
-    """Send the model of the present gossip step; answered by ``Sent`` once the one before is on its way.
+    """Request to send the model of the current gossip step; answered by ``Sent`` once the previous one is on its way.
 
     Parameters
     ----------
     model
-        Encoded.
+        Encoded model.
     phase
-        Of the schedule, whose listeners get it.
+        Phase of the schedule whose listeners receive the model.
     masked
-        Whether it is a release on the grid of masks, so that partners are told which masks are in it.
+        True if the model is a release on the grid of masks; partners are then informed which masks it contains.
     newest
-        Whether it is left out where the one before is not on its way yet.
+        True if the model is skipped while the previous one is not on its way yet.
     """
 
     model: Encoded
@@ -227,12 +230,12 @@ class Offer:
 
 @dataclass(frozen=True)
 class Expect:
-    """Wait for a neighbour's model of the present gossip step; answered by ``Deliver`` or ``Missing``.
+    """Request to wait for a neighbour's model of the current gossip step; answered by ``Deliver`` or ``Missing``.
 
     Parameters
     ----------
     keep
-        Whether only to look at it, so that it can be expected again.
+        True if the model stays in the mailbox, so that it can be expected again.
     """
 
     sender: str
@@ -241,12 +244,12 @@ class Expect:
 
 @dataclass(frozen=True)
 class Collect:
-    """Take the newest model of each neighbour that came; answered by ``Collected`` at once."""
+    """Request for the newest model received from each neighbour; answered by ``Collected`` at once."""
 
 
 @dataclass(frozen=True)
 class Reject:
-    """Count a model as missing that was delivered and cannot be used."""
+    """Request to count a model as missing that was delivered but cannot be used."""
 
     sender: str
     fault: str
@@ -254,19 +257,19 @@ class Reject:
 
 @dataclass(frozen=True)
 class Close:
-    """End the present gossip step."""
+    """Request to end the current gossip step."""
 
 
 @dataclass(frozen=True)
 class Convene:
-    """Find out who takes part in the totals of a round; answered by ``Convened`` or ``Unfinished``.
+    """Request to agree on the participants of a round's totals; answered by ``Convened`` or ``Unfinished``.
 
-    Where the last attempt at this round has failed, this begins the next one.
+    If the last attempt at this round has failed, this request begins the next one.
 
     Parameters
     ----------
     round
-        As of :class:`p2pfl.privacy.totals.Slot`.
+        See :class:`p2pfl.privacy.totals.Slot`.
     """
 
     round: int
@@ -274,7 +277,7 @@ class Convene:
 
 @dataclass(frozen=True)
 class Contribute:
-    """Add to the next total of the attempt; answered by ``Totalled`` or ``Unfinished``.
+    """Request to contribute to the next total of the attempt; answered by ``Totalled`` or ``Unfinished``.
 
     Parameters
     ----------
@@ -287,14 +290,14 @@ class Contribute:
 
 @dataclass(frozen=True)
 class Continue:
-    """Choose the round to play after this one; answered by ``Play`` at once.
+    """Request to choose the round to play after this one; answered by ``Play`` at once.
 
     Parameters
     ----------
     apart
-        Rounds that neighbours may be ahead although they wait for this peer.
+        Number of rounds that neighbours may be ahead although they wait for this peer.
     last
-        Of the run, which everybody plays.
+        Last round of the run, which every peer plays.
     """
 
     apart: int
@@ -303,31 +306,34 @@ class Continue:
 
 @dataclass(frozen=True)
 class Finish:
-    """Promise that nothing follows in one ledger, and wait until all partners have; answered by ``Settled``."""
+    """Request to promise that one ledger is final, and to wait for the same promise of all partners.
+
+    Answered by ``Settled``.
+    """
 
     ledger: Literal["masks", "flows"]
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Send an account to partners, and wait for theirs; answered by ``Settled``."""
+    """Request to send an account to partners and to wait for theirs; answered by ``Settled``."""
 
     partners: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Promise that nothing follows in both ledgers, without waiting for anybody; answered by ``Settled``."""
+    """Request to promise that both ledgers are final, without waiting for partners; answered by ``Settled``."""
 
 
 @dataclass(frozen=True)
 class Missed:
-    """Find out which neighbours are gone without a goodbye; answered by ``Vanished``.
+    """Request to find the neighbours that disappeared without a goodbye; answered by ``Vanished``.
 
     Parameters
     ----------
     peers
-        Whose models were missing last.
+        Neighbours whose models were missing last.
     """
 
     peers: frozenset[str]
@@ -335,14 +341,14 @@ class Missed:
 
 @dataclass(frozen=True)
 class Leave:
-    """Wait until what was sent has arrived, and say goodbye; answered by ``Left``.
+    """Request to wait until all sent messages have arrived and then to send a goodbye; answered by ``Left``.
 
     Parameters
     ----------
     done
-        Whether all rounds were played.
+        True if all rounds were played.
     until
-        When to leave although not all of it has arrived.
+        Time at which to leave even if some messages have not arrived.
     """
 
     done: bool
@@ -371,12 +377,12 @@ Request = (
     | Missed
     | Leave
 )
-"""What the peer asks for."""
+"""Request of the peer."""
 
 Arrival = Received | Heard | Read | Summed
-"""What came."""
+"""Arrival from the network, as received or as processed by the shell."""
 
 Outcome = Tick | Connected | Subscribed | Published | Flushed | Stored
-"""What was carried out, and the time."""
+"""Outcome of an effect, or the passage of time."""
 
 Event = Arrival | Outcome | Request

@@ -1,4 +1,4 @@
-"""How long a peer waits for its neighbours before it begins."""
+"""Wait of a peer for its neighbours before it begins."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from p2pfl.protocol.session.streams import Streams
 
 @dataclass
 class Gathering:
-    """Wait until all have come whom there is reason to wait for, or the time is over.
+    """Wait for all neighbours that are expected to arrive, up to a deadline.
 
     Attributes
     ----------
     deadline
-        When the time is over; infinite while nobody gathers.
+        Time at which the wait ends; infinite while the peer does not gather.
     """
 
     shared: Shared
@@ -30,22 +30,22 @@ class Gathering:
     _within: float = 0.0
 
     def begin(self, *, quorum: float, within: float) -> None:
-        """Wait from now on, for so many seconds."""
+        """Begin to wait, for at most ``within`` seconds."""
         self._quorum, self._within, self.deadline = quorum, within, self.shared.now + within
 
     @property
     def active(self) -> bool:
-        """Whether the peer gathers."""
+        """True if the peer waits for its neighbours."""
         return self.deadline < math.inf
 
     @property
     def wake(self) -> float:
-        """When to decide again although nothing came."""
-        # Those that go on from a checkpoint begin at their deadline, and then say where.
+        """Time of the next decision if no event arrives before it."""
+        # Peers that resume from a checkpoint begin at their deadline and only then report their round.
         return self.deadline if self.shared.now < self.deadline else self.deadline + self._within
 
     def decide(self) -> None:
-        """Answer, if nobody is to be waited for any more."""
+        """Answer if there is no neighbour left to wait for."""
         now, membership = self.shared.now, self.shared.membership
         complete = membership.complete(quorum=self._quorum)
         if not self._gathered():
@@ -61,21 +61,21 @@ class Gathering:
         self.shared.do(answer)
 
     def _gathered(self) -> bool:
-        """Return whether all have come whom there is reason to wait for."""
+        """Return whether all neighbours that are expected to arrive are present."""
         membership, progress = self.shared.membership, self.shared.progress
         if any(self.shared.me.rounds) and membership.over:
             return True
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
-        if progress.running:  # who is not there now comes late, too, as do those who gather like us
+        if progress.running:  # peers still missing are late as well, and so are those that gather
             here = self.streams.senders & membership.present
             return here <= progress.places.keys() | progress.gathering
         return not (membership.absent or membership.silent or self._untold())
 
     def _untold(self) -> set[str]:
-        """Return neighbours that resumed from a checkpoint and have not reported their round yet.
+        """Return the neighbours that resumed from a checkpoint and have not reported their round yet.
 
-        They may be ahead of a peer that has nothing to go on from.
+        They may be ahead of a peer that has no checkpoint.
         """
         here = self.streams.senders & self.shared.membership.present
         resumed = {peer for peer in here if any(self.shared.membership.up[peer].rounds)}  # more than the common start

@@ -1,4 +1,4 @@
-"""How a peer enters: it makes sure that nobody bears its name, and only then announces itself."""
+"""Entry of a peer: it checks that its name is not in use before it announces itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.wire.messages import Claim, Hello
 
 ECHO = 30.0
-"""Seconds within which the broker must return our own message: more than the keepalive, by which a connection ends."""
+"""Seconds within which the broker must return this peer's own message.
+
+It is longer than the keepalive, after which a dead connection ends.
+"""
 
 PROOF = 2.0
 """Seconds within which a peer of the same name must answer a claim."""
@@ -22,24 +25,25 @@ Stage = Literal["outside", "subscribing", "claiming", "proving", "announcing", "
 
 @dataclass
 class Naming:
-    """The stages from the first subscription to the announcement.
+    """Stages from the first subscription to the announcement.
 
-    A claim to one's own inbox asks whoever bears the name to speak up; that the broker returns it tells that retained
-    messages have come and that messages of that size pass. It is repeated: brokers acknowledge and then drop, or
-    restart.
+    The peer publishes a claim to its own inbox, and a peer of the same name answers it. Once the broker returns the
+    claim, all retained messages have arrived, and messages of that size pass. The peer repeats the claim, because
+    brokers restart, or acknowledge messages and then drop them.
 
     Attributes
     ----------
     stage
-        Which it is.
+        Current stage.
     echoed
-        Whether a claim came back.
+        True if the broker has returned a claim.
     namesake
-        What the broker retains under this peer's name.
+        Announcement that the broker retains under this peer's name.
     quarrel
-        A neighbour of another experiment; it counts once this peer is announced, so that the other end can tell it.
+        Error about a neighbour that runs another experiment; it is raised only once this peer is announced, so that
+        the neighbour can detect the difference as well.
     due
-        When to claim again, or to take the name for free.
+        Time at which to claim again, or to consider the name free.
     """
 
     shared: Shared
@@ -55,16 +59,16 @@ class Naming:
 
     @property
     def inside(self) -> bool:
-        """Whether this peer is announced."""
+        """True if this peer is announced."""
         return self.stage == "inside"
 
     def enter(self, places: tuple[str, ...], *, size: int) -> None:
-        """Subscribe to what must be heard before a claim of so many bytes."""
+        """Subscribe to the topics that this peer must receive before it publishes a claim of ``size`` bytes."""
         self.stage, self._size = "subscribing", size
         self.shared.do(Subscribe(places, receipt="places"))
 
     def confirmed(self, receipt: str) -> None:
-        """Go on once the broker has confirmed something."""
+        """Continue once the broker has confirmed a subscription or a message."""
         if receipt == "places" and self.stage == "subscribing":
             self._claim()
         elif receipt == "claim" and self.stage == "claiming":
@@ -75,15 +79,15 @@ class Naming:
             self.shared.do(Entered() if self.quarrel is None else Fail(self.quarrel))
 
     def echo(self) -> None:
-        """Take this peer's own claim, which came back."""
+        """Handle this peer's own claim, which the broker has returned."""
         self.echoed = True
         if self.stage == "claiming":
             self.stage, self.due = "proving", self.shared.now
             if self.namesake is not None and self.namesake.status == "up":
-                self.due += PROOF  # if it lives it answers, and this peer fails
+                self.due += PROOF  # if it is alive, it answers, and this peer fails
 
     def tick(self) -> None:
-        """Claim again what was not returned in time, or announce this peer once nobody has answered."""
+        """Repeat a claim that was not returned in time, or announce this peer if no other peer has answered."""
         if self.shared.now < self.due:
             return
         self.due = math.inf
@@ -92,7 +96,7 @@ class Naming:
             announcement = self.shared.codec.announcement("up")
             self.shared.do(Publish("state", announcement, retain=True, receipt="announced"))
         elif self.stage == "claiming":
-            self._waited += self._pause  # whatever the clock says: we may have stood still
+            self._waited += self._pause  # not measured by the clock, because this process may have been suspended
             self._claim()
 
     def _claim(self) -> None:

@@ -1,4 +1,4 @@
-"""What follows from it that a neighbour comes, goes, comes back or has lied."""
+"""Consequences for a session when a neighbour joins, leaves, returns or equivocates."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from p2pfl.protocol.session.streams import Streams
 
 
 class Neighbours:
-    """Begins and ends what this peer exchanges with each neighbour.
+    """Start and end of the communication with each neighbour.
 
     Parameters
     ----------
     shared
-        What all parts of the session know.
+        State that all parts of the session use.
     streams
-        Models on their way.
+        Models in transit.
     """
 
     def __init__(self, shared: Shared, streams: Streams) -> None:
         self.shared, self.streams = shared, streams
-        self._accounts: set[str] = set()  # whose accounts are subscribed to
+        self._accounts: set[str] = set()  # peers whose accounts this peer subscribes to
 
     def places(self) -> tuple[str, ...]:
-        """Return the topics of neighbours to subscribe to at first; their announcements are the presence's."""
+        """Return the topics of neighbours to subscribe to first; ``Presence`` handles their announcements."""
         shared = self.shared
         self._accounts.update(shared.membership.neighbours if shared.books.kept else ())
         return (*(f"{peer}/account" for peer in sorted(self._accounts)), *self.streams.places)
 
     def join(self, peer: str) -> None:
-        """Open the streams to and from a neighbour that lives, and tell it how far it may go."""
+        """Open the streams to and from a live neighbour, and grant it credit to send."""
         shared, streams, membership = self.shared, self.streams, self.shared.membership
         hello = membership.up[peer]
         shared.mailbox.know(peer)
@@ -39,35 +39,35 @@ class Neighbours:
             shared.progress.suppose(peer)
         streams.grant()
         self._subscribe_account(peer)
-        if membership.begun and peer in shared.edges.neighbours:  # it comes late
+        if membership.begun and peer in shared.edges.neighbours:  # it joins late
             streams.again()
             streams.pulses()
 
     def renew(self, peer: str) -> None:
-        """Make room for a neighbour's next incarnation."""
+        """Discard the state of a neighbour, so that its next incarnation can begin."""
         self.streams.forget(peer)
         self.shared.mailbox.forget(peer)
         self.shared.do(Forget(peer))
         self._forget(peer)
 
     def part(self, peer: str) -> None:
-        """Wait no longer for a neighbour that went."""
+        """Stop waiting for a neighbour that left."""
         self.streams.drop(peer)
 
     def back(self, peer: str) -> None:
-        """Go on with a neighbour that was lost: it still knows all that it knew."""
+        """Continue with a neighbour that was lost and has kept its state."""
         self.streams.resume(peer)
 
     def exclude(self, peer: str) -> None:
-        """Have nothing to do any more with a neighbour that has said two different things."""
+        """Exclude a neighbour that has signed two different statements."""
         self.shared.membership.exclude(peer)
         self.streams.close(peer)
         self.streams.drop(peer)
 
     def rewire(self) -> bool:
-        """Take part in the graph of those who are there; return whether it is another than before.
+        """Switch to the graph of the peers that are present; return whether the graph has changed.
 
-        :meth:`resume` follows, once those who have become neighbours are met.
+        The caller calls :meth:`resume` once this peer has met its new neighbours.
         """
         shared, streams = self.shared, self.streams
         before, places = shared.edges.senders, {*streams.places}
@@ -90,12 +90,12 @@ class Neighbours:
         return True
 
     def resume(self) -> None:
-        """Tell all how far they may go on in another graph."""
+        """Grant credit and publish heartbeats in the new graph."""
         self.streams.grant()
         self.streams.pulses()
 
     def _subscribe_account(self, peer: str) -> None:
-        """Listen to the account of somebody who may become a neighbour, now that both can read each other."""
+        """Subscribe to the account of a peer that may become a neighbour, now that both can read each other."""
         if self.shared.books.healing and peer not in self._accounts:
             self._accounts.add(peer)
             self._subscribe({f"{peer}/account"})
@@ -105,6 +105,6 @@ class Neighbours:
             self.shared.do(Subscribe(tuple(sorted(places))))
 
     def _forget(self, peer: str) -> None:
-        """Know nothing any more of how a neighbour does."""
+        """Discard the progress and the timing statistics of a neighbour."""
         self.shared.progress.forget(peer)
         self.shared.timeouts.forget(peer)

@@ -1,4 +1,4 @@
-"""What one peer announces of itself, and believes of others: who came, who went, who may not be dead."""
+"""Announcements of this peer, and presence of others: joined, left, or suspected to be gone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.wire.messages import Claim, Hello, Key
 
 BOARD = "+/state"
-"""Where everybody's last announcement is kept."""
+"""Topic filter of the board, on which the broker retains the last announcement of every peer."""
 
 LOOK = 5.0
-"""Seconds between two looks at the board, or more, so that names come no faster than ``RATE``."""
+"""Minimum seconds between two reads of the board; more with many names, which arrive no faster than ``RATE``."""
 
 RATE = 10.0
-"""Names a second, of some 700 bytes each."""
+"""Names per second, at about 700 bytes each."""
 
 ASKED = 2
-"""Times that a neighbour is asked to show that it lives before another key may announce itself under its name."""
+"""Number of times that a neighbour is asked for a sign of life before another key may take over its name."""
 
 
 class Presence:
@@ -30,20 +30,20 @@ class Presence:
     Parameters
     ----------
     shared
-        What all parts of the session know.
+        State that all parts of the session use.
     naming
-        Whether this peer is announced.
+        State of this peer's own entry.
     neighbours
-        Does what follows.
+        Part of the session that carries out the consequences.
 
     Attributes
     ----------
     joined
-        Neighbours of whose present incarnation all is known that it takes to read them.
+        Neighbours of whose current incarnation this peer knows everything that it needs to read their messages.
     turn
-        How often this peer has come back after its Last Will was published.
+        Number of times that this peer has returned after its Last Will was published.
     left
-        Whether it has said goodbye, which is its last word.
+        True if this peer has sent its goodbye, after which it announces nothing.
     """
 
     def __init__(self, shared: Shared, naming: Naming, neighbours: Neighbours) -> None:
@@ -51,9 +51,9 @@ class Presence:
         self.joined: set[str] = set()
         self.turn = 0
         self.left = False
-        self._wills: dict[str, tuple[float, Hello]] = {}  # by neighbour: its Last Will, and when it came
+        self._wills: dict[str, tuple[float, Hello]] = {}  # by neighbour: arrival time and Last Will
         self._looked = 0.0
-        self._asked = Counter[str]()  # by neighbour: how often its present announcement was asked for an answer
+        self._asked = Counter[str]()  # by neighbour: requests to answer since its current announcement
 
     # ------------------------------------------------------------------ this peer
 
@@ -67,13 +67,13 @@ class Presence:
         )
 
     def announce(self, *, answers: bytes = b"") -> None:
-        """Announce this peer; nothing any more after a goodbye."""
+        """Announce this peer, unless it has sent its goodbye."""
         if not self.left:
             announcement = self.shared.codec.announcement("up", answers=answers, turn=self.turn)
             self.shared.do(Publish("state", announcement, retain=True))
 
     def come_back(self) -> None:
-        """Announce that this peer lives after all: the broker may have published its Last Will."""
+        """Announce that this peer is alive, because the broker may have published its Last Will."""
         self.turn += 1
         self.announce()
 
@@ -84,14 +84,14 @@ class Presence:
         self.shared.do(Publish("state", goodbye, retain=True, receipt=receipt))
 
     def claimed(self, claim: Claim) -> None:
-        """Take a claim to this peer's name: its own, or that of a newcomer, who reads the answer and leaves."""
+        """Handle a claim to this peer's name: its own, or that of a new peer, which reads the answer and leaves."""
         if claim.incarnation == self.shared.me.incarnation:
             self.naming.echo()
         elif claim.incarnation > self.shared.me.incarnation:
             self.announce(answers=claim.key)
 
     def _mourned(self, hello: Hello) -> None:
-        """Announce this peer where the broker takes it for dead, or noticed only now that an earlier one has ended."""
+        """Announce this peer if the broker published the Last Will of this incarnation or of an earlier one."""
         if hello.incarnation == self.shared.me.incarnation:
             self.come_back()
         elif hello.incarnation < self.shared.me.incarnation:
@@ -100,12 +100,12 @@ class Presence:
     # ------------------------------------------------------------------ neighbours
 
     def heard(self, hello: Hello) -> None:
-        """Take an announcement, of whatever status.
+        """Handle an announcement of any status.
 
         Raises
         ------
         PeerError
-            This peer cannot go on: its name is taken, or a neighbour runs another experiment.
+            This peer cannot continue: its name is in use, or a neighbour runs another experiment.
         """
         membership, me, naming = self.shared.membership, self.shared.me, self.naming
         if not membership.trusts(hello):
@@ -115,7 +115,7 @@ class Presence:
             self._mourned(hello)
             return
         if hello.peer == me.peer and hello.incarnation != me.incarnation and not naming.echoed:
-            naming.namesake = hello  # retained: alive, or what is left of an earlier life
+            naming.namesake = hello  # retained: of a live peer, or left over from an earlier incarnation
             return
         if self._doubted(hello):
             return
@@ -131,18 +131,18 @@ class Presence:
             self._follow(hello, again=known is not None and known.incarnation == hello.incarnation)
 
     def met(self, sender: str, key: Key) -> None:
-        """Take the key of a neighbour's incarnation, which no earlier one could have wrapped for us.
+        """Handle the key of a neighbour's incarnation, which no earlier incarnation could have wrapped for this peer.
 
         Raises
         ------
         DecodeError
-            It is not for us, or of another incarnation.
+            The key is not for this peer, or belongs to another incarnation.
         PeerError
             The neighbour runs another experiment, and this peer has not begun.
         """
         envelope, membership = self.shared.codec.envelope, self.shared.membership
         if envelope is not None and not (envelope.meets(sender) or envelope.settled([sender])):
-            envelope.meet(membership.up[sender])  # it believes in an edge of which we have not heard yet
+            envelope.meet(membership.up[sender])  # it knows of an edge that this peer does not know yet
         if envelope is not None and envelope.hear(sender, key):
             self.shared.publish(f"in/{sender}", envelope.handover(sender))
         if sender not in membership.proven:
@@ -151,16 +151,16 @@ class Presence:
             except PeerError:
                 if not membership.begun:
                     raise
-                self.shared.refuse(sender, "another experiment")  # too late to stop for
+                self.shared.refuse(sender, "another experiment")  # too late to stop the run for this
 
     def lives(self, peer: str) -> None:
-        """Note a message of a neighbour's present incarnation, which only it can have sent: it is not dead."""
+        """Note that a neighbour is alive: only its current incarnation can have sent the message that arrived."""
         self._wills.pop(peer, None)
-        if self.shared.membership.lives(peer):  # its announcement, sent once after it was lost, may be lost as well
+        if self.shared.membership.lives(peer):  # the announcement of its return, sent only once, may be lost
             self.neighbours.back(peer)
 
     def bury(self) -> None:
-        """Take those for dead that have not come back after their Last Will."""
+        """Treat neighbours as gone that have not returned within the grace period after their Last Will."""
         for peer, (since, will) in tuple(self._wills.items()):
             if self.shared.now - since >= self.shared.grace:
                 del self._wills[peer]
@@ -168,14 +168,14 @@ class Presence:
                     self._follow(will, again=True)
 
     def introduce(self) -> None:
-        """Send again what a neighbour has not answered; where one has not come, our announcement may be lost."""
+        """Repeat unanswered keys, and announce this peer again if a neighbour may have missed its announcement."""
         envelope, membership = self.shared.codec.envelope, self.shared.membership
         if envelope is None:
             return
         waiting = [peer for peer in sorted(membership.greeted) if envelope.meets(peer)]
-        board = bool(membership.names) and not membership.begun  # which is written at its own pace
+        board = bool(membership.names) and not membership.begun  # ``look`` announces at its own pace
         if not board and (waiting or (membership.absent and not membership.begun)):
-            self.announce()  # somebody may have missed, or overwritten, what the broker keeps
+            self.announce()  # a peer may have missed or overwritten the retained announcement
         for peer in waiting:
             self._asked[peer] += 1
             if self._asked[peer] >= ASKED:
@@ -183,23 +183,23 @@ class Presence:
             self.shared.publish(f"in/{peer}", envelope.handover(peer))
 
     def look(self) -> None:
-        """Read the board again, where it says who is there: an announcement may be lost, or ours not be on it."""
+        """Read the board again if it lists the peers: an announcement may be lost, or that of this peer missing."""
         membership, now = self.shared.membership, self.shared.now
         if not membership.names or now < self._looked + max(LOOK, len(membership.names) / RATE):
             return
         self._looked = now
-        self.shared.do(Subscribe((BOARD,)))  # the broker sends again what it keeps, also to who is subscribed already
+        self.shared.do(Subscribe((BOARD,)))  # the broker resends retained messages to subscribers too
         if not membership.begun:
             self.announce()
 
     def heal(self) -> None:
-        """Take part in the graph of those who are there, by the last signed announcement of each."""
+        """Switch to the graph of the peers that are present, by the last signed announcement of each."""
         if self.neighbours.rewire():
             self.approach()
             self.neighbours.resume()
 
     def approach(self) -> None:
-        """Meet who has become a neighbour."""
+        """Greet each peer that has become a neighbour."""
         envelope, membership = self.shared.codec.envelope, self.shared.membership
         for peer in sorted((membership.neighbours & membership.greeted) - self.joined):
             if envelope is None or not envelope.meets(peer):
@@ -207,12 +207,15 @@ class Presence:
 
     @property
     def acquainted(self) -> bool:
-        """Whether all who are there can read us, and we them."""
+        """True if this peer and all present peers can read each other's messages."""
         envelope = self.shared.codec.envelope
         return envelope is None or envelope.settled(self.shared.membership.present)
 
     def _doubted(self, hello: Hello) -> bool:
-        """Return whether a peer that is said to be dead may not be: the broker says so of all when it ends in order."""
+        """Return whether a peer may be alive despite its Last Will.
+
+        A broker that shuts down in order publishes the Last Wills of all peers.
+        """
         membership = self.shared.membership
         known = membership.up.get(hello.peer)
         if hello.status == "up":
@@ -228,7 +231,7 @@ class Presence:
         return True
 
     def _follow(self, hello: Hello, *, again: bool) -> None:
-        """Do what follows from it that a neighbour came, went or, ``again`` in the same incarnation, came back."""
+        """Update the session after a neighbour joined, left or, ``again`` in the same incarnation, returned."""
         membership = self.shared.membership
         if hello.peer not in membership.greeted:
             self.neighbours.part(hello.peer)
@@ -239,7 +242,7 @@ class Presence:
         self.heal()
 
     def _greet(self, hello: Hello) -> None:
-        """Begin with a neighbour that came, or came again."""
+        """Begin the introduction to a neighbour that joined, or joined again."""
         peer, envelope = hello.peer, self.shared.codec.envelope
         if peer in self.joined:
             self.joined.discard(peer)

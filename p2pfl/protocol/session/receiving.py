@@ -1,4 +1,4 @@
-"""What came: opened, bounded and found possible before anything of it is kept."""
+"""Checks of incoming messages: opened, bounded and found plausible before a session keeps any of their content."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from p2pfl.protocol.wire.messages import (
 
 
 class Receiving:
-    """Takes messages, and refuses those that are not authentic, too many or impossible.
+    """Handler of incoming messages; it refuses those that are not authentic, exceed a rate limit, or are impossible.
 
     Parameters
     ----------
     shared, streams, neighbours, presence, totals
-        Parts of the session, which are told.
+        Parts of the session that the messages concern.
     sums
-        Whether there are secure sums, whose messages are handed on.
+        True if the run has secure sums, whose messages are passed to the shell.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Receiving:
         self.totals, self.sums = totals, sums
 
     def receive(self, event: Received) -> None:
-        """Open a payload that is not too large, nor one too many, and take its message."""
+        """Open a payload within the limits on size and rate, and handle its message."""
         codec, data = self.shared.codec, event.data
         address = codec.address(event.topic)
         sender, state = address.sender, address.state
@@ -74,14 +74,14 @@ class Receiving:
             self.hear(sender, message, state=state)
 
     def hear(self, sender: str, message: Message, *, state: bool) -> None:
-        """Take a message that is authentic."""
+        """Handle an authentic message."""
         try:
             self._dispatch(sender, message, state=state)
         except DecodeError as error:
             self._refuse(sender, error, state=state)
 
     def _refuse(self, sender: str, error: DecodeError, *, state: bool) -> None:
-        if state and sender in self.shared.membership.absent:  # reported if nothing better comes
+        if state and sender in self.shared.membership.absent:  # reported if no readable announcement arrives
             self.shared.membership.refused[sender] = (
                 OtherWireFormat(sender, theirs=error.theirs, ours=error.ours)
                 if isinstance(error, VersionError)
@@ -91,7 +91,7 @@ class Receiving:
 
     def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         shared, streams, present = self.shared, self.streams, sender in self.shared.membership.present
-        if not isinstance(message, Plain | Chunk):  # which the broker can repeat
+        if not isinstance(message, Plain | Chunk):  # the broker can replay plain messages and chunks
             self._lives(sender, beat=isinstance(message, Pulse))
         match message:
             case Hello() if state and message.peer == sender:
@@ -114,7 +114,7 @@ class Receiving:
                 shared.refuse(sender, f"unexpected {type(message).__name__}")
 
     def _added(self, sender: str, message: OfTotals | ForOne) -> None:
-        """Take a message of a total, or hand on one of a secure sum."""
+        """Handle a message of a total, or pass one of a secure sum to the shell."""
         if isinstance(message, OfTotals):
             self.totals.hear(sender, message)
         elif self.sums:
@@ -124,16 +124,16 @@ class Receiving:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
 
     def _lives(self, sender: str, *, beat: bool) -> None:
-        """Note that something of a neighbour's present incarnation came; only senders have heartbeats sent to us."""
+        """Note a message of a neighbour's current incarnation; only senders publish heartbeats to this peer."""
         self.totals.lives(sender)
         if sender in self.streams.senders:
             self.shared.timeouts.hear(sender, now=self.shared.now, beat=beat)
 
     def _chunk(self, sender: str, chunk: Chunk) -> None:
-        if self.shared.books.behind(sender):  # its models would seem to be those of its earlier incarnation
-            return  # it sends them again once a heartbeat has said from which round on it plays
+        if self.shared.books.behind(sender):  # its models would pass for those of its earlier incarnation
+            return  # it sends them again once a heartbeat reports its first round
         new, messages = self.streams.take(sender, chunk)
-        if new:  # the broker can repeat those that came before
+        if new:  # the broker can replay older chunks
             self._lives(sender, beat=False)
         if messages:
             self._parse(sender, chunk.phase, messages, head=None)
@@ -164,10 +164,10 @@ class Receiving:
         plausible.account(account, last=shared.last)
         shared.books.hear(sender, account, life=shared.me.incarnation, key=shared.me.key)
 
-    # ------------------------------------------------------------------ models that came
+    # ------------------------------------------------------------------ models
 
     def _parse(self, sender: str, phase: int, messages: list[memoryview], *, head: int | None) -> None:
-        """Read models here, or have them read where that takes long."""
+        """Read models here, or let the shell read them if that takes long."""
         trailer = self.streams.trailers[sender]
         parse = Parse(sender, phase, tuple(messages), trailer, self.shared.row_bytes, head)
         if parse.slow:
@@ -176,7 +176,7 @@ class Receiving:
             self.read(parse.result())
 
     def read(self, read: Read) -> None:
-        """Keep models that were read, and tell their sender how far it may go on."""
+        """Keep models that were read, and grant their sender credit."""
         for model in read.models:
             self._model(read.sender, model)
         if read.head is None:
@@ -200,7 +200,7 @@ class Receiving:
             self.neighbours.exclude(sender)
 
     def summed(self, event: Summed) -> None:
-        """Send the answers of a secure sum, or have nothing to do any more with who has lied in one."""
+        """Send the answers of a secure sum, or exclude a sender that signed two different statements in it."""
         if event.answers is None:
             self.shared.refuse(event.sender, f"unexpected {event.kind}")
             if event.lied:
@@ -211,7 +211,7 @@ class Receiving:
 
 
 def _playable(model: Parsed, *, last: int) -> bool:
-    """Return whether a model is of a round that somebody plays."""
+    """Return whether a model belongs to a round of the run."""
     try:
         plausible.playable(model[0].round, last=last)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What leaves with a gossip step: the model, and an account of what was exchanged, once both may leave."""
+"""Messages sent in a gossip step: the model, and an account of the ledgers, once both may be sent."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from p2pfl.protocol.wire.messages import Account
 
 @dataclass
 class Sending:
-    """Send nothing that must not be forgotten before it is on the disk, and one model after another.
+    """Queue of outgoing models and accounts, sent one after another and only once their state is durable.
 
     Attributes
     ----------
     offered
-        The model that is to be sent next.
+        Model to send next.
     """
 
     shared: Shared
     streams: Streams
     waiting: Waiting
     offered: Offer | None = None
-    _stored: bool = False  # what the offered model says
-    _stores: deque[tuple[Account | None, bool]] = field(default_factory=deque)  # what waits for the disk, in order
+    _stored: bool = False  # True if the state of the offered model is durable
+    _stores: deque[tuple[Account | None, bool]] = field(default_factory=deque)  # writes in progress, in order
 
     @property
     def pending(self) -> bool:
-        """Whether something waits to be sent."""
+        """True if an account or a model waits to be sent."""
         return bool(self._stores) or self.offered is not None
 
     def offer(self, offer: Offer) -> None:
-        """Send a model, and with it an account where partners should have one."""
+        """Send a model, and with it an account if partners should receive one."""
         if offer.newest and self.streams.busy(offer.phase):
-            self.shared.do(Sent())  # left out: the next will be newer
+            self.shared.do(Sent())  # skipped, because the next model is newer
             return
         self.offered, self._stored = offer, False
         account = self._account() if self.shared.books.news(released=offer.masked) else None
@@ -47,13 +47,13 @@ class Sending:
         self._store(account, model=True)
 
     def tell(self) -> None:
-        """Send an account of what is applied of partners' models and masks."""
+        """Send an account of the partners' models and masks that this peer has applied."""
         account = self._account()
         if account is not None:
             self._store(account, model=False)
 
     def stored(self) -> None:
-        """Send what was written down first."""
+        """Complete the oldest write: send its account, and mark its model as ready."""
         account, model = self._stores.popleft()
         self._stored |= model
         if account is not None:
@@ -61,18 +61,18 @@ class Sending:
 
     @property
     def active(self) -> bool:
-        """Whether a model waits to be sent."""
+        """True if a stored model waits to be sent."""
         return self.offered is not None and self._stored
 
     @property
     def wake(self) -> float:
-        """When to decide again although nothing came."""
-        return math.inf  # what makes room for a model comes as an event
+        """Time of the next decision if no event arrives before it."""
+        return math.inf  # only an event can make room for a model
 
     def decide(self) -> None:
-        """Send the model, if the one before is on its way."""
+        """Send the model if the previous one is on its way."""
         offer = self.offered
-        assert offer is not None  # noqa: S101 (there is one while this is active)
+        assert offer is not None  # noqa: S101 (set while this is active)
         while self.streams.busy(offer.phase):
             behind = [each for each in self.streams.outboxes[offer.phase].lagging() if self.waiting.left_behind(each)]
             if not behind:

@@ -1,4 +1,4 @@
-"""One live peer's decisions: events in, effects out."""
+"""State machine of one live peer: events in, effects out."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ from p2pfl.protocol.wire.sealing import Codec
 
 
 class Session:
-    """What one incarnation of a peer knows of a run, and decides in it.
+    """State and decisions of one incarnation of a peer in a run.
 
-    It knows neither a clock nor a loop, a disk or a broker. Equal sessions decide alike, and ``copy.deepcopy`` makes
-    one that goes on by itself.
+    A session uses no clock, event loop, disk or broker. Equal sessions make equal decisions, and ``copy.deepcopy``
+    creates an independent session.
 
     Parameters
     ----------
     codec
-        Opens what came; it has the announcement and the keys of this peer.
+        Codec that opens incoming messages, with the announcement and the keys of this peer.
     membership, mailbox, edges, books
-        Who is there, models that came, who sends to whom when, and what was exchanged with whom.
+        Present peers, received models, schedule of senders and receivers, and ledgers of each neighbour.
     row_bytes
-        Upper bound of a model's message.
+        Upper bound on the size of a model's message in bytes.
     chunk
-        Bytes in a publish.
+        Size of a published payload in bytes.
     patience
-        Seconds without progress after which a neighbour is not waited for any more.
+        Seconds without progress after which this peer stops waiting for a neighbour.
     last
-        The last round that anybody plays.
+        Last round of the run.
     sums
-        Whether there are secure sums, whose messages are handed on.
+        True if the run has secure sums, whose messages are passed to the shell.
 
     Attributes
     ----------
     streams, neighbours, naming, presence, totals, receiving, gathering, waiting, sending, settling, search, leaving
-        Each decides on its own part.
+        Parts of the session, each with its own decisions.
     summing
-        Whether the peer waits for a secure sum.
+        True if the peer waits for a secure sum.
     """
 
     def __init__(
@@ -90,20 +90,20 @@ class Session:
         self.settling = Settling(shared, self.sending, self.waiting)
         self.search = Search(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
-        self._beat = math.inf  # when the next heartbeat is due
-        self._looked = 0.0  # when the last one was
-        self._lost = False  # whether the connection was lost, and others do not know that this peer is back
-        self._alarm = math.inf  # when the shell wakes the session
+        self._beat = math.inf  # time at which the next heartbeat is due
+        self._looked = 0.0  # time of the last heartbeat
+        self._lost = False  # True after a lost connection, until this peer has announced its return
+        self._alarm = math.inf  # time at which the shell wakes the session
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
-        """Take an event; return what is to be done, in order.
+        """Handle an event; return the effects to carry out, in order.
 
         Parameters
         ----------
         event
-            What came, what was carried out, or what the peer asks for.
+            Arrival, outcome of an effect, or request of the peer.
         now
-            Seconds by the clock of this peer, which stands still while there is no connection.
+            Seconds on the clock of this peer, which stands still while there is no connection.
         """
         shared = self.shared
         shared.now, shared.waiting = now, self.blocked
@@ -116,7 +116,7 @@ class Session:
         return effects
 
     def _decide(self) -> None:
-        """Answer who waits for something, if it is there or will not come, and have the session woken in time."""
+        """Answer each pending request that can be decided, and schedule the next wake-up."""
         due = min(self._beat, self.naming.due)
         waits = self.waiting, self.totals, self.gathering, self.settling, self.search
         for part in (self.sending, *waits, self.leaving):
@@ -131,11 +131,11 @@ class Session:
             self._alarm = max(due, now)
             self.shared.do(WakeAt(self._alarm))
 
-    # ------------------------------------------------------------------ what other parts of the peer read
+    # ------------------------------------------------------------------ state for other parts of the peer
 
     @property
     def blocked(self) -> bool:
-        """Whether the peer waits for neighbours."""
+        """True if the peer waits for neighbours."""
         return self.summing or self.waiting.awaited is not None or self.totals.waits is not None
 
     @property
@@ -145,22 +145,22 @@ class Session:
 
     @property
     def edges(self) -> Edges:
-        """Who sends to whom, when."""
+        """Schedule of senders and receivers."""
         return self.shared.edges
 
     @property
     def membership(self) -> Membership:
-        """Who is there."""
+        """Peers that are present."""
         return self.shared.membership
 
     @property
     def mailbox(self) -> Mailbox:
-        """Models that came."""
+        """Received models."""
         return self.shared.mailbox
 
     @property
     def books(self) -> Books:
-        """What was exchanged with whom."""
+        """Ledgers of what was sent to and received from each neighbour."""
         return self.shared.books
 
     @books.setter
@@ -170,7 +170,7 @@ class Session:
     # ------------------------------------------------------------------ events
 
     def _take(self, event: Event) -> None:
-        """Take what came."""
+        """Handle an arrival; pass other events on."""
         match event:
             case events.Received():
                 self.receiving.receive(event)
@@ -184,7 +184,7 @@ class Session:
                 self._carried_out(event)
 
     def _carried_out(self, event: events.Outcome | events.Request) -> None:
-        """Take note of what was carried out, and of the time."""
+        """Handle the outcome of an effect or the passage of time; pass requests on."""
         match event:
             case events.Tick():
                 self._tick(event)
@@ -203,7 +203,7 @@ class Session:
                 self._ask(event)
 
     def _ask(self, event: events.Request) -> None:
-        """Do what the peer asks for in each round."""
+        """Handle a request that the peer makes in each round; pass others on."""
         match event:
             case events.Open():
                 self.waiting.open(event.exchange, event.senders, since=event.since)
@@ -228,7 +228,7 @@ class Session:
                 self._ask_once(event)
 
     def _ask_once(self, event: events.Request) -> None:
-        """Do what the peer asks for once in a run."""
+        """Handle a request that the peer makes once in a run."""
         match event:
             case events.Enter():
                 self._enter(event)
@@ -252,11 +252,11 @@ class Session:
     def _enter(self, event: events.Enter) -> None:
         self.shared.grace = event.grace
         me, streams = self.shared.me.peer, self.streams
-        size = min(self.shared.row_bytes, streams.chunk + HEAD, event.limit)  # of what is to pass
+        size = min(self.shared.row_bytes, streams.chunk + HEAD, event.limit)  # largest message that must pass
         self.naming.enter((f"{me}/in/+", *self.presence.places(), *self.neighbours.places()), size=size)
 
     def _resume(self, event: events.Resume) -> None:
-        """Go on from a checkpoint, without what was exchanged with incarnations that have ended since."""
+        """Resume from a checkpoint, without the ledger entries of incarnations that have ended since."""
         books, progress = self.shared.books, self.shared.progress
         books.turn(event.page, event.rows, round=event.round, journal=event.journal)
         for peer in progress.places:
@@ -277,7 +277,7 @@ class Session:
             timeouts.allowed, timeouts.pace = True, Pace(quantile=quantile)
 
     def _continue(self, event: events.Continue) -> None:
-        """Choose the next round; the neighbours are told where it is not the next."""
+        """Choose the round to play next, and notify the neighbours if it skips rounds."""
         places = self.shared.progress.reached(self.shared.membership.present & self.streams.senders)
         here, _ = self.shared.mailbox.exchange
         due = min(event.last, self.shared.timeouts.pace.next(places=places, apart=event.apart))
@@ -293,7 +293,7 @@ class Session:
         self.naming.tick()
         if self.shared.now < self._beat:
             return
-        self._beat = math.inf  # the next follows once this one is published, so that none pile up
+        self._beat = math.inf  # set again once this heartbeat is published, so that none pile up
         now, timeouts = self.shared.now, self.shared.timeouts
         timeouts.look(before=self._looked, now=now)
         self._looked = now
@@ -309,10 +309,10 @@ class Session:
             self._beat = self.shared.now + PULSE
 
     def _beaten(self) -> None:
-        """Do what is done once with each heartbeat."""
+        """Run the periodic tasks that follow each heartbeat."""
         self._beat = self.shared.now + PULSE
         self.presence.bury()
-        if self._lost:  # others may have heard the Last Will, whether or not we have
+        if self._lost:  # others may have received the Last Will even if this peer has not
             self._lost = False
             self.presence.come_back()
         self.presence.introduce()

@@ -1,4 +1,4 @@
-"""Between two peers at the end: what was exchanged is compared, who is gone is found, and a goodbye comes last."""
+"""End of a run between peers: comparison of ledgers, search for vanished neighbours, and the goodbye."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from p2pfl.protocol.session.waiting import Waiting
 
 @dataclass
 class Settling:
-    """Send accounts again and again, until no partner is silent but those that are gone or hang.
+    """Repeated accounts to partners, until each partner has answered, is gone or hangs.
 
     Attributes
     ----------
     about
-        In which ledger partners are to have finished, or ``"accounts"``; ``None`` while nothing is settled.
+        Ledger that partners must have finished, or ``"accounts"``; ``None`` while no request to settle is pending.
     """
 
     shared: Shared
     sending: Sending
     waiting: Waiting
     about: Literal["masks", "flows", "accounts"] | None = None
-    _partners: frozenset[str] = frozenset()  # whose accounts are wanted
+    _partners: frozenset[str] = frozenset()  # partners whose accounts this peer needs
     _since: float = 0.0
     _told: float = 0.0
 
     def begin(self, asked: Finish | Compare | Stop) -> None:
-        """Promise what is asked for, and send the first account."""
+        """Make the requested promise, and send the first account."""
         books = self.shared.books
         match asked:
             case Finish(ledger):
@@ -51,22 +51,22 @@ class Settling:
 
     @property
     def active(self) -> bool:
-        """Whether partners are waited for, and an account is not about to be sent."""
+        """True if this peer waits for partners and no account is about to be sent."""
         return self.about is not None and not self.sending.pending
 
     @property
     def wake(self) -> float:
-        """When to decide again although nothing came."""
+        """Time of the next decision if no event arrives before it."""
         return self._told + PULSE
 
     def decide(self) -> None:
-        """Answer, if nobody is to be waited for; else send the account again from time to time."""
+        """Answer if there is no partner left to wait for; otherwise send the account every ``PULSE`` seconds."""
         now = self.shared.now
         silent = self.shared.membership.present & self._silent()
         if not any(now < self.waiting.deadline(partner, since=self._since) for partner in silent):
             self.about = None
             self.shared.do(Settled())
-        elif now >= self._told + PULSE:  # somebody may not have heard
+        elif now >= self._told + PULSE:  # a partner may have missed it
             self._told = now
             self.sending.tell()
 
@@ -81,12 +81,12 @@ class Settling:
 
 @dataclass
 class Search:
-    """Find the neighbours that are gone without a goodbye, or were missed at last and give no sign of life.
+    """Search for neighbours that left without a goodbye, or whose last models were missing and that are silent.
 
     Attributes
     ----------
     missed
-        Who was; ``None`` while nobody is searched for.
+        Neighbours whose last models were missing; ``None`` while no search is pending.
     """
 
     shared: Shared
@@ -94,22 +94,22 @@ class Search:
     _since: float = 0.0
 
     def begin(self, missed: frozenset[str]) -> None:
-        """Listen for those who were missed."""
+        """Begin to wait for signs of life of the missing neighbours."""
         self.missed, self._since = missed, self.shared.now
 
     @property
     def active(self) -> bool:
-        """Whether anybody is searched for."""
+        """True if a search is pending."""
         return self.missed is not None
 
     @property
     def wake(self) -> float:
-        """When to decide again although nothing came."""
+        """Time of the next decision if no event arrives before it."""
         return min(self.shared.now + PULSE, self._since + self.shared.patience)
 
     def decide(self) -> None:
-        """Answer, once each has given a sign of life or been silent for long enough."""
-        assert self.missed is not None  # noqa: S101 (somebody is searched for while this is active)
+        """Answer once each missing neighbour has sent a message or been silent for long enough."""
+        assert self.missed is not None  # noqa: S101 (set while this is active)
         shared = self.shared
         detector, now = shared.timeouts.detector, shared.now
         missing = shared.membership.greeted & self.missed
@@ -122,12 +122,12 @@ class Search:
 
 @dataclass
 class Leaving:
-    """Wait until what was sent has arrived; then all that is to be published is, and a goodbye is the last of it.
+    """Departure of this peer: sent messages arrive, the queue is published, and the goodbye comes last.
 
     Attributes
     ----------
     asked
-        How the peer leaves; ``None`` until it does.
+        Request to leave; ``None`` before it.
     """
 
     shared: Shared
@@ -139,28 +139,28 @@ class Leaving:
 
     @property
     def active(self) -> bool:
-        """Whether the peer leaves, and waits until what it sent has arrived."""
+        """True if the peer leaves and waits until its messages have arrived."""
         return self.asked is not None and self._stage == "waiting" and not self.sending.pending
 
     @property
     def wake(self) -> float:
-        """When to decide again although nothing came."""
+        """Time of the next decision if no event arrives before it."""
         return math.inf if self.asked is None else self.asked.until
 
     def decide(self) -> None:
-        """Go on once all has arrived, or at the deadline."""
+        """Continue once all messages have arrived, or at the deadline."""
         if self.streams.idle or self.shared.now >= self.wake:
             self._stage = "flushing"
             self.shared.do(Flush())
 
     def flushed(self) -> None:
-        """Say goodbye."""
+        """Send the goodbye."""
         if self.asked is not None and self._stage == "flushing":
             self._stage = "goodbye"
             self.presence.say_goodbye(done=self.asked.done, receipt="goodbye")
 
     def confirmed(self, receipt: str) -> None:
-        """Clear the goodbye, unless it is kept for those who go around this peer."""
+        """Clear the goodbye, unless it is retained for peers that route around this one."""
         if receipt == "goodbye" and self.asked is not None:
             kept = not self.asked.done and bool(self.shared.membership.names)
             self._stage = "gone" if kept else "clearing"

@@ -1,4 +1,4 @@
-"""What all parts of a session know, and where they put what is to be done."""
+"""State that the parts of a session share, and the effects that they add."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ PULSE = 1.0
 
 @dataclass
 class Shared:
-    """The state of a session that more than one part of it needs.
+    """State that more than one part of a session needs.
 
     Parameters
     ----------
     codec
-        Opens what came; it has the announcement and the keys of this peer.
+        Codec that opens incoming messages, with the announcement and the keys of this peer.
     membership, mailbox, edges, books
-        Who is there, models that came, who sends to whom when, and what was exchanged with whom.
+        Present peers, received models, schedule of senders and receivers, and ledgers of each neighbour.
     row_bytes
-        Upper bound of a model's message.
+        Upper bound on the size of a model's message in bytes.
     patience
-        Seconds without progress after which a neighbour is not waited for any more.
+        Seconds without progress after which this peer stops waiting for a neighbour.
     last
-        The last round that anybody plays.
+        Last round of the run.
 
     Attributes
     ----------
     progress
-        Which part of the run the neighbours play.
+        Rounds that the neighbours take part in and have reached.
     timeouts
-        Who is waited for, and how long.
+        Decisions on which neighbours to wait for, and for how long.
     refused
-        By sender and reason, how often a message was not used.
+        Number of messages that were not used, by sender and reason.
     first
-        The first round that this incarnation takes part in; ``None`` until it is known.
+        First round that this incarnation takes part in; ``None`` until it is known.
     waiting
-        Whether the peer waits for neighbours, as its heartbeats say.
+        True if the peer waits for neighbours; its heartbeats include this flag.
     total
-        The last total, as its heartbeats say; ``None`` before the first.
+        Digest of the last total, which its heartbeats include; ``None`` before the first total.
     grace
-        Seconds within which others whose Last Will came may well be back.
+        Seconds within which a peer whose Last Will arrived may still return.
     now
-        The time of the event that is handled.
+        Time of the current event.
     effects
-        What it has led to so far.
+        Effects of the current event so far.
     """
 
     codec: Codec
@@ -84,15 +84,15 @@ class Shared:
 
     @property
     def me(self) -> Hello:
-        """The announcement of this incarnation."""
+        """Announcement of this incarnation."""
         return self.membership.me
 
     def do(self, effect: Effect) -> None:
-        """Add an effect of the event that is handled."""
+        """Add an effect of the current event."""
         self.effects.append(effect)
 
     def publish(self, place: str, message: Message) -> None:
-        """Publish a message that nobody waits for."""
+        """Publish a message without a receipt."""
         self.effects.append(Publish(place, message))
 
     def refuse(self, sender: str, why: str) -> None:
@@ -100,14 +100,15 @@ class Shared:
         self.refused[f"{self.known(sender)}: {why}"] += 1
 
     def known(self, sender: str) -> str:
-        """Return a sender's name, or one for all strangers, who can choose as many names as they like."""
+        """Return a sender's name, or one name for all strangers, which can choose any number of names."""
         return sender if sender == self.me.peer or sender in self.membership.known else "stranger"
 
     def admit(self, sender: str, *, authentic: bool) -> bool:
-        """Return whether one more message is read: so many of each neighbour, and as many that anybody may have sent.
+        """Return whether the rate limits admit another message of a sender.
 
-        Announcements and keys are authenticated later and one by one, so those under a neighbour's topic have an
-        allowance of their own: whoever floods that topic keeps out no model and no heartbeat.
+        Authentic messages of a neighbour, and messages under its topic that any peer may have sent, have separate and
+        equal limits. Announcements and keys are authenticated later and one by one, so they count as the latter: a
+        flood on that topic blocks no model and no heartbeat.
         """
         known = self.known(sender)
         admitted = self.allowance.take(known if authentic else f"{known} unproven", now=self.now)

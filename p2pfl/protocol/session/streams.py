@@ -1,4 +1,4 @@
-"""Models on their way: cut into chunks, sent again where they were lost, granted as memory allows."""
+"""Models in transit: cut into chunks, sent again after losses, with credit granted as memory allows."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from p2pfl.protocol.wire.trailer import Trailer
 
 
 class Streams:
-    """One stream out for each phase of a schedule, one in for each neighbour that sends in it.
+    """Outgoing stream of each phase of a schedule, and incoming streams of the neighbours that send in it.
 
-    A model so reaches only those who listen in that gossip step.
+    A model therefore reaches only the peers that listen in its gossip step.
 
     Parameters
     ----------
     shared
-        What all parts of the session know.
+        State that all parts of the session use.
     chunk
-        Bytes in a publish.
+        Size of a published payload in bytes.
 
     Attributes
     ----------
     outboxes, inboxes
-        By phase; by neighbour and phase.
+        Outgoing streams by phase; incoming streams by neighbour and phase.
     chunk
-        Bytes of data in a publish.
+        Size of the data in a published payload in bytes.
     window
-        Chunks under way on a stream.
+        Number of chunks in transit on a stream.
     trailers
-        By neighbour whose streams were opened: how its models end.
+        Trailer that ends a neighbour's models, by neighbour whose streams were opened.
     progress
-        By neighbour: when its last chunk or acknowledgement came.
+        Time of the last chunk or acknowledgement, by neighbour.
     most_held
-        Bytes of unfinished messages at most.
+        Largest size of unfinished messages in bytes.
     """
 
     def __init__(self, shared: Shared, *, chunk: int) -> None:
@@ -57,26 +57,26 @@ class Streams:
         mailbox.large = shared.row_bytes > self.window * size
         mailbox.period = edges.period
         mailbox.most = AHEAD + edges.period * self.window
-        self._recent: list[tuple[tuple[int, int], int, Encoded]] = []  # of the present round
-        self._stuck: dict[tuple[int, str], float] = {}  # since when a listener has not had all that was sent
+        self._recent: list[tuple[tuple[int, int], int, Encoded]] = []  # of the current round
+        self._stuck: dict[tuple[int, str], float] = {}  # time since which a listener lacks something that was sent
 
-    # ------------------------------------------------------------------ who hears whom
+    # ------------------------------------------------------------------ topics and senders
 
     @property
     def places(self) -> list[str]:
-        """Where neighbours publish what is for us."""
+        """Places where neighbours publish models for this peer."""
         edges = self.shared.edges
         return [f"{sender}/pub/{phase}" for phase in range(edges.period) for sender in edges.hears(phase)]
 
     @property
     def senders(self) -> set[str]:
-        """Whose streams are open."""
+        """Neighbours whose streams are open."""
         return {peer for peer, _ in self.inboxes}
 
     # ------------------------------------------------------------------ neighbours
 
     def open(self, hello: Hello) -> None:
-        """Listen to a neighbour that lives, and speak to it."""
+        """Open the streams from and to a live neighbour."""
         peer = hello.peer
         self.trailers[peer] = self.shared.codec.trailer(hello)
         self.resume(peer)
@@ -88,7 +88,7 @@ class Streams:
                 self.inboxes.setdefault((peer, outbox.phase), inbox)
 
     def narrow(self) -> None:
-        """End the streams of edges that are none any more."""
+        """Close the streams of edges that no longer exist."""
         hears = [self.shared.edges.hears(outbox.phase) for outbox in self.outboxes]
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] in hears[place[1]]}
         for outbox in self.outboxes:
@@ -96,23 +96,23 @@ class Streams:
                 self.give_up(outbox.phase, listener)
 
     def resume(self, peer: str) -> None:
-        """Go on with a neighbour that was lost: it still knows all that it knew."""
+        """Continue with a neighbour that was lost and has kept its state."""
         self.progress[peer] = self.shared.now
         for outbox in self.outboxes:
             if peer in self.shared.edges.heard_by(outbox.phase):
                 outbox.listen(peer)
 
     def drop(self, peer: str) -> None:
-        """Wait no longer for a neighbour as a listener."""
+        """Stop waiting for a neighbour as a listener."""
         for outbox in self.outboxes:
             self.give_up(outbox.phase, peer)
 
     def close(self, peer: str) -> None:
-        """Take nothing more of a neighbour."""
+        """Close the streams from a neighbour."""
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
 
     def forget(self, peer: str) -> None:
-        """Make room for a neighbour's next life."""
+        """Discard the state of a neighbour, so that its next incarnation can begin."""
         self.close(peer)
         self.trailers.pop(peer, None)
         self.progress.pop(peer, None)
@@ -120,47 +120,47 @@ class Streams:
     # ------------------------------------------------------------------ sending
 
     def _note(self, model: Encoded, *, phase: int) -> None:
-        """Keep a model of the present round, to send it again to whoever comes late, if that is not much."""
+        """Keep a model of the current round, if models are few and small, to resend it to peers that join late."""
         if self.shared.mailbox.large:
             return
         exchange = self.shared.mailbox.exchange
         self._recent = [each for each in self._recent if each[0][0] == exchange[0]]
         self._recent.append((exchange, phase, model))
-        if len(self._recent) > REACH + 1:  # not all of the round can be said again
+        if len(self._recent) > REACH + 1:  # too many to send all of the round again
             self._recent.clear()
 
     def put(self, model: Encoded, *, phase: int) -> None:
-        """Send a model."""
-        self._note(model, phase=phase)  # not before it goes: whoever comes back while it waits would be told it twice
+        """Send a model in a phase."""
+        self._note(model, phase=phase)  # not earlier, or a peer that returns meanwhile gets it twice
         outbox = self.outboxes[phase]
         outbox.put(model)
         self._pump(outbox)
 
     def again(self) -> None:
-        """Send again what was noted, if all of the round was."""
+        """Send the kept models again if they are complete for the round."""
         for outbox in self.outboxes:
             if self._recent and not self._recent[0][0][1]:
                 outbox.again([model for _, phase, model in self._recent if phase == outbox.phase])
                 self._pump(outbox)
 
     def busy(self, phase: int) -> bool:
-        """Return whether a model would have to wait for the one before; a large one waits until its memory is free."""
+        """Return whether a model must wait for the previous one; a large one waits until its memory is free."""
         outbox = self.outboxes[phase]
         return bool(outbox.unsent) or (self.shared.mailbox.large and not outbox.idle)
 
     @property
     def idle(self) -> bool:
-        """Return whether all that was sent has arrived."""
+        """True if all sent models have arrived."""
         return all(outbox.idle for outbox in self.outboxes)
 
     def give_up(self, phase: int, listener: str) -> None:
-        """Wait no longer for a listener in one phase."""
+        """Stop waiting for a listener in one phase."""
         outbox = self.outboxes[phase]
         outbox.drop(listener)
         self._pump(outbox)
 
     def sweep(self, *, patience: float, suspected: frozenset[str]) -> None:
-        """Wait no longer for listeners that have stood still for so many seconds, or are suspected."""
+        """Stop waiting for listeners that are suspected, or made no progress for more than ``patience`` seconds."""
         now = self.shared.now
         lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
         self._stuck = {key: self._stuck.get(key, now) for key in lagging}
@@ -170,19 +170,19 @@ class Streams:
                 self.give_up(phase, listener)
 
     def acknowledged(self, listener: str, ack: Ack, *, present: bool) -> None:
-        """Send what a listener lacks, and more if it grants it."""
+        """Send the chunks that a listener lacks, and more if it grants credit."""
         outbox = self.outboxes[ack.phase]
         if ack.incarnation != self.shared.me.incarnation:
-            return  # of another's stream, and led here
+            return  # belongs to another stream, and was redirected here
         self.progress[listener] = self.shared.now
         if present and listener in self.shared.edges.heard_by(ack.phase):
-            outbox.listen(listener)  # again, if it was given up: it lives
+            outbox.listen(listener)  # again, if it was given up: it is alive
         for chunk in outbox.acknowledged(listener, ack):
             self.shared.publish(f"in/{listener}", chunk)
         self._pump(outbox)
 
     def pulses(self, *, receipt: str = "") -> None:
-        """Publish how far the streams reach that each listener hears, and whether this peer waits itself."""
+        """Publish the positions of the streams that each listener receives, and whether this peer itself waits."""
         pulses = [*self._pulses()]
         for number, pulse in enumerate(pulses, start=1):
             self.shared.do(Publish(f"pub/{pulse.phase}", pulse, receipt=receipt if number == len(pulses) else ""))
@@ -206,7 +206,7 @@ class Streams:
     # ------------------------------------------------------------------ receiving
 
     def take(self, sender: str, chunk: Chunk) -> tuple[bool, list[memoryview]]:
-        """Take a chunk; return whether it is new, and the messages that it completes, see :meth:`settle`."""
+        """Add a chunk; return whether it is new, and the messages that it completes, see :meth:`settle`."""
         inbox = self.inboxes[sender, chunk.phase]
         new = inbox.awaits(chunk)
         try:
@@ -222,33 +222,33 @@ class Streams:
         return new, messages
 
     def settle(self, sender: str, phase: int, *, completed: bool) -> None:
-        """Tell a neighbour how far it may go on, once what its chunk completed is read."""
+        """Grant a neighbour credit once the messages that its chunk completed are read."""
         inbox = self.inboxes.get((sender, phase))
         if inbox is None:
             return  # excluded
         mailbox = self.shared.mailbox
         if mailbox.may_send(sender):
             inbox.grant()
-        if inbox.due or (completed and mailbox.large):  # a large model is let go as soon as all have it
+        if inbox.due or (completed and mailbox.large):  # its sender frees a large model as soon as all have it
             self.shared.publish(f"in/{sender}", inbox.ack())
 
     def reach(self, sender: str, pulse: Pulse) -> list[memoryview]:
-        """Let go what a neighbour has given up; return what is complete with that, see :meth:`ask`."""
+        """Skip the chunks that a neighbour has given up; return the messages that this completes, see :meth:`ask`."""
         inbox = self.inboxes[sender, pulse.phase]
-        given_up = inbox.next < pulse.tail  # the acknowledgement tells the sender that we live
+        given_up = inbox.next < pulse.tail  # the acknowledgement shows the sender that this peer is alive
         messages = inbox.skip(pulse.tail)
         if not messages and (given_up or pulse.tail < pulse.head):
             self.ask(sender, pulse.phase, head=pulse.head)
         return messages
 
     def ask(self, sender: str, phase: int, *, head: int) -> None:
-        """Ask for what a neighbour has sent below ``head`` and is missing here."""
+        """Request the chunks below ``head`` that a neighbour has sent and this peer lacks."""
         inbox = self.inboxes.get((sender, phase))
         if inbox is not None:
             self.shared.publish(f"in/{sender}", inbox.ack(head=head))
 
     def grant(self) -> None:
-        """Give credit to those who may send now."""
+        """Grant credit to the neighbours that may send now."""
         for (sender, _), inbox in self.inboxes.items():
             if self.shared.mailbox.may_send(sender):
                 inbox.grant()

@@ -1,4 +1,4 @@
-"""Totals as a session carries them: who takes part, what was lost and is sent again, and when an attempt has failed."""
+"""Totals within a session: participants, repeated messages, and failed attempts."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from p2pfl.protocol.wire.messages import (
 )
 
 PLACE = "pub/total"
-"""Where a peer publishes what is for all of its children."""
+"""Place where a peer publishes messages for all of its children."""
 
 RECEIPT = "totals"
-"""Of the subscription to the parent's place."""
+"""Receipt of the subscription to the parent's place."""
 
 AGAIN = 2.0
-"""Seconds without progress after which what is missing is asked for again."""
+"""Seconds without progress after which a peer requests missing messages again."""
 
 EARLY = 16 * 2**20
-"""Bytes of a child's next subtotal that are held until this peer contributes as well."""
+"""Largest part of a child's next subtotal, in bytes, that is held until this peer contributes as well."""
 
 PIECES = 256
-"""Pieces of a child's next subtotal that are held."""
+"""Maximum number of pieces of a child's next subtotal that are held."""
 
 Attempt = tuple[int, int]
-"""Round, as of :class:`~p2pfl.privacy.totals.Slot`, and attempt."""
+"""Round and attempt, see :class:`~p2pfl.privacy.totals.Slot`."""
 
 
 class Totals:
-    """Take part in totals, one after the other.
+    """Participation in totals, one after the other.
 
     Parameters
     ----------
     shared
-        What all parts of the session know.
+        State that all parts of the session use.
     piece
-        Bytes of a total in one message at most.
+        Maximum number of bytes of a total in one message.
 
     Attributes
     ----------
     lost
-        Peers because of which attempts have failed; they take part in no later one.
+        Peers that caused attempts to fail; they take part in no later attempt.
     waits
-        What the peer waits for; ``None`` while it computes, or takes no totals.
+        Result that the peer waits for; ``None`` while it computes, or uses no totals.
     """
 
     def __init__(self, shared: Shared, *, piece: int) -> None:
@@ -66,25 +66,25 @@ class Totals:
         self.lost: set[str] = set()
         self.waits: Literal["participants", "total"] | None = None
         self._at: Attempt = (0, -1)
-        self._failed: Attempt = (0, -1)  # the last attempt that has
+        self._failed: Attempt = (0, -1)  # the last attempt that has failed
         self._participation: Participation | None = None
         self._number = 0  # of the next total of this attempt
         self._current: Convergecast | None = None
-        self._last: Convergecast | None = None  # the one before, of which children may still lack the end
+        self._last: Convergecast | None = None  # the previous one, whose end children may still lack
         self._since = 0.0
-        self._moved: dict[str, float] = {}  # by neighbour: when it last sent something that was missing
-        self._heard: dict[str, float] = {}  # by neighbour: when it last gave a sign of life
+        self._moved: dict[str, float] = {}  # by neighbour: last time that it sent a missing message
+        self._heard: dict[str, float] = {}  # by neighbour: time of its last message of any kind
         self._asked = 0.0
-        self._repeated: dict[str, float] = {}  # by neighbour: when something was last sent again
+        self._repeated: dict[str, float] = {}  # by neighbour: time of the last repeated pieces
         self._early: dict[str, list[Subtotal]] = {}
-        self._here: dict[str, Here] = {}  # by neighbour, of an attempt that has not begun here
-        self._place = ""  # the parent's, which is subscribed to
+        self._here: dict[str, Here] = {}  # by neighbour, for an attempt that has not begun at this peer
+        self._place = ""  # place of the parent, to which this peer subscribes
         self._digests: dict[Slot, bytes] = {}  # of the last totals
 
-    # ------------------------------------------------------------------ what the peer asks for
+    # ------------------------------------------------------------------ requests of the peer
 
     def ask(self, event: Convene | Contribute) -> None:
-        """Do what the peer asks for."""
+        """Handle a request of the peer."""
         if isinstance(event, Convene):
             self._convene(event)
         else:
@@ -128,7 +128,7 @@ class Totals:
             self._begin()
 
     def subscribed(self, receipt: str) -> None:
-        """Take part once nothing of the parent can be missed."""
+        """Take part once this peer can receive all messages of its parent."""
         if receipt == RECEIPT:
             self._begin()
 
@@ -149,19 +149,19 @@ class Totals:
             for piece in pieces:
                 self._add(current, child, piece)
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ incoming messages
 
     def lives(self, sender: str) -> None:
-        """Note that something of a neighbour came."""
+        """Record the arrival of a message from a neighbour."""
         self._heard[sender] = self.shared.now
 
     def hear(self, sender: str, message: OfTotals) -> None:
-        """Take a neighbour's message.
+        """Handle a neighbour's message.
 
         Raises
         ------
         DecodeError
-            The message cannot be believed, or is none that a neighbour has reason to send.
+            The message is not credible, or a neighbour has no reason to send it.
         """
         at = message.round, message.attempt
         if isinstance(message, Abort):
@@ -174,12 +174,12 @@ class Totals:
             self._hear_piece(sender, message)
 
     def compare(self, sender: str, digest: Digest | None) -> None:
-        """Compare the last total of a neighbour with the own one.
+        """Compare the last total of a neighbour with that of this peer.
 
         Raises
         ------
         PeerError
-            They differ: one of the two, or somebody between them, has changed it.
+            The totals differ, because one of the two peers, or a peer between them, has changed one.
         """
         if digest is None:
             return
@@ -195,7 +195,7 @@ class Totals:
         if at > self._at and isinstance(message, Here) and at[0] <= self._at[0] + 1:
             self._here[sender] = message
         elif at != self._at or participation is None:
-            return  # of an attempt that is over, or that this peer takes no part in
+            return  # belongs to a past attempt, or to one without this peer
         elif participation.agreed is not None and isinstance(message, Here):
             self._send(participation.again(), to=sender)
         else:
@@ -210,7 +210,7 @@ class Totals:
         elif isinstance(message, Subtotal) and slot == Slot(*self._at, self._number):
             self._hold(sender, message)
         elif current is None or current not in among:
-            return  # sent again, of a total that is there
+            return  # repeated, for a total that is complete
         elif isinstance(message, Subtotal):
             self._add(current, sender, message)
         elif sender == current.parent:
@@ -218,7 +218,7 @@ class Totals:
             self._send(current.learn(message))
 
     def _hold(self, sender: str, message: Subtotal) -> None:
-        """Keep a piece of a subtotal until this peer contributes as well; what is too much is asked for again then."""
+        """Keep a piece of a subtotal until this peer contributes; pieces beyond the limit are requested again then."""
         agreed = None if self._participation is None else self._participation.agreed
         if agreed is None or sender not in agreed.tree.children(self.shared.me.peer) or not message.data:
             raise DecodeError(f'"{sender}" sends a piece of a subtotal that it cannot have')
@@ -227,7 +227,7 @@ class Totals:
             held.append(message)
 
     def _repeat(self, sender: str, message: Again, among: list[Convergecast]) -> None:
-        """Send pieces again, to each neighbour at most once in so many seconds, because they are many."""
+        """Send pieces again, at most once in ``AGAIN / 2`` seconds to each neighbour, because they are many."""
         if self.shared.now < self._repeated.get(sender, -math.inf) + AGAIN / 2:
             return
         self._repeated[sender] = self.shared.now
@@ -245,7 +245,7 @@ class Totals:
         return at[0] == self._failed[0] and at[1] <= self._failed[1]
 
     def _hear_abort(self, sender: str, at: Attempt, lost: set[str]) -> None:
-        """Take it that an attempt has failed, unless it is one that cannot be or is known."""
+        """Accept that an attempt has failed, unless the attempt is impossible or already known to have failed."""
         peers = self.shared.edges.topology.peers
         if at[0] > self._at[0] + 1 or at[1] > 2 * len(peers) or not lost <= {*peers}:
             raise DecodeError(f'"{sender}" aborts an attempt that cannot have begun')
@@ -256,7 +256,7 @@ class Totals:
             self._fail(at, new)
 
     def _fail(self, at: Attempt, lost: set[str]) -> None:
-        """Note that an attempt has failed, and tell all neighbours."""
+        """Record that an attempt has failed, and notify all neighbours that are present."""
         self._failed = at
         self.lost |= lost
         self._tell_failure(sorted(self.shared.edges.neighbours & self.shared.membership.present))
@@ -269,30 +269,30 @@ class Totals:
 
     @property
     def lacking(self) -> frozenset[str]:
-        """Neighbours of which a message is missing that the peer waits for."""
+        """Neighbours that owe a message for which this peer waits."""
         if self.waits == "participants" and self._participation is not None:
             return self._participation.lacking
         return frozenset(self._current.lacking) if self.waits == "total" and self._current is not None else frozenset()
 
     @property
     def active(self) -> bool:
-        """Whether participants or a total are waited for."""
+        """True if the peer waits for participants or for a total."""
         return self.waits is not None
 
     @property
     def wake(self) -> float:
-        """When to decide again although nothing came."""
+        """Time of the next decision if no event arrives before it."""
         return min([self._again_at, *map(self._deadline, self.lacking)])
 
     def decide(self) -> None:
-        """Answer, if what is waited for is there or will not come; else ask for what may be lost."""
+        """Answer if the result is complete or the attempt has failed; otherwise request messages that may be lost."""
         if self._over(self._at):
             self._answer(Unfinished(frozenset(self.lost)))
         elif not self._given():
             self._look()
 
     def _given(self) -> bool:
-        """Answer, if what is waited for is there."""
+        """Answer if the participants or the total are complete; return whether no request is pending."""
         participation, current = self._participation, self._current
         if self.waits == "participants" and participation is not None and participation.agreed is not None:
             self._answer(Convened(participation.agreed.peers, self._at[1]))
@@ -303,7 +303,7 @@ class Totals:
         return self.waits is None
 
     def _look(self) -> None:
-        """End the attempt if somebody is not worth waiting for; else ask for what may be lost."""
+        """End the attempt if a neighbour has exceeded its deadline; otherwise request messages that may be lost."""
         now = self.shared.now
         doomed = {peer for peer in self.lacking if self._deadline(peer) <= now}
         if doomed:
@@ -314,7 +314,7 @@ class Totals:
             self._ask()
 
     def _ask(self) -> None:
-        """Send again what may be lost, and ask for what is missing."""
+        """Send messages again that may be lost, and request those that are missing."""
         current = self._current
         if self.waits == "participants" and self._participation is not None:
             self._send(self._participation.again())
@@ -328,7 +328,7 @@ class Totals:
         return max(self._asked, self._since) + AGAIN
 
     def _deadline(self, peer: str) -> float:
-        """Return when a neighbour is not waited for any more: at once if it has left or comes again as another."""
+        """Return the deadline of a neighbour, which is past if it has left or has begun a new incarnation."""
         shared, agreed = self.shared, None if self._participation is None else self._participation.agreed
         membership = shared.membership
         hello = membership.up.get(peer)
@@ -338,10 +338,10 @@ class Totals:
         heard = max(self._since, self._heard.get(peer, self._since))
         return min(heard + shared.patience, self._since + shared.patience * shared.edges.peers)
 
-    # ------------------------------------------------------------------ what leaves
+    # ------------------------------------------------------------------ outgoing messages
 
     def _begin(self) -> None:
-        """Take part, with what children have sent before."""
+        """Take part, and handle the messages that children have sent before."""
         if self._participation is None or self.waits != "participants":
             return
         self._send(self._participation.begin())

@@ -1,4 +1,4 @@
-"""Which neighbour's model of a gossip step is waited for, how long, and why it is missing."""
+"""Waits for the neighbours' models of a gossip step: deadlines, and reasons why a model is missing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from p2pfl.protocol.session.streams import Streams
 
 @dataclass
 class Awaited:
-    """A model that the peer waits for.
+    """Model that the peer waits for.
 
     Attributes
     ----------
     sender, keep
-        As of :class:`~p2pfl.protocol.session.events.Expect`.
+        See :class:`~p2pfl.protocol.session.events.Expect`.
     since
-        When it began to wait.
+        Time at which the peer began to wait.
     """
 
     sender: str
@@ -30,30 +30,30 @@ class Awaited:
 
 @dataclass
 class Waiting:
-    """Wait for one model at a time: so few are held, however many neighbours there are.
+    """Wait for one model at a time, which limits memory for any number of neighbours.
 
     Attributes
     ----------
     awaited
-        What is waited for now.
+        Model that the peer waits for; ``None`` if there is none.
     opened
-        When the peer's own model of the present gossip step was on its way.
+        Time at which the peer's own model of the current gossip step was on its way.
     """
 
     shared: Shared
     streams: Streams
     awaited: Awaited | None = None
     opened: float = 0.0
-    _expected: set[str] = field(default_factory=set)  # whose models of this step will come, or would have
+    _expected: set[str] = field(default_factory=set)  # senders whose models of this step were expected when it began
 
     def open(self, exchange: Exchange, senders: tuple[str, ...], *, since: int) -> None:
-        """Begin a gossip step; only neighbours that took part in the round ``since`` are waited for."""
+        """Begin a gossip step, and wait only for neighbours that took part in the round ``since``."""
         self.shared.mailbox.open(exchange, senders)
         self.streams.grant()
         self._expected = {peer for peer in senders if self.expects(peer, since)}
 
     def expect(self, sender: str, *, keep: bool) -> None:
-        """Wait for a model; what was used before is free by now, so that the next sender may go on."""
+        """Wait for a model; the memory of the previous one is free by now, so the next sender may continue."""
         self.streams.grant()
         self.awaited = Awaited(sender, keep, self.shared.now)
 
@@ -64,16 +64,16 @@ class Waiting:
 
     @property
     def active(self) -> bool:
-        """Whether a model is waited for."""
+        """True if the peer waits for a model."""
         return self.awaited is not None
 
     @property
     def wake(self) -> float:
-        """When to decide again although nothing came."""
+        """Time of the next decision if no event arrives before it."""
         return math.inf if self.awaited is None else self._deadline(self.awaited)
 
     def decide(self) -> None:
-        """Answer, if the model came or will not."""
+        """Answer if the model has arrived or is missing."""
         awaited, mailbox = self.awaited, self.shared.mailbox
         if awaited is None:
             return
@@ -93,23 +93,23 @@ class Waiting:
         self.awaited = None
 
     def expects(self, peer: str, round: int) -> bool:
-        """Return whether a neighbour's models of a round will come."""
+        """Return whether a neighbour is expected to send models of a round."""
         if peer in self.shared.membership.returning:
-            return True  # until it says where it goes on
+            return True  # until it reports the round from which it continues
         return peer in self.shared.membership.present and self.shared.progress.expects(peer, round)
 
     def deadline(self, peer: str, *, since: float) -> float:
-        """Return when to go on without a neighbour that is waited for since then."""
+        """Return the time at which to continue without a neighbour for which this peer waits since ``since``."""
         progress = self.streams.progress.get(peer, since)
         return self.shared.timeouts.deadline(peer, since=since, progress=progress, peers=self.shared.edges.peers)
 
     def left_behind(self, peer: str) -> bool:
-        """Return whether a neighbour is too slow to be waited for; where models come one at a time, nobody is."""
+        """Return whether a neighbour is too slow to wait for; no neighbour is if models arrive one at a time."""
         place, _ = self.shared.progress.places.get(peer, (0, 0))
         return not self.shared.mailbox.large and self.shared.timeouts.left_behind(peer, place=place)
 
     def _missing(self, awaited: Awaited) -> Reason | None:
-        """Return why a model is not waited for any more; ``None`` while it is."""
+        """Return the reason why a model is missing; ``None`` while the peer waits for it."""
         shared, sender = self.shared, awaited.sender
         round, step = shared.mailbox.exchange
         if sender not in self._expected:
@@ -126,7 +126,7 @@ class Waiting:
         return "timeout"
 
     def _deadline(self, awaited: Awaited) -> float:
-        """Return when to go on without a model: once its sender is silent, or slower than is worth waiting for."""
+        """Return the time at which to continue without a model, because its sender is silent or too slow."""
         timeouts, since = self.shared.timeouts, awaited.since
         deadline = self.deadline(awaited.sender, since=since)
         if not timeouts.allowed or self.shared.mailbox.large:

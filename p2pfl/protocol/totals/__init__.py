@@ -1,1 +1,1 @@
-"""Totals: exact sums over a participant set, up a spanning tree and down again, decided without a clock or a loop."""
+"""Totals: exact sums over a participant set, up a spanning tree and down again, without a clock or an event loop."""

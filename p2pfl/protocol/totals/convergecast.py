@@ -1,7 +1,7 @@
-"""One peer's part in one total: subtotals come up from its children and go on to its parent, the total comes down.
+"""Convergecast of one total at one peer: subtotals move from its children to its parent, and the total moves down.
 
-One row is held, whatever the number of children. A piece goes up as soon as all children and the peer itself have added
-to it, and the total takes its place when it comes down: by then the parent has the subtotal of that piece.
+A peer holds one vector, whatever the number of children. It sends a piece up as soon as it and all its children have
+added to it. When the total of that piece arrives, it overwrites the subtotal, which the parent has received by then.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from p2pfl.protocol.wire.messages import Subtotal, Total
 from p2pfl.topology import Tree
 
 PIECE = 64 * 2**10
-"""Bytes of a total in one message at most."""
+"""Maximum number of bytes of a total in one message."""
 
 WINDOW = 64
-"""Pieces that are sent again at a time."""
+"""Maximum number of pieces that are sent again at a time."""
 
 
 class Convergecast:
-    """A peer's part in one total.
+    """Part of a peer in one total.
 
     Parameters
     ----------
@@ -34,18 +34,18 @@ class Convergecast:
     me
         Name of the peer.
     slot
-        Which total.
+        Identifier of the total.
     size
         Number of integers, at least 1.
     bits
-        Of the ring, 32 or 64.
+        Width of the ring, 32 or 64.
     piece
-        Bytes in one message, a multiple of 8.
+        Number of bytes of the total in one message, a multiple of 8.
 
     Attributes
     ----------
     digest
-        SHA-256 of slot and total, once the total is there.
+        SHA-256 of slot and total, once the total is complete.
 
     Examples
     --------
@@ -67,54 +67,54 @@ class Convergecast:
         self.slot = slot
         self.parent, self.children = tree.parent(me), tree.children(me)
         self.digest = b""
-        self._values = np.zeros(size, np.dtype(WIDTHS[bits]).newbyteorder("<"))  # [K], the subtotal, then the total
+        self._values = np.zeros(size, np.dtype(WIDTHS[bits]).newbyteorder("<"))  # [K], subtotal, then total
         self._bytes = memoryview(self._values.data).cast("B")
         self._piece = max(8, piece // 8 * 8)
         self._own = False
-        self._came = dict.fromkeys(self.children, 0)  # bytes of each child's subtotal that are added
-        self._sent = 0  # bytes of the own subtotal that have gone up
-        self._known = 0  # bytes of the total that are there
+        self._came = dict.fromkeys(self.children, 0)  # bytes of each child's subtotal that this peer has added
+        self._sent = 0  # bytes of this peer's subtotal that it has sent up
+        self._known = 0  # bytes of the total that have arrived
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ state
 
     @property
     def size(self) -> int:
-        """Bytes of the total."""
+        """Size of the total in bytes."""
         return len(self._bytes)
 
     @property
     def complete(self) -> bool:
-        """Whether the total is there."""
+        """True if the total is complete."""
         return self._known == self.size
 
     @property
     def total(self) -> Ring:
-        """The total, ``[K]`` in the ring."""
+        """Total, ``[K]`` in the ring."""
         return self._values.astype(self._values.dtype.newbyteorder("="))
 
     @property
     def lacking(self) -> dict[str, int]:
-        """By neighbour of which more must come, the bytes that are there of its subtotal, or of the total."""
+        """Bytes received of the subtotal, or of the total, by neighbour that must send more of it."""
         lacking = {child: came for child, came in self._came.items() if came < self.size}
         if self.parent is not None and not self.complete:
             lacking[self.parent] = self._known
         return lacking
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ incoming pieces
 
     def contribute(self, values: Ring) -> list[Subtotal | Total]:
-        """Add the own contribution, ``[K]`` in the ring; return what the parent or the children are sent."""
+        """Add this peer's contribution, ``[K]`` in the ring; return the messages to the parent or the children."""
         self._values += values
         self._own = True
         return self._pump()
 
     def add(self, child: str, message: Subtotal) -> list[Subtotal | Total]:
-        """Add a piece of a child's subtotal; pieces that came before, or before those in between, change nothing.
+        """Add a piece of a child's subtotal; repeated pieces, and pieces after a gap, change nothing.
 
         Raises
         ------
         DecodeError
-            It is no piece of this total of one of the children.
+            The sender is not a child, or the message is not a piece of this total.
         """
         if child not in self._came:
             raise DecodeError(f'"{child}" has no subtotal of this total to send')
@@ -128,12 +128,13 @@ class Convergecast:
         return self._pump()
 
     def learn(self, message: Total) -> list[Subtotal | Total]:
-        """Take a piece of the total from the parent; pieces that came before, or too early, change nothing.
+        """Store a piece of the total from the parent; repeated pieces, and pieces after a gap, change nothing.
 
         Raises
         ------
         DecodeError
-            It is no piece of this total, comes before the own subtotal has gone up, or is not what its digest says.
+            The message is not a piece of this total, arrives before this peer has sent its subtotal, or does not match
+            its digest.
         """
         end = self._end(message)
         if end > self._sent:
@@ -150,16 +151,16 @@ class Convergecast:
         return [*self._down(start)]
 
     def again(self, peer: str, *, offset: int) -> list[Subtotal | Total]:
-        """Return what is to be sent again to the parent or a child, from so many bytes on."""
+        """Return the messages to send again to the parent or a child, from the byte ``offset`` on."""
         most = offset + WINDOW * self._piece
         if peer == self.parent:
             return [*self._up(offset, min(self._sent, most))] if offset >= self._known else []
         return [*self._down(offset, min(self._known, most))] if peer in self._came else []
 
-    # ------------------------------------------------------------------ what leaves
+    # ------------------------------------------------------------------ outgoing pieces
 
     def _end(self, message: Subtotal | Total) -> int:
-        """Return where a piece ends, once it is known to be one of this total."""
+        """Return the end of a piece, after a check that it belongs to this total."""
         end, width = message.offset + len(message.data), self._values.itemsize
         if message.total != self.size or not message.offset < end <= self.size:
             raise DecodeError(f"a piece from {message.offset} to {end} is none of a total of {self.size} bytes")
@@ -168,7 +169,7 @@ class Convergecast:
         return end
 
     def _pump(self) -> list[Subtotal | Total]:
-        """Send on what everybody below has added to."""
+        """Send the pieces to which this peer and all peers below it have added."""
         ready = min(self._came.values(), default=self.size) if self._own else 0
         if ready < self.size:
             ready = ready // self._piece * self._piece
@@ -192,13 +193,13 @@ class Convergecast:
             yield Total(*self.slot, offset, self.size, self.digest if last else b"", data)
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
-        """Cut what is final into pieces; a copy of each, as the total will take the place of the subtotal."""
+        """Cut the final bytes into pieces, copied because the total later overwrites the subtotal."""
         for offset in range(start, end, self._piece):
             yield offset, memoryview(bytes(self._bytes[offset : min(end, offset + self._piece)]))
 
 
 def digest_of(slot: Slot, total: memoryview) -> bytes:
-    """Return the SHA-256 of a slot and the bytes of its total."""
+    """Return the SHA-256 digest of a slot and the bytes of its total."""
     hashed = hashlib.sha256(f"p2pfl/v1/total/{slot.round}/{slot.attempt}/{slot.number}/".encode())
     hashed.update(total)
     return hashed.digest()

@@ -1,4 +1,4 @@
-"""Who takes part in the totals of a round: :class:`Participation`, and an agreement along a spanning tree."""
+"""Participants in the totals of a round: :class:`Participation`, and an agreement along a spanning tree."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from p2pfl.topology import Topology, Tree, spanning
 
 @dataclass(frozen=True)
 class ParticipantSet:
-    """Peers that take part in the totals of an attempt at a round.
+    """Set of the peers that take part in the totals of an attempt at a round.
 
     Parameters
     ----------
     round, attempt
-        As of :class:`p2pfl.privacy.totals.Slot`.
+        See :class:`p2pfl.privacy.totals.Slot`.
     members
-        By peer, the incarnation that takes part (:func:`p2pfl.protocol.wire.messages.mark_of`).
+        Incarnation that takes part, by peer (:func:`p2pfl.protocol.wire.messages.mark_of`).
     tree
         Spanning tree of the members.
     """
@@ -40,57 +40,57 @@ class ParticipantSet:
 
 
 class Participation(Protocol):
-    """Agreement on the participants of one attempt at a round, as one peer takes part in it.
+    """Part of one peer in the agreement on the participants of one attempt at a round.
 
-    All peers that are given a participant set for a round and attempt are given the same one.
+    All peers that obtain a participant set for a round and attempt obtain the same one.
     """
 
     @property
     def agreed(self) -> ParticipantSet | None:
-        """The participant set, once it is agreed."""
+        """Participant set, once it is agreed; ``None`` before."""
         ...
 
     @property
     def lacking(self) -> frozenset[str]:
-        """Neighbours of which a message must come before there is agreement."""
+        """Neighbours that must send a message before there is agreement."""
         ...
 
     def begin(self) -> list[Here | Participants]:
-        """Take part; return what is to be sent, to the parent or to all neighbours."""
+        """Take part; return the messages to send to the parent or to all neighbours."""
         ...
 
     def hear(self, sender: str, message: Here | Participants) -> list[Here | Participants]:
-        """Take a message of a neighbour; return what is to be sent.
+        """Handle a message of a neighbour; return the messages to send.
 
         Raises
         ------
         DecodeError
-            The message is not to be believed.
+            The message is not credible.
         """
         ...
 
     def again(self) -> list[Here | Participants]:
-        """Return what may have been lost, to be sent again."""
+        """Return messages that may be lost, to send them again."""
         ...
 
 
 class TreeParticipation:
-    """Agreement along a spanning tree of the peers that are expected: their names go up, the signed set comes down.
+    """Agreement along a spanning tree of the expected peers: their names move up, the signed set moves down.
 
-    It is reached only if all of them take part.
+    There is agreement only if all expected peers take part.
 
     Parameters
     ----------
     graph, expected
-        Who shares an edge with whom, and who is expected to take part.
+        Graph of the neighbours, and names of the peers that are expected to take part.
     me, mark
         Name and incarnation of the peer.
     round, attempt
-        As of :class:`ParticipantSet`.
+        See :class:`ParticipantSet`.
     swarm, identity
-        What is signed for, and what signs; without an identity nothing is signed or verified.
+        Swarm for which the set is signed, and identity that signs; without an identity, nothing is signed or verified.
     known
-        By peer whose announcement is known, its incarnation; and by peer, its public key.
+        Incarnations and public keys of the peers whose announcements are known.
 
     Raises
     ------
@@ -117,13 +117,13 @@ class TreeParticipation:
         self._swarm, self._identity = swarm, identity
         self._known = known or Known({}, {})
         self._members = {me: mark}
-        self._came: set[str] = set()  # children whose subtree is there
+        self._came: set[str] = set()  # children whose subtree is complete
         self._begun = False
         self._said: Participants | None = None
 
     @property
     def lacking(self) -> frozenset[str]:
-        """Neighbours of which a message must come before there is agreement."""
+        """Neighbours that must send a message before there is agreement."""
         if self.agreed is not None:
             return frozenset()
         parent = self.tree.parent(self.me)
@@ -135,7 +135,7 @@ class TreeParticipation:
         return self._go_on()
 
     def hear(self, sender: str, message: Here | Participants) -> list[Here | Participants]:
-        """Take a message of a neighbour in the tree; others send theirs to somebody else."""
+        """Handle a message of a neighbour in the tree; other neighbours send theirs to other peers."""
         if isinstance(message, Participants):
             return self._take(message) if sender == self.tree.parent(self.me) else []
         if sender not in self.tree.children(self.me):
@@ -149,13 +149,13 @@ class TreeParticipation:
         return self._go_on()
 
     def again(self) -> list[Here | Participants]:
-        """Return the own message to the parent as long as there is no agreement, then the set for the children."""
+        """Return this peer's message to its parent until there is agreement, then the set for its children."""
         if self._said is not None:
             return [self._said] if self.tree.children(self.me) else []
         return self._go_on()
 
     def _go_on(self) -> list[Here | Participants]:
-        """Tell the parent once the subtree is there; the root decides."""
+        """Report to the parent once the subtree is complete; the root decides."""
         if not self._begun or self._came != {*self.tree.children(self.me)} or self._said is not None:
             return []
         if self.tree.parent(self.me) is not None:
@@ -168,7 +168,7 @@ class TreeParticipation:
         return self._accept(found)
 
     def _take(self, message: Participants) -> list[Here | Participants]:
-        """Take the participant set, once it is the root's, complete, and of the incarnations that are known here."""
+        """Accept the participant set if it is the root's, complete, and names the incarnations known to this peer."""
         if self._said is not None:
             if message != self._said:
                 raise DecodeError(f'"{message.root}" has signed two participant sets of one attempt')
@@ -194,26 +194,26 @@ class TreeParticipation:
 
 @dataclass(frozen=True)
 class Known:
-    """What a peer knows of others beforehand.
+    """Incarnations and keys of other peers that a peer knows beforehand.
 
     Parameters
     ----------
     marks
-        By peer, its present incarnation.
+        Current incarnation, by peer.
     keys
-        By peer, its public key, which signs.
+        Public key that verifies signatures, by peer.
     """
 
     marks: Mapping[str, bytes]
     keys: Mapping[str, bytes]
 
     def check(self, message: Participants) -> None:
-        """Refuse a participant set of other incarnations, or of a root with another key.
+        """Refuse a participant set with other incarnations, or from a root with another key.
 
         Raises
         ------
         DecodeError
-            It is one.
+            The set names another incarnation, or the key of the root differs.
         """
         other = sorted(peer for peer, mark in self.marks.items() if message.members.get(peer, mark) != mark)
         if other:

@@ -1,4 +1,4 @@
-"""From a message to a topic and a payload, and back: topics, signatures and seals, without a channel."""
+"""Conversion between messages and payloads on topics: topics, signatures and seals, without a channel."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from p2pfl.protocol.wire.messages import ForOne, Hello, Message, Plain, Status
 from p2pfl.protocol.wire.trailer import CHECKSUM, Signature, Trailer
 
 UNBOUNDED = 2**63
-"""Bytes of a payload where nobody has said how large one may be."""
+"""Maximum size of a payload in bytes if no bound is set."""
 
 
 class Address(NamedTuple):
-    """Where a payload came from.
+    """Origin of a payload.
 
     Attributes
     ----------
     owner, place
-        Whose topic it is, and which below that.
+        Peer to which the topic belongs, and place below the topic of that peer.
     sender
-        Who publishes there.
+        Peer that publishes on the topic.
     """
 
     owner: str
@@ -32,12 +32,12 @@ class Address(NamedTuple):
 
     @property
     def state(self) -> bool:
-        """Whether it is a peer's retained announcement."""
+        """True if the payload is a peer's retained announcement."""
         return self.place == "state"
 
 
 def rights(swarm: str) -> dict[str, tuple[str, ...]]:
-    """Return what a peer has to be let do on the broker, as topic filters in which ``%u`` stands for its name.
+    """Return the permissions that a peer needs on the broker, as topic filters in which ``%u`` stands for its name.
 
     Examples
     --------
@@ -53,26 +53,26 @@ def rights(swarm: str) -> dict[str, tuple[str, ...]]:
 
 
 def root_of(swarm: str) -> str:
-    """Return the topic under which all topics of a run lie."""
+    """Return the topic above all topics of a run."""
     return f"p2pfl/v1/{swarm}/peer"
 
 
 @dataclass
 class Codec:
-    """What one peer's messages look like on the broker.
+    """Codec between the messages of one peer and the payloads on the broker.
 
     Parameters
     ----------
     swarm
-        Names the run: topics are ``p2pfl/v1/{swarm}/peer/{name}/...``.
+        Name of the run: topics are ``p2pfl/v1/{swarm}/peer/{name}/...``.
     me
-        The announcement of this incarnation.
+        Announcement of this incarnation.
     identity
-        Signs announcements and models; without it, models end in a checksum.
+        Identity that signs announcements and models; without it, models end in a checksum.
     envelope
-        Seals what neighbours are sent; without it, the broker can read it.
+        Envelope that seals messages to neighbours; without it, the broker can read them.
     largest
-        Bytes of the largest payload that is opened.
+        Size in bytes of the largest payload that the codec opens.
     """
 
     swarm: str
@@ -83,13 +83,13 @@ class Codec:
 
     @property
     def root(self) -> str:
-        """Under which topic all others lie."""
+        """Topic above all topics of the run."""
         return root_of(self.swarm)
 
-    # ------------------------------------------------------------------ outwards
+    # ------------------------------------------------------------------ outgoing
 
     def topic(self, place: str) -> str:
-        """Return the topic of a place: one's own, or ``in/{neighbour}``, the inbox of a neighbour."""
+        """Return the topic of a place: one of this peer's own, or ``in/{neighbour}``, the inbox of a neighbour."""
         me = self.me.peer
         return f"{self.root}/{place[3:]}/in/{me}" if place.startswith("in/") else f"{self.root}/{me}/{place}"
 
@@ -98,7 +98,7 @@ class Codec:
         return [f"{self.root}/{place}" for place in places]
 
     def seal(self, place: str, message: Message, *, size: int = 0) -> bytes:
-        """Return the payload of a message, padded to a size."""
+        """Return the payload of a message; an unsealed one is padded to ``size`` bytes."""
         if self.envelope is None or isinstance(message, Plain):
             return encode(message).ljust(size, b"\0")
         if isinstance(message, ForOne):
@@ -106,7 +106,7 @@ class Codec:
         return self.envelope.seal(message, to=[place[3:]] if place.startswith("in/") else None)
 
     def announcement(self, status: Status, *, answers: bytes = b"", turn: int = 0, done: bool = False) -> Hello:
-        """Return the announcement with a status, signed where there is an identity."""
+        """Return the announcement with a status, signed if there is an identity."""
         me, up = self.me, status == "up"
         hello = Hello(
             me.peer,
@@ -124,31 +124,31 @@ class Codec:
         )
         return hello if self.identity is None else hello.signed(self.identity, swarm=self.swarm)
 
-    # ------------------------------------------------------------------ inwards
+    # ------------------------------------------------------------------ incoming
 
     def address(self, topic: str) -> Address:
-        """Return where a payload came from."""
+        """Return the origin of a payload."""
         _, _, rest = topic.partition(f"{self.root}/")
         owner, _, place = rest.partition("/")
         return Address(owner, place, place.removeprefix("in/") if place.startswith("in/") else owner)
 
     def bound(self, data: int) -> None:
-        """Open no payload that is longer than one with so many bytes of data can be."""
+        """Limit the size of payloads to open to that of one with ``data`` bytes of data."""
         self.largest = max(data, HEAD) + HEAD + LARGEST
 
     def sealed(self, payload: bytes | memoryview) -> bool:
-        """Return whether a payload says that it is sealed, so that it proves who sent it once it is opened."""
+        """Return whether a payload is marked as sealed, so that it proves its sender once it is opened."""
         return self.envelope is not None and payload[:1] in (bytes([SEALED]), bytes([PRIVATE]))
 
     def open(self, sender: str, payload: bytes | memoryview) -> Message:
-        """Read a message; what must be sealed counts only if it is.
+        """Decode a message, and refuse an unsealed one of a kind that must be sealed.
 
         Raises
         ------
         AuthenticityError
-            The sender has not sealed it for this peer.
+            The sender has not sealed the message for this peer.
         DecodeError
-            It is no message.
+            The payload is not a message.
         """
         if self.envelope is None:
             return decode(payload)
@@ -159,7 +159,7 @@ class Codec:
         return decode(payload, plain=True)
 
     def trailer(self, hello: Hello) -> Trailer:
-        """Return how the models of a peer's incarnation end."""
+        """Return the trailer of the models of a peer's incarnation."""
         if self.identity is None:
             return CHECKSUM
         own = self.identity if hello.peer == self.me.peer else None
