@@ -86,7 +86,9 @@ HELD: dict[tuple[str, int], str] = {
         experiment/test_agreement.py::test_scaled_features_are_refused_where_noise_promises_more
         experiment/test_agreement.py::test_with_a_guarantee_one_model_is_agreed_on_and_no_score
         privacy/test_totals.py::test_transcripts_of_three_peers_are_the_same_exactly_where_totals_are
-        privacy/test_totals.py::test_what_a_parent_sees_of_a_leaf_is_uniform_and_a_key_used_twice_is_not""",
+        privacy/test_totals.py::test_what_a_parent_sees_of_a_leaf_is_uniform_and_a_key_used_twice_is_not
+        peer/test_totals.py::test_under_masks_no_total_is_taken_without_a_peer_that_was_in_one_before
+        protocol/totals/test_attacks.py::test_a_report_about_a_later_round_neither_spreads_nor_ends_the_present_one""",
     ("- Names of settings and", 2): """
         peer/test_live.py::test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference_at_both_ends""",
     ("- How often a peer", 1): "peer/test_incarnation.py::test_a_start_is_numbered_by_a_clock_that_is_right",

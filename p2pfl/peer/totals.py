@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,19 +69,22 @@ class Totalling:
             return np.zeros(0, np.int64)  # [0], which needs no message
         answer = await self.connection.ask(Contribute(masked))
         if isinstance(answer, Unfinished):
-            raise _lost(answer.lost)
+            raise _lost(answer)
         assert isinstance(answer, Totalled)  # noqa: S101 (the answer to this request)
         return signed(answer.values)  # [K]
 
     async def _convene(self) -> None:
         answer = await self.connection.ask(Convene(self.round))
         if isinstance(answer, Unfinished):
-            raise _lost(answer.lost)
+            raise _lost(answer)
         assert isinstance(answer, Convened)  # noqa: S101 (the answer to this request)
         self._masks = self.masks()
         if self._masks is not None:
-            if missing := {*self.connection.session.edges.topology.peers} - {*answer.peers}:
-                raise _lost(missing)
+            if len(answer.peers) < self.connection.session.edges.peers:  # of the plan, not of a graph that has healed
+                raise LostError(
+                    f"a total under masks needs all peers, and {len(answer.peers)} take part; two totals that differ "
+                    "by one peer reveal its contribution, so start the missing peers and the run again"
+                )
             self._masks.check(answer.peers)
         self.participants, self._attempt, self._number = answer.peers, answer.attempt, 0
 
@@ -94,10 +97,12 @@ class Totalling:
         return self._masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
 
 
-def _lost(peers: Collection[str]) -> LostError:
-    gone = sorted(peers)
+def _lost(answer: Unfinished) -> LostError:
+    gone = sorted(answer.lost)
+    why = f"{', '.join(gone) or 'a peer'} did not answer"
+    if answer.reporter:
+        why = f"{answer.reporter} reports that {why}"
     return LostError(
-        f"a total over all peers did not complete, because {', '.join(gone) or 'a peer'} did not answer; start the "
-        "peers that are missing and the run again",
+        f"a total over all peers did not complete, because {why}; start the peers that are missing and the run again",
         gone=gone,
     )

@@ -19,6 +19,7 @@ from p2pfl.simulation import simulate
 from p2pfl.traits import Traits
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
+from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL, live
 
 SIZE = 300
@@ -151,4 +152,47 @@ def test_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
     assert others
     for error in others:
         assert isinstance(error, PeerError)
-        assert "a total over all peers did not complete, because peer2" in str(error)
+        assert re.match(
+            r"a total over all peers did not complete, because (peer\d reports that )?peer2 did not answer; start",
+            str(error),
+        )
+
+
+@dataclass(frozen=True)
+class Repeated(Counting):
+    """Every peer contributes the same private number in each round, and trains for a while from the second on."""
+
+    async def round(self, state, learner, net, round):
+        del learner
+        if round:
+            await asyncio.sleep(4)  # in virtual time
+        await net.total(lambda peer: np.array([int(peer.removeprefix("peer"))]), size=1, bits=64)
+        return State(state.rows.clone(), Released(state.rows).public)
+
+
+@pytest.mark.parametrize("heal", [True, False])
+def test_under_masks_no_total_is_taken_without_a_peer_that_was_in_one_before(heal):
+    """Totals of the same numbers over seven peers and over six of them differ by the number of the seventh."""
+    graph = {"kind": "circulant", "peers": 7, "degree": 4, "heal": heal}
+    changes = ["privacy.mode=pairwise", "transport.patience=5"]
+    found = replace(plan(read(SMALL | {"topology": graph}, changes=changes)), algorithm=Repeated())
+
+    async def one(name, transport):
+        peer = Peer(name, found, transport=transport, source=SeededSource(11), observe=lambda *_: vanish(peer))
+        async with peer:
+            await peer.run()
+
+    def vanish(peer):
+        if peer.name == "peer2":
+            peer.connection.channel.abort()
+
+    async def together():
+        transport = MemoryTransport()
+        return await asyncio.gather(*(one(name, transport) for name in found.topology.peers), return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        results = dict(zip(found.topology.peers, runner.run(together()), strict=True))
+    assert isinstance(results.pop("peer2"), TransportError)
+    for error in results.values():
+        assert isinstance(error, PeerError), error
+        assert re.search("under masks needs all peers, and 6 take part|peer2 did not answer", str(error)), error

@@ -232,9 +232,12 @@ class Unfinished:
     ----------
     lost
         Peers that caused attempts to fail.
+    reporter
+        Neighbour that reported it; empty if this peer noticed it.
     """
 
     lost: frozenset[str]
+    reporter: str = ""
 
 
 @dataclass(frozen=True)

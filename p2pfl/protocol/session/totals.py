@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from p2pfl.errors import DecodeError, PeerError, TopologyError
@@ -78,6 +80,8 @@ class Totals:
         self._repeated: dict[str, float] = {}  # by neighbour: time of the last repeated pieces
         self._early: dict[str, list[Subtotal]] = {}
         self._here: dict[str, Here] = {}  # by neighbour, for an attempt that has not begun at this peer
+        self._aborts: dict[str, Abort] = {}  # by neighbour, for such an attempt as well
+        self._reporter = ""  # neighbour that reported the failure of the attempt; empty if this peer noticed it
         self._place = ""  # place of the parent, to which this peer subscribes
         self._digests: dict[Slot, bytes] = {}  # of the last totals
 
@@ -96,7 +100,7 @@ class Totals:
         again = self._failed[1] + 1 if self._failed[0] == event.round else 0
         if (event.round, again) <= self._at:
             raise PeerError("the totals of a round are taken one after the other, once; take them in one transaction")
-        self._at, self._number = (event.round, again), 0
+        self._at, self._number, self._reporter = (event.round, again), 0, ""
         self._last, self._current = self._current or self._last, None
         self._early.clear()
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
@@ -136,6 +140,7 @@ class Totals:
         """Begin the next total of the attempt."""
         if self._participation is None or self._participation.agreed is None:
             raise PeerError("a total needs participants; convene them first")
+        self._check_incarnations()
         tree = self._participation.agreed.tree
         slot, self._number = Slot(*self._at, self._number), self._number + 1
         self._last = self._current or self._last
@@ -147,13 +152,14 @@ class Totals:
         self._send(current.contribute(event.values))
         for child, pieces in early.items():
             for piece in pieces:
-                self._add(current, child, piece)
+                self._replay(child, partial(self._add, current, child, piece))
 
     # ------------------------------------------------------------------ incoming messages
 
     def lives(self, sender: str) -> None:
         """Record the arrival of a message from a neighbour."""
-        self._heard[sender] = self.shared.now
+        if sender in self.shared.membership.up:
+            self._heard[sender] = self.shared.now
 
     def hear(self, sender: str, message: OfTotals) -> None:
         """Handle a neighbour's message.
@@ -165,7 +171,7 @@ class Totals:
         """
         at = message.round, message.attempt
         if isinstance(message, Abort):
-            self._hear_abort(sender, at, {*message.lost})
+            self._hear_abort(sender, message)
         elif self._over(at):
             self._tell_failure((sender,))
         elif isinstance(message, Here | Participants):
@@ -192,7 +198,7 @@ class Totals:
 
     def _hear_participants(self, sender: str, at: Attempt, message: Here | Participants) -> None:
         participation = self._participation
-        if at > self._at and isinstance(message, Here) and at[0] <= self._at[0] + 1:
+        if at > self._at and isinstance(message, Here):
             self._here[sender] = message
         elif at != self._at or participation is None:
             return  # belongs to a past attempt, or to one without this peer
@@ -244,20 +250,41 @@ class Totals:
         """Return whether an attempt is known to have failed."""
         return at[0] == self._failed[0] and at[1] <= self._failed[1]
 
-    def _hear_abort(self, sender: str, at: Attempt, lost: set[str]) -> None:
-        """Accept that an attempt has failed, unless the attempt is impossible or already known to have failed."""
-        peers = self.shared.edges.topology.peers
-        if at[0] > self._at[0] + 1 or at[1] > 2 * len(peers) or not lost <= {*peers}:
+    def _hear_abort(self, sender: str, message: Abort) -> None:
+        """Accept that an attempt has failed; keep the report if the attempt has not begun at this peer.
+
+        Only an attempt that this peer has begun ends, and only once, so no report causes more messages than that.
+        """
+        at, lost = (message.round, message.attempt), {*message.lost}
+        soon = message.attempt == (self._at[1] + 1 if message.round == self._at[0] else 0)
+        if not lost <= {*self.shared.edges.topology.peers} or (at > self._at and not soon):
             raise DecodeError(f'"{sender}" aborts an attempt that cannot have begun')
         new = lost - self.lost - {self.shared.me.peer}
-        if new and at[0] == self._at[0]:
-            at = max(at, self._at)
-        if at[0] >= self._at[0] and not self._over(at):
-            self._fail(at, new)
+        if at > self._at:
+            self._aborts[sender] = message
+        elif at[0] == self._at[0] and (new or at == self._at) and not self._over(self._at):
+            self._reporter = sender
+            self._fail(new)
 
-    def _fail(self, at: Attempt, lost: set[str]) -> None:
-        """Record that an attempt has failed, and notify all neighbours that are present."""
-        self._failed = at
+    def _check_incarnations(self) -> None:
+        """End the attempt if a participant was restarted since it was agreed on: masks name its new incarnation."""
+        agreed = None if self._participation is None else self._participation.agreed
+        up = self.shared.membership.up
+        if agreed is not None and not self._over(self._at):
+            known = {peer: agreed.members[peer] for peer in up if peer in agreed.members}
+            if other := {peer for peer, mark in known.items() if mark_of(up[peer]) != mark}:
+                self._fail(other)
+
+    def _replay(self, sender: str, step: Callable[[], None]) -> None:
+        """Handle a message that was kept; an invalid one is refused as if it had just arrived."""
+        try:
+            step()
+        except DecodeError:
+            self.shared.refuse(sender, "not a message")
+
+    def _fail(self, lost: set[str]) -> None:
+        """Record that the attempt has failed, and notify all neighbours that are present."""
+        self._failed = self._at
         self.lost |= lost
         self._tell_failure(sorted(self.shared.edges.neighbours & self.shared.membership.present))
 
@@ -286,8 +313,9 @@ class Totals:
 
     def decide(self) -> None:
         """Answer if the result is complete or the attempt has failed; otherwise request messages that may be lost."""
+        self._check_incarnations()
         if self._over(self._at):
-            self._answer(Unfinished(frozenset(self.lost)))
+            self._answer(Unfinished(frozenset(self.lost), self._reporter))
         elif not self._given():
             self._look()
 
@@ -307,8 +335,8 @@ class Totals:
         now = self.shared.now
         doomed = {peer for peer in self.lacking if self._deadline(peer) <= now}
         if doomed:
-            self._fail(self._at, doomed)
-            self._answer(Unfinished(frozenset(self.lost)))
+            self._fail(doomed)
+            self._answer(Unfinished(frozenset(self.lost), self._reporter))
         elif now >= self._again_at:
             self._asked = now
             self._ask()
@@ -349,9 +377,13 @@ class Totals:
         for sender, message in early.items():
             at = message.round, message.attempt
             if at == self._at:
-                self._hear_participants(sender, at, message)
+                self._replay(sender, partial(self._hear_participants, sender, at, message))
             elif at > self._at:
                 self._here[sender] = message
+        aborts, self._aborts = self._aborts, {}
+        for sender, abort in aborts.items():
+            if (abort.round, abort.attempt) >= self._at:
+                self._replay(sender, partial(self._hear_abort, sender, abort))
 
     def _wait(self, what: Literal["participants", "total"]) -> None:
         self.waits, self._since, self._asked = what, self.shared.now, self.shared.now

@@ -145,9 +145,11 @@ class Convergecast:
         self._bytes[start:end] = message.data[start - message.offset :]
         self._known = end
         if self.complete:
-            self.digest = digest_of(self.slot, self._bytes)
-            if message.digest != self.digest:
+            digest = digest_of(self.slot, self._bytes)
+            if message.digest != digest:
+                self._known = start  # the piece does not count, and is requested again
                 raise DecodeError("a total is not what the digest beside it says")
+            self.digest = digest
         return [*self._down(start)]
 
     def again(self, peer: str, *, offset: int) -> list[Subtotal | Total]:

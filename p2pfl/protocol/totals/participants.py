@@ -77,7 +77,8 @@ class Participation(Protocol):
 class TreeParticipation:
     """Agreement along a spanning tree of the expected peers: their names move up, the signed set moves down.
 
-    There is agreement only if all expected peers take part.
+    There is agreement only if all expected peers take part. A peer that does not know the key of the root believes the
+    key that its parent forwards: for it, the set is as authentic as the edges of the tree.
 
     Parameters
     ----------
@@ -142,6 +143,7 @@ class TreeParticipation:
             return []
         if message.members.keys() != {*self.tree.subtree(sender)}:
             raise DecodeError(f'"{sender}" does not name the participants below it')
+        self._known.check_members(message.members)
         if sender in self._came:
             return []
         self._came.add(sender)
@@ -207,6 +209,18 @@ class Known:
     marks: Mapping[str, bytes]
     keys: Mapping[str, bytes]
 
+    def check_members(self, members: Mapping[str, bytes]) -> None:
+        """Refuse participants in other incarnations.
+
+        Raises
+        ------
+        DecodeError
+            An incarnation differs.
+        """
+        other = sorted(peer for peer, mark in self.marks.items() if members.get(peer, mark) != mark)
+        if other:
+            raise DecodeError(f"a participant set names another incarnation of {', '.join(other)}")
+
     def check(self, message: Participants) -> None:
         """Refuse a participant set with other incarnations, or from a root with another key.
 
@@ -215,8 +229,6 @@ class Known:
         DecodeError
             The set names another incarnation, or the key of the root differs.
         """
-        other = sorted(peer for peer, mark in self.marks.items() if message.members.get(peer, mark) != mark)
-        if other:
-            raise DecodeError(f"a participant set names another incarnation of {', '.join(other)}")
+        self.check_members(message.members)
         if self.keys.get(message.root, message.key) != message.key:
             raise DecodeError(f'a participant set is signed with another key than that of "{message.root}"')
