@@ -18,7 +18,6 @@ PACKAGE = Path(p2pfl.__file__).parent
 
 MAKERS = {
     "algorithms/algorithm.py",  # the agreed start, and a state that is read from disk
-    "algorithms/statistics.py",  # zeros
     "audit/claims.py",  # what the audit releases is made up
     "audit/attacks/inversion.py",
     "audit/attacks/membership.py",

@@ -4,11 +4,24 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.identity import FirstUse, Identity, SeededSource
+from p2pfl.identity import ExchangeKey, FirstUse, Identity, SeededSource, SenderKey
 from p2pfl.protocol.ledgers.books import vector
 from p2pfl.protocol.mailbox import Mailbox
 from p2pfl.protocol.session.effects import Deliver, Fail, Forget, Missing, Publish, Sent, WakeAt
-from p2pfl.protocol.session.events import Close, Enter, Expect, Heard, Offer, Open, Published, Stored, Subscribed, Tick
+from p2pfl.protocol.session.events import (
+    Close,
+    Enter,
+    Expect,
+    Heard,
+    Offer,
+    Open,
+    Published,
+    Received,
+    Stored,
+    Subscribed,
+    Tick,
+)
+from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Pulse
 from p2pfl.protocol.wire.rows import pieces
 from p2pfl.protocol.wire.trailer import Signature
@@ -22,6 +35,32 @@ def answers(effects):
 def opened(made, *, round=0, now=1.0):
     made.handle(Open((round, 0), ("bob", "eve"), since=round), now=now)
     return made
+
+
+# ---------------------------------------------------------------------- introductions
+
+
+def test_a_sealed_message_that_overtakes_its_key_is_not_called_a_forgery():
+    def envelope(name, life):
+        source = SeededSource(1)
+        sender = SenderKey.draw(source, peer=name, round=life)
+        return Envelope(name, life, ExchangeKey.from_source(source, peer=name), sender, "run")
+
+    bob, mine = envelope("bob", 7), envelope("ada", 7)
+    ada = session()
+    ada.shared.codec.envelope = mine
+    bob.meet(Hello("ada", 7, "up", key=mine.exchange.public))
+    mine.meet(Hello("bob", 7, "up", key=bob.exchange.public))
+    sealed = bob.seal(Pulse(7, 0, 0, 0, 0, 0))
+    topic = f"{ada.shared.codec.root}/bob/pub/0"
+    ada.handle(Received(topic, sealed), now=1.0)
+    assert ada.shared.refused == {"bob: before its key": 1}
+
+    mine.hear("bob", bob.handover("ada"))
+    ada.handle(Received(topic, sealed[:-1] + bytes([sealed[-1] ^ 1])), now=2.0)
+    ada.handle(Received(topic, sealed[:14] + bytes(len(sealed) - 14)), now=2.0)
+    assert ada.shared.refused["bob: before its key"] == 1
+    assert ada.shared.refused["bob: not authentic"] >= 1
 
 
 # ---------------------------------------------------------------------- goodbyes

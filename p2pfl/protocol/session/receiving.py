@@ -87,7 +87,14 @@ class Receiving:
                 if isinstance(error, VersionError)
                 else NotReadable(sender, str(error))
             )
-        self.shared.refuse(sender, "not authentic" if isinstance(error, AuthenticityError) else "not a message")
+        self.shared.refuse(sender, self._reason(sender, error))
+
+    def _reason(self, sender: str, error: DecodeError) -> str:
+        """Return why a payload is refused; a peer that is still being introduced also gets what others can open."""
+        envelope = self.shared.codec.envelope
+        if not isinstance(error, AuthenticityError):
+            return "not a message"
+        return "not authentic" if envelope is None or envelope.reads(sender) else "before its key"
 
     def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         shared, streams, present = self.shared, self.streams, sender in self.shared.membership.present

@@ -149,6 +149,10 @@ class Envelope:
             self._known.add(peer)
         return not (message.have and message.known)
 
+    def reads(self, peer: str) -> bool:
+        """Whether the neighbour's sender key has come, without which none of its sealed messages can be opened."""
+        return peer in self._keys
+
     def settled(self, peers: Iterable[str]) -> bool:
         """Whether keys have been exchanged with all of ``peers``."""
         return all(peer in self._keys and peer in self._known for peer in peers)
