@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
-from p2pfl.peer.adding import Adding, known
+from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.books import Books

@@ -9,7 +9,7 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.errors import PrivacyError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import Agreement, scaled
-from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.totals import LostError
 from p2pfl.report.notices.damage import CommonScoresUnknown
 from p2pfl.report.notices.kinds import Notice

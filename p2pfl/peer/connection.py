@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from p2pfl.errors import DecodeError, PeerError, RunError
-from p2pfl.peer.adding import Adding
+from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.protocol.session import effects, events
 from p2pfl.protocol.session.effects import Answer, Effect, Publish
 from p2pfl.protocol.session.events import Event, Request

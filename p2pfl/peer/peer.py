@@ -21,26 +21,26 @@ from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
 from p2pfl.learning import Learner
 from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.peer.adding import Adding, adding
 from p2pfl.peer.agreeing import Agreeing
-from p2pfl.peer.alarming import Alarms
-from p2pfl.peer.arriving import Arriving, Resting
-from p2pfl.peer.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.composed import composed
 from p2pfl.peer.connection import Connection
-from p2pfl.peer.hiding import Hiding
-from p2pfl.peer.introductions import Introductions, exclusion
-from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.paying import paid
-from p2pfl.peer.resuming import gathered, rest, resumed
-from p2pfl.peer.settling import Cover, kept_by, shifted
+from p2pfl.peer.joining.arriving import Arriving, Resting
+from p2pfl.peer.joining.introductions import Introductions, exclusion
+from p2pfl.peer.joining.resuming import gathered, rest, resumed
+from p2pfl.peer.masking.alarming import Alarms
+from p2pfl.peer.masking.hiding import Hiding
+from p2pfl.peer.masking.paying import paid
+from p2pfl.peer.masking.settling import Cover, kept_by, shifted
+from p2pfl.peer.masking.unsettled import bereft, left_open, unsettled
+from p2pfl.peer.neighbourhoods.adding import Adding, adding
+from p2pfl.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
 from p2pfl.peer.storage.best import BestModel
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.storage.writer import Keeper
-from p2pfl.peer.sums import SummedLiveNeighbourhood
 from p2pfl.peer.threads import Threaded
 from p2pfl.peer.totals import Totalling
-from p2pfl.peer.unsettled import bereft, left_open, unsettled
 from p2pfl.peer.updates import Progress
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.mailbox import Mailbox, Newest
@@ -88,7 +88,7 @@ class Peer:
         Its own key pair, and what decides whose key is whose. By default an identity for this life
         alone, and trust on first use.
     incarnation
-        A number above that of the peer's last start, see :mod:`p2pfl.peer.incarnation`; the clock's by default.
+        A number above that of the peer's last start, see :mod:`p2pfl.peer.joining.incarnation`; the clock's by default.
     observe
         Called with each round's record and state.
     notice

@@ -25,9 +25,9 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import SecretSource, SeededSource, SenderKey
 from p2pfl.neighbourhood import Public as Known
 from p2pfl.neighbourhood import derived
-from p2pfl.peer import paying
-from p2pfl.peer.paying import Republished
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking import paying
+from p2pfl.peer.masking.paying import Republished
+from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy import PrivateNeighbourhood, Settings, masks
 from p2pfl.privacy import release as release_
 from p2pfl.protocol.ledgers import payments
@@ -158,7 +158,7 @@ def cut(patch):
 
 def half_masks(patch):
     real = payments.points
-    for module in ("p2pfl.protocol.ledgers.payments", "p2pfl.peer.settling"):
+    for module in ("p2pfl.protocol.ledgers.payments", "p2pfl.peer.masking.settling"):
         patch.setattr(f"{module}.points", lambda payment, **how: real(payment, **how) // 2)
 
 

@@ -7,7 +7,7 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.peer.settling import kept_by
+from p2pfl.peer.masking.settling import kept_by
 from p2pfl.simulation import simulate
 
 SMALL = {

@@ -16,8 +16,8 @@ import torch
 
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
-from p2pfl.peer import live as module
 from p2pfl.peer.launch.worker import connect
+from p2pfl.peer.neighbourhoods import live as module
 from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport

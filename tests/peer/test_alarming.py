@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from p2pfl.experiment import Experiment
-from p2pfl.peer.alarming import Alarms
 from p2pfl.peer.launch.event_log import EventLog
+from p2pfl.peer.masking.alarming import Alarms
 from p2pfl.protocol.ledgers.payments import Mask
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report import Run

@@ -17,7 +17,7 @@ from p2pfl.errors import DecodeError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.peer import Peer
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking.settling import Cover
 from p2pfl.protocol.ledgers import flows
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.payments import Mask

@@ -7,7 +7,7 @@ import torch
 
 from p2pfl.compression import Coded
 from p2pfl.experiment import read
-from p2pfl.peer import live as module
+from p2pfl.peer.neighbourhoods import live as module
 from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live

@@ -4,7 +4,7 @@ import pytest
 
 from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Identity, SeededSource
-from p2pfl.peer.introductions import strangers
+from p2pfl.peer.joining.introductions import strangers
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.refusals import differences, text
 from p2pfl.protocol.wire.messages import Hello

@@ -10,8 +10,8 @@ from lives import Held, Lives
 from p2pfl.errors import PeerError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, Roster, SeededSource
-from p2pfl.peer import incarnation
-from p2pfl.peer.incarnation import AHEAD, SECOND, announced, numbered, started
+from p2pfl.peer.joining import incarnation
+from p2pfl.peer.joining.incarnation import AHEAD, SECOND, announced, numbered, started
 from p2pfl.peer.launch import worker as child
 from p2pfl.peer.storage.credentials import Credentials
 from p2pfl.protocol.wire.codec import encode

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from lives import Lives
 from p2pfl.experiment import read
 from p2pfl.identity import SecretSource, sealing
-from p2pfl.peer import settling
+from p2pfl.peer.masking import settling
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.privacy.ring import mask

@@ -8,8 +8,8 @@ import pytest
 from p2pfl.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.peer.covering import covered
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking.covering import covered
+from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.report.notices.kinds import LearningStopped, PartnersAwaited

@@ -128,7 +128,7 @@ def test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round(experime
         masses.add(fields["mass"])
         return head, numbers
 
-    monkeypatch.setattr("p2pfl.peer.live.encode_row", spying)
+    monkeypatch.setattr("p2pfl.peer.neighbourhoods.live.encode_row", spying)
     transport = Middle()
     ended = run(experiment, transport, source=SeededSource(11))  # the same bytes in every run
     everything = b"".join(data for _, data, _ in transport.seen)

@@ -19,9 +19,9 @@ from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public, Released, derived
 from p2pfl.neighbourhood import settled as run
 from p2pfl.peer import Peer
-from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.paying import Owed, Republished
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking.paying import Owed, Republished
+from p2pfl.peer.masking.settling import Cover
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.payments import points
 from p2pfl.transport import MemoryTransport

@@ -8,7 +8,7 @@ from lives import Held, Lives
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.report.meter import Meter
 from p2pfl.transport import MemoryTransport

@@ -11,7 +11,7 @@ from p2pfl.errors import DecodeError, PeerError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer import Peer
-from p2pfl.peer.introductions import Introductions
+from p2pfl.peer.joining.introductions import Introductions
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.refusals import NotSigned, OtherWireFormat, text
 from p2pfl.protocol.wire.codec import VERSION, decode, encode

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.identity import ExchangeKey, Identity, SeededSource
-from p2pfl.peer.adding import Adding, known
+from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.protocol.equivocation import Proof
 from p2pfl.protocol.membership import Membership

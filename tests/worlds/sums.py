@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from p2pfl.peer.adding import Adding
+from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.wire.messages import Agreements, Unmasking
 from p2pfl.secagg.protocol import Sender, Share, Slot

@@ -15,8 +15,8 @@ from p2pfl.identity import Identity, SecretSource
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.worker import live
-from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking.settling import Cover
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.credentials import credentials
 from p2pfl.privacy.accounting.spending import Cost

@@ -22,7 +22,7 @@ from p2pfl.algorithms import State
 from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
-from p2pfl.peer.incarnation import started
+from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.recorder import RecordedSource, RecordedTransport, Recording
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store

@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.peer.unsettled import left_open
+from p2pfl.peer.masking.unsettled import left_open
 from p2pfl.report.notices import damage
 from p2pfl.report.notices import kinds as notices
 from p2pfl.report.notices.damage import kinds

@@ -12,9 +12,9 @@ from p2pfl.experiment.agreement import masks_of
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.connection import Connection
-from p2pfl.peer.covering import covered
-from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking.covering import covered
+from p2pfl.peer.masking.settling import Cover
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.storage.checkpoint import Journal as Kept
 from p2pfl.peer.threads import Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets

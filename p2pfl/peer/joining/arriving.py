@@ -9,7 +9,7 @@ import torch
 from p2pfl.algorithms import AsyncLearner, Idle
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
-from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.rows import Rows
 
 

@@ -14,8 +14,8 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, bare
-from p2pfl.peer.live import LiveNeighbourhood
-from p2pfl.peer.settling import Cover
+from p2pfl.peer.masking.settling import Cover
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy import private
 from p2pfl.privacy.stream import Ints, to_grid
 from p2pfl.report.notices.damage import SettlementIncomplete

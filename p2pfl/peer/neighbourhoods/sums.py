@@ -11,9 +11,9 @@ import torch
 
 from p2pfl.errors import BudgetError, PrivacyError
 from p2pfl.neighbourhood import Heard, Released
-from p2pfl.peer.adding import Adding
 from p2pfl.peer.connection import Connection
-from p2pfl.peer.live import LiveNeighbourhood
+from p2pfl.peer.neighbourhoods.adding import Adding
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.protocol.session.effects import Publish
 from p2pfl.protocol.session.events import Open

@@ -7,7 +7,7 @@ from dataclasses import replace
 from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Contribution, Heard, Released, unmixed, untotalled
-from p2pfl.peer.live import LiveNeighbourhood, values
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood, values
 from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.session.effects import Collected
 from p2pfl.protocol.session.events import Collect, Offer

@@ -1,0 +1,1 @@
+"""Start of one live peer: its incarnation, its neighbours, and where it resumes."""

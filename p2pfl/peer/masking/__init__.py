@@ -1,0 +1,1 @@
+"""Masks of one live peer: what hides its releases, what it waits for, and what stays unsettled."""

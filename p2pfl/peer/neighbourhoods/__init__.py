@@ -1,0 +1,1 @@
+"""Neighbourhoods of one live peer: synchronous, asynchronous, and with secure sums."""
