@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _output(run)
 
-    simulate = commands.add_parser("simulate", help="the same experiment on all rows at once")
+    simulate = commands.add_parser("simulate", help="run the same experiment with all peers simulated in this process")
     _experiment(simulate)
     simulate.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     simulate.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         "--clusters", type=_count, default=4, metavar="N", help="of hierarchical, default: %(default)s"
     )
     topology.add_argument(
-        "--every", type=_count, default=4, metavar="K", help="exchanges from bridge to bridge, default: %(default)s"
+        "--every", type=_count, default=4, metavar="K", help="gossip steps from bridge to bridge, default: %(default)s"
     )
     topology.add_argument(
         "--period", type=_count, default=64, metavar="N", help="of epidemic schedules, default: %(default)s"
@@ -191,11 +191,11 @@ def _output(command: argparse.ArgumentParser) -> None:
 
 def _trials(text: str) -> int:
     if _count(text) < FEWEST_TRIALS:
-        raise argparse.ArgumentTypeError(f"expected at least {FEWEST_TRIALS}, to measure anything, got {text}")
+        raise argparse.ArgumentTypeError(f"{text} is too few trials to measure anything; take at least {FEWEST_TRIALS}")
     return int(text)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1; give one, for example 4")
     return int(text)

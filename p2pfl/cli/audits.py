@@ -54,7 +54,7 @@ def prepare(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"expected to write {folder}, got: {error.strerror}; choose another place") from None
+        raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
 
 
 def keep(audit: Audit, folder: Path) -> None:
@@ -69,7 +69,7 @@ def keep(audit: Audit, folder: Path) -> None:
         (folder / "audit.html").write_text(page(audit), "utf-8")
         (folder / "audit.json").write_text(json.dumps(audit.results(), indent=2) + "\n", "utf-8")
     except OSError as error:
-        raise StorageError(f"expected to write {folder}, got: {error.strerror}; choose another place") from None
+        raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
 
 
 def show(audit: Audit, folder: Path) -> None:

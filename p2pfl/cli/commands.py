@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if folder is not None and folders.ended(folder):
         return _over(folder, options)
     if options.experiment is None and folder is None:
-        raise InputError("expected an EXPERIMENT, got none: name a file or a shipped one, or a run with --resume")
+        raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = _experiment(options, broker=options.broker)
     resolved = p2pfl.plan(experiment, live=True)
     accounts.check(options, resolved)
@@ -99,8 +99,8 @@ def peer(options: argparse.Namespace) -> int:
     urls = brokers(experiment)
     if "embedded" in urls:
         raise InputError(
-            'expected the address of a broker, got transport.broker = "embedded": start one with "p2pfl broker" and '
-            "give its address with --broker mqtt://host:1883"
+            'transport.broker = "embedded" does not work for a single peer, because others could not reach it; '
+            'start one with "p2pfl broker", and give its address with --broker mqtt://host:1883'
         )
     last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
     if last is not None and folders.ended(last):
@@ -168,13 +168,13 @@ def identity(options: argparse.Namespace) -> int:
     roster = Path(options.roster) if options.roster else None
     if options.revoke is not None or options.accept is not None:
         if roster is None:
-            raise InputError("expected the roster that is to be changed, got none: name it with --roster")
+            raise InputError("the roster to change is missing; name it with --roster")
         if options.accept is not None:
             done = identities.accepted(options.name, roster=roster, said=Path(options.accept))
         else:
             done = identities.revoked(options.name, roster=roster, reason=options.revoke)
     elif not options.keys:
-        raise InputError("expected the folder of the peer's key, got none: name it with --keys")
+        raise InputError("the folder of the peer's key is missing; name it with --keys")
     else:
         change = identities.rotated if options.rotate else identities.shown
         done = change(options.name, keys=Path(options.keys), roster=roster)
@@ -195,7 +195,10 @@ def broker(options: argparse.Namespace) -> int:
     if options.config is not None:
         return _configure(options)
     if options.experiment is not None:
-        raise InputError("expected --config DIR with an experiment, got none: the embedded broker lets everybody in")
+        raise InputError(
+            "an experiment has no effect without --config DIR, because the embedded broker admits everybody; add "
+            "--config DIR, or leave out the experiment"
+        )
     port = 1883 if options.port is None else options.port
     with embedded(host=options.host, port=port, kind=options.kind) as running:
         print(f"{running.kind} listens at {running.url} (Ctrl-C ends it)", file=sys.stderr)
@@ -342,15 +345,17 @@ def _experiment(options: argparse.Namespace, *, broker: list[str] | None = None)
     experiment = read_experiment(options.experiment, changes=changes)
     if getattr(options, "peers", None) is not None and experiment.topology.file is not None:
         raise InputError(
-            f"expected --peers for a kind of topology, got it with topology.file = {experiment.topology.file}, which "
-            "says how many there are: leave it out"
+            f"--peers does not work with topology.file = {experiment.topology.file}, because the file lists the peers; "
+            "leave it out"
         )
     return experiment
 
 
 def _check_recording(options: argparse.Namespace) -> None:
     if options.record and options.resume:
-        raise InputError("expected --record from the beginning of a run, got --resume: leave out one of the two")
+        raise InputError(
+            "--record does not work with --resume, because a recording begins with its run; leave out one of the two"
+        )
 
 
 def _resumed(options: argparse.Namespace) -> Path:
@@ -361,7 +366,7 @@ def _resumed(options: argparse.Namespace) -> Path:
         folders.check_same(_experiment(options), folder, kept)
     elif options.changes or options.peers is not None:
         raise InputError(
-            f"expected --resume without --set and --peers, for the experiment in {folder} says what is run: leave them "
+            f"--set and --peers do not work with --resume, which runs the experiment in {folder} as it is; leave them "
             "out"
         )
     folders.check_played(folder)

@@ -55,7 +55,7 @@ def show(found: Mapping[str, Any]) -> None:
     )
     console.print()
     _show_data(data, console)
-    for title, pairs in (("Who hears whom", _graph_said(found)), ("What it costs", _cost_said(found))):
+    for title, pairs in (("Topology", _graph_said(found)), ("What it costs", _cost_said(found))):
         console.print()
         console.print(Text(title, style="bold"))
         facts(pairs)
@@ -120,7 +120,7 @@ def _left(resolved: Plan) -> float:
 
 
 def _cost(resolved: Plan) -> dict[str, Any]:
-    """Rows and bytes of rounds whose algorithm releases one row each; what the transport adds is not counted."""
+    """Return the gossip steps and bytes of rounds with one release each, without the overhead of the transport."""
     experiment, peers = resolved.experiment, len(resolved.topology.peers)
     rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.rounds
     row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
@@ -130,9 +130,9 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     exchanges = rounds * resolved.gossip.steps + closing
     return {
         "rounds": rounds,
-        "exchanges_per_round": resolved.gossip.steps,
+        "gossip_steps_per_round": resolved.gossip.steps,
         "totals_before": agreement.opening,
-        "exchanges_after": closing,
+        "gossip_steps_after": closing,
         "row_bytes": row,
         "bytes_per_peer_and_round": row * resolved.gossip.steps,
         "bytes_sent_per_peer": row * exchanges,
@@ -212,9 +212,9 @@ def _graph_said(found: Mapping[str, Any]) -> dict[str, str]:
     said = {
         "topology": f"{graph['kind']}, {graph['peers']} peers, {graph['edges']} edges, diameter {graph['diameter']}",
         "neighbours of a peer": (f"{low}" if low == high else f"{low} to {high}")
-        + f", as good as {graph['effective_neighbours']:.1f} that count alike",
+        + f", as good as {graph['effective_neighbours']:.1f} with equal weights",
         "spectral gap": f"{graph['spectral_gap']:.3g}",
-        "left of a disagreement": f"{graph['left']:.2g} after a round",
+        "disagreement left": f"{graph['left']:.2g} after a round",
     }
     if graph["period"] > 1:
         said["graphs in turn"] = f"{graph['period']}"
@@ -225,13 +225,13 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
     cost = found["cost"]
     more = [
         f"{cost[key]} {when}"
-        for key, when in (("totals_before", "exact sums before"), ("exchanges_after", "after"))
+        for key, when in (("totals_before", "exact sums before"), ("gossip_steps_after", "after"))
         if cost[key]
     ]
     beside = f", {' and '.join(more)} them" if more else ""
     return {
-        "exchanges": f"{cost['rounds']} rounds of {cost['exchanges_per_round']}{beside}",
-        "a row": size(cost["row_bytes"]),
+        "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
+        "a model": size(cost["row_bytes"]),
         "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
         "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",
         "the broker takes in": f"{size(cost['bytes_sent'])} in all",

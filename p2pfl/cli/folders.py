@@ -88,7 +88,7 @@ def held(folder: Path) -> Experiment:
         If there is none, or it was cut.
     """
     if not begun(folder):
-        raise InputError(f"expected a run directory with experiment.toml, got {folder}: check the path")
+        raise InputError(f"{folder} is no run directory, because it has no experiment.toml; check the path")
     return kept(folder / "experiment.toml", whole=True)
 
 
@@ -102,10 +102,10 @@ def check_played(folder: Path) -> None:
     """
     if (folder / RUN).exists():
         return
-    what = f"holds a simulation: begin anew with p2pfl simulate {folder / 'experiment.toml'}"
+    what = f"holds a simulation; start it again with p2pfl simulate {folder / 'experiment.toml'}"
     if (folder / PEER).exists():
-        what = "is one peer's: go on with p2pfl peer EXPERIMENT --name NAME --resume"
-    raise InputError(f"expected a directory of p2pfl run, got {folder}, which {what}")
+        what = "belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume"
+    raise InputError(f"{folder} {what}")
 
 
 def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:
@@ -114,6 +114,6 @@ def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:
     other = sorted(key for key in theirs if mine[key] != theirs[key] and not key.startswith("transport."))
     if other:
         raise InputError(
-            f"expected the experiment that {folder / 'experiment.toml'} holds, got another {', '.join(other)}: "
-            "leave it out, or begin a new run"
+            f"{', '.join(other)} differs from {folder / 'experiment.toml'}, which the run began with; leave it out, or "
+            "begin a new run"
         )

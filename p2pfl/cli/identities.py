@@ -98,7 +98,7 @@ def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
     _check_name(name)
     path = _file(keys, name)
     if not path.exists():
-        raise InputError(f"expected the key of {name} in {path}, got no such file: make it without --rotate")
+        raise InputError(f"{path} does not exist, so there is no key of {name} to rotate; make one without --rotate")
     old, new = Identity.load(path), Identity.generate(SecretSource(), peer=name)
     statement = rotation(old, new.public, peer=name)
     listed = None
@@ -119,7 +119,7 @@ def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
             listed.write(roster)
         fresh.replace(path)
     except OSError as error:
-        raise StorageError(f"expected to write {path}, got: {error.strerror}: choose another folder") from None
+        raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
     except StorageError:
         fresh.unlink(missing_ok=True)
         raise
@@ -151,11 +151,13 @@ def accepted(name: str, *, roster: Path, said: Path) -> Done:
         public = base64.b64decode(table[name].removeprefix("ed25519:"), validate=True)
         statement = base64.b64decode(table["rotation"], validate=True)
     except OSError as error:
-        raise InputError(f"{said}: expected a rotation that can be read, got: {error.strerror}: name one") from None
+        raise InputError(
+            f"{said} cannot be read ({error.strerror}); name the file with the output of --rotate"
+        ) from None
     except (ValueError, KeyError, AttributeError, TypeError, binascii.Error):
         raise InputError(
-            f"{said}: expected the lines '{name} = \"ed25519:...\"' and 'rotation = \"...\"' that --rotate printed, "
-            "got others: copy both"
+            f"{said} lacks the two lines '{name} = \"ed25519:...\"' and 'rotation = \"...\"' that --rotate printed; "
+            "copy both"
         ) from None
     try:
         after = before.rotated(name, public, statement)
@@ -179,7 +181,7 @@ def revoked(name: str, *, roster: Path, reason: str) -> Done:
     public = before.peers.get(name)
     if public is None:
         raise InputError(
-            f"{roster}: expected a peer of the roster, got {name!a:.40}: it lists {', '.join(before.peers) or 'nobody'}"
+            f"{name!a:.40} is not in {roster}, which lists {', '.join(before.peers) or 'nobody'}; name one of its peers"
         )
     before.revoke(public, reason=reason).write(roster)
     return Done(name, public, None, f"{roster} refuses {fingerprint(public)} of {name} from now on")
@@ -194,7 +196,7 @@ def _read(path: Path, *, added: tuple[str, bytes] | None = None) -> Roster:
     listed = roster.peers.get(name)
     if listed is not None and listed != public and listed not in roster.revoked:
         raise InputError(
-            f'{path}: expected no other key of "{name}", got {fingerprint(listed)} beside our {fingerprint(public)}: '
+            f'{path} lists the key {fingerprint(listed)} for "{name}", and this device has {fingerprint(public)}; '
             "use --keys with the folder of the listed key and --rotate to change it, or --revoke it first"
         )
     roster = replace(roster, peers={**roster.peers, name: public})

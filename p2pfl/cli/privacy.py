@@ -104,7 +104,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
-        "exchanges": outlined.exchanges,
+        "gossip_steps": outlined.exchanges,
         "size": protection.size,
         "observers": observers.lines(protection, against),
         "curve": _curve(protection, against) if protection.claimed else None,
@@ -143,7 +143,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
         said["epsilon"] = f"at delta {found['delta']:g}, of the peer that is worst off"
     if found["claimed"]:
         said["local floor"] = (
-            f"epsilon {_number(found['observers'][-1]['local_epsilon'])}: more than that nobody learns, whoever lies"
+            f"epsilon {_number(found['observers'][-1]['local_epsilon'])}, even if all other peers are malicious"
         )
     said["a broker that lies"] = "drops, delays, repeats Last Wills, isolates a peer"
     said["a neighbour"] = "alone learns no more than with a broker that only listens"
@@ -159,12 +159,14 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
         said["mask graph"] = f"{kind}, {degree} mask neighbours a peer"
         said["blur of a number"] = f"{found['blur']:.3g} or more if {who}"
     if mode_traits(found["mode"]).sums:
-        said["sums"] = "one for each peer and exchange, masked in a ring: nobody but who is given it can read it"
+        said["sums"] = (
+            "one for each peer and gossip step, masked in a ring; only the peer that receives the sum can read it"
+        )
     if found["participation"] < 1:
         said["participation"] = f"{found['participation']:g}, in secret: counted in epsilon, not in mu and the attacks"
     allowed = "" if found["budget"] is None else f", of which epsilon {found['budget']:g} allows {found['affordable']}"
     said["rounds"] = f"{found['rounds']}{allowed}"
-    said["exchanges a round"] = f"{found['exchanges']}"
+    said["gossip steps a round"] = f"{found['gossip_steps']}"
     if found["spent_before"]:
         said["spent before"] = f"epsilon {found['spent_before']:.3g} by {found['budget_file']}"
         said["with this run"] = f"epsilon {found['spent_after']:.3g} for the bold row; the table is of this run alone"
@@ -213,7 +215,7 @@ def draw(found: Mapping[str, Any], path: str) -> None:
     from p2pfl.report.plots import spending  # noqa: PLC0415 (the table need not wait for it)
 
     if not found["claimed"]:
-        raise InputError("expected an epsilon to draw, got an experiment that claims none: set privacy.epsilon")
+        raise InputError("this experiment claims no epsilon that could be drawn; set privacy.epsilon")
     names, values, _ = _curves(found)
     curves = dict(zip(names, values, strict=True))
     title = f"{found['name']}: {found['peers']} peers"

@@ -193,17 +193,17 @@ def _gains(result: Mapping[str, Any]) -> Table:
 
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     """Return what a run cost, and what went wrong in it."""
-    exchanges = f"{result['steps']} exchange{'s' if result['steps'] > 1 else ''}"
-    when = f"{result['wall_s']:.1f} s{', as foretold' if result.get('predicted') else ''}"
+    steps = f"{result['steps']} gossip step{'s' if result['steps'] > 1 else ''}"
+    when = f"{result['wall_s']:.1f} s{', as predicted' if result.get('predicted') else ''}"
     said = [
-        f"{result['rounds']} rounds of {exchanges} in {when}, {result['start_s']:.1f} s to start",
+        f"{result['rounds']} rounds of {steps} in {when}, {result['start_s']:.1f} s to start",
         f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
     ]
     if result["peer_memory"] is not None:
         said.append(f"{size(result['peer_memory'])} of private memory a peer")
     lines: list[RenderableType] = [Text(", ".join(said)), *_stopped(result)]
     if result["missed"]:
-        lines.append(Text(f"{result['missed']} rows did not come in time", style="yellow"))
+        lines.append(Text(f"{result['missed']} models did not arrive in time", style="yellow"))
     if lost := (result.get("masses") or {}).get("statement"):
         lines.append(Text(lost, style="yellow"))
     lines += [*_outside(result), *_alarms(result)]

@@ -14,14 +14,14 @@ from p2pfl.errors import TopologyError
 from p2pfl.report.plots import blank, keep
 
 TOLERANCES = (1e-3, 1e-6)
-"""Shares of a disagreement that are left after the exchanges that are counted."""
+"""Fractions of the initial disagreement for which the number of gossip steps is printed."""
 
 
 MEMORIES = (0.9, 0.99)
-"""Decays for which effective neighbours are told: noise is forgotten within some ten or hundred exchanges."""
+"""Decays of the noise in a model, per gossip step, for which the effective number of neighbours is printed."""
 
 LARGEST = 1024
-"""Peers up to which effective neighbours are worth their seconds."""
+"""Largest number of peers for which the effective number of neighbours is computed, which takes seconds."""
 
 
 def find(source: str, **options: Any) -> graphs.Topology | graphs.Schedule:
@@ -32,12 +32,12 @@ def find(source: str, **options: Any) -> graphs.Topology | graphs.Schedule:
 
 
 def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
-    """Degrees, diameter, spectral gap, effective neighbours and exchanges to consensus of a topology."""
+    """Return degrees, diameter, spectral gap, effective neighbours and gossip steps to consensus of a topology."""
     graphs.check_connected(topology)
     phases = [topology.at(phase) for phase in range(topology.period)]
     rule, weights = _weights(phases)
     degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
-    heard = np.concatenate([np.diff(phase.adjacency.indptr) for phase in phases])  # [period N]
+    received = np.concatenate([np.diff(phase.adjacency.indptr) for phase in phases])  # [period N]
     rho = graphs.contraction(weights)
     constant = topology.period == 1 and not topology.at(0).directed and 0 < rho < 1
     divided = not all(each.keeps_consensus for each in weights)
@@ -49,7 +49,7 @@ def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
         "weights": rule,
         "keeps_mean": all(each.keeps_mean for each in weights),
         "degree": [degrees[0], degrees[-1]],
-        "heard": [int(heard.min()), int(heard.max())],
+        "received": [int(received.min()), int(received.max())],
         "diameter": graphs.diameter(topology),
         "spectral_gap": 1 - rho,
         "remainder": None if divided else graphs.remainder(weights),
@@ -77,34 +77,34 @@ def _weights(phases: Sequence[graphs.Topology]) -> tuple[str, list[graphs.Weight
 
 
 def _contracts(weights: Sequence[graphs.Weights], rho: float) -> bool:
-    """Whether exchanges end: those that are not doubly stochastic may begin by parting."""
+    """Return whether gossip converges; weights that are not doubly stochastic may first drive models apart."""
     return rho < 1 or not all(each.keeps_mean and each.keeps_consensus for each in weights)
 
 
 def described(found: Mapping[str, Any]) -> dict[str, str]:
     """Return the facts as text."""
     turns = found["period"] > 1
-    said = {"peers": f"{found['peers']}", "edges": f"{found['edges']}", "neighbours of a peer": _span(found["degree"])}
+    lines = {"peers": f"{found['peers']}", "edges": f"{found['edges']}", "neighbours of a peer": _span(found["degree"])}
     if turns:
-        said["graphs in turn"] = f"{found['period']}"
-        said["heard in an exchange"] = _span(found["heard"])
-    said["diameter"] = f"{found['diameter']}"
-    said["spectral gap of a period" if turns else "spectral gap"] = f"{found['spectral_gap']:.4g}"
+        lines["graphs in turn"] = f"{found['period']}"
+        lines["models received in a gossip step"] = _span(found["received"])
+    lines["diameter"] = f"{found['diameter']}"
+    lines["spectral gap of a period" if turns else "spectral gap"] = f"{found['spectral_gap']:.4g}"
     if found["weights"] == "push":
-        said["weights"] = 'gossip.weights = "push": not every peer is heard by as many as it hears'
+        lines["weights"] = 'gossip.weights = "push": some peers send to more or fewer peers than they receive from'
     elif not found["keeps_mean"]:
-        said["weights"] = "rows agree, but not on their exact mean: no pairwise masks"
+        lines["weights"] = "models agree, but not on their exact mean, so pairwise masks are not possible"
     if found["remainder"] is not None:
-        said["an exchange leaves"] = f"{found['remainder']:.3g} of the squared deviation on average"
+        lines["a gossip step leaves"] = f"{found['remainder']:.3g} of the squared deviation on average"
     if None not in found["effective_neighbours"].values():
         means = " and ".join(f"{value:.1f}" for value in found["effective_neighbours"].values())
         windows = " and ".join(f"{1 / (1 - float(decay)):.0f}" for decay in found["effective_neighbours"])
-        said["effective neighbours"] = f"{means} for noise that is remembered over {windows} exchanges"
+        lines["effective neighbours"] = f"{means} for noise that lasts {windows} gossip steps"
     for tolerance, steps in found["steps"].items():
         fewer = found["chebyshev_steps"][tolerance]
         accelerated = "" if fewer is None else f', or {fewer} with gossip.acceleration = "chebyshev"'
-        said[f"exchanges to {tolerance}"] = "without end" if steps is None else f"{steps}{accelerated}"
-    return said
+        lines[f"gossip steps to {tolerance}"] = "never" if steps is None else f"{steps}{accelerated}"
+    return lines
 
 
 def _span(of: Sequence[int]) -> str:

@@ -163,10 +163,10 @@ class Live:
         for name in names[:room]:
             table.add_row(*self._row(name, metric))
         more = f"and {len(names) - room} more peers\n" if len(names) > room else ""
-        missed = f", {self.missed} rows missed" if self.missed else ""
+        missed = f", {self.missed} models missed" if self.missed else ""
         seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
         seconds = f"{COMPARING}: {seconds}" if self.done == len(names) else seconds
-        table.caption = f"{more}distance: how far the last exchange moved a peer's model\n{seconds}"
+        table.caption = f"{more}distance: how far the last gossip step moved a peer's model\n{seconds}"
         return table
 
     def _row(self, name: str, metric: str) -> list[str | Text]:
@@ -246,7 +246,7 @@ def _heading(plan: Plan) -> Text:
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({experiment.data.split}), "
         f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.gossip.steps} "
-        f"exchange{'s' if plan.gossip.steps > 1 else ''}\n"
+        f"gossip step{'s' if plan.gossip.steps > 1 else ''}\n"
         f"privacy: {describe(plan, spent=None)['statement']}",
     )
 
@@ -260,5 +260,5 @@ def _round(records: list[Record], *, rounds: int) -> str:
     distance = sum(record.distance for record in records) / len(records)
     whose = f"mean of {len(records)} peers" if len(records) > 1 else records[0].peer
     missed = sorted({peer for record in records for peer in record.missed})
-    without = f", without all rows of {brief(tuple(missed))}" if missed else ""
+    without = f", without all models of {brief(tuple(missed))}" if missed else ""
     return f"round {records[0].round + 1}/{rounds}: {said}, distance {distance:.2g} ({whose}){without}"

@@ -60,8 +60,8 @@ class Agreeing:
                 ) from None
         if earlier is None:
             raise RunError(
-                "expected to be there when all agreed on the statistics of the features, got a run that has begun: "
-                "come before its first round, or leave out data.scale"
+                "this run has begun, and its peers agreed on the statistics of the features before the first round; "
+                "join before it, or leave out data.scale"
             )
         return scaled(self.plan, earlier), earlier
 

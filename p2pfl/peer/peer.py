@@ -185,7 +185,7 @@ class Peer:
     def connection(self) -> Connection:
         """The connection to its neighbours; there is one inside ``async with``."""
         if self._connection is None:
-            raise RunError('expected a peer that has joined, got one outside of "async with"')
+            raise RunError('this peer has not joined; use it inside of "async with"')
         return self._connection
 
     @property
@@ -197,7 +197,7 @@ class Peer:
     def hiding(self) -> Hiding:
         """What hides its rows; there is one inside ``async with``."""
         if self._hiding is None:
-            raise RunError('expected a peer that has joined, got one outside of "async with"')
+            raise RunError('this peer has not joined; use it inside of "async with"')
         return self._hiding
 
     @property

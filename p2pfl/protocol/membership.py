@@ -288,13 +288,12 @@ def missing(membership: Membership, *, within: float) -> PeerError:
     """
     absent = sorted({*membership.absent} | membership.silent)  # where the graph heals, a word of all is needed
     gone = sorted(membership.neighbours - membership.present - {*absent})
-    ways = ((absent, "did not come"), (gone, "went again"))
+    ways = ((absent, "did not come"), (gone, "left again"))
     who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
     refused = list(membership.refused.values())
     why = "".join(f"; {text(refusal)}" for refusal in refused)
     return PeerError(
-        f"expected neighbours {', '.join(sorted(membership.neighbours))} within {within:g} s, {' and '.join(who)}: "
-        f"start them, or lower transport.quorum{why}",
+        f"{' and '.join(who)} within {within:g} s; start them, or lower transport.quorum{why}",
         absent=absent,
         gone=gone,
         refused=refused,

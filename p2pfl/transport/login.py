@@ -94,4 +94,4 @@ def _mqtt(url: str) -> bool:
 
 
 def _other(path: Path) -> BrokerError:
-    return BrokerError(f'expected user = "..." and password = "..." in {path}, got something else: correct it')
+    return BrokerError(f'{path} does not hold user = "..." and password = "..."; correct it')

@@ -155,4 +155,4 @@ def test_what_a_configuration_lacks_is_said(p2pfl):
     assert "neither an experiment, whose peers get passwords, nor" in said.err
     said = p2pfl("broker", "small.toml")
     assert said.status == 2
-    assert "expected --config DIR with an experiment" in said.err
+    assert "an experiment has no effect without --config DIR" in said.err

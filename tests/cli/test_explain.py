@@ -21,9 +21,9 @@ def test_it_costs_what_was_said(p2pfl, changes):
     told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(changes)).out)
     ran = json.loads(p2pfl("simulate", "small.toml", "--json", "--no-baselines", *sets(changes)).out)
     cost = told["cost"]
-    in_rounds = cost["bytes_sent"] - cost["exchanges_after"] * cost["row_bytes"] * told["topology"]["peers"]
+    in_rounds = cost["bytes_sent"] - cost["gossip_steps_after"] * cost["row_bytes"] * told["topology"]["peers"]
     assert in_rounds == ran["bytes_sent"]
-    assert (cost["rounds"], cost["exchanges_per_round"]) == (ran["rounds"], ran["steps"])
+    assert (cost["rounds"], cost["gossip_steps_per_round"]) == (ran["rounds"], ran["steps"])
 
 
 def test_a_topology_is_told_in_the_measures_of_its_weights(p2pfl):

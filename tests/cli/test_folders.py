@@ -83,7 +83,7 @@ def test_the_second_run_of_one_second_is_found(tmp_path):
 
 def test_a_run_of_the_same_name_and_other_settings_is_refused(tmp_path):
     begun(tmp_path, "clinic-20260101-000000-ada", read({"name": "clinic", "rounds": 4}))
-    with pytest.raises(InputError, match="got another rounds"):
+    with pytest.raises(InputError, match="rounds differs from"):
         folders.last(str(tmp_path), CLINIC, peer="ada")
 
 

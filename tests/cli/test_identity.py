@@ -117,7 +117,7 @@ def test_a_roster_that_cannot_be_written_leaves_the_key_as_it_was(p2pfl, place, 
     before = p2pfl("identity", "ada", *KEYS).out
 
     def full(*_):
-        raise StorageError("expected to write roster.toml, got: no space left")
+        raise StorageError("roster.toml cannot be written (no space left)")
 
     monkeypatch.setattr(Roster, "write", full)
     assert p2pfl("identity", "ada", *KEYS, *ROSTER, "--rotate").status == 1
@@ -149,7 +149,7 @@ def test_json_says_all_of_it(p2pfl):
         (["ada"], "--keys"),
         (["ada", "--revoke", "lost"], "--roster"),
         (["../ada", *KEYS], "letters"),
-        (["ada", *KEYS, "--rotate"], "make it without --rotate"),
+        (["ada", *KEYS, "--rotate"], "make one without --rotate"),
         (["ada", *ROSTER, "--revoke", "lost"], "the roster cannot be read"),
         (["ada", "--accept", "said.toml"], "--roster"),
         (["ada", *KEYS, "--rotate", "--revoke", "lost"], "not allowed with"),

@@ -42,7 +42,7 @@ def test_every_observer_has_a_line_and_the_budget_is_met(p2pfl):
         "1 neighbour, broker lies",
         "everyone else",
         "local floor",
-        "exchanges a round",
+        "gossip steps a round",
         "zero-out",
         "budget",
     ):
@@ -256,7 +256,7 @@ def test_a_picture_is_drawn_of_what_is_claimed(p2pfl, place):
     assert picture.startswith("<?xml")
     said = p2pfl("privacy", "small.toml", "--plot", "none.svg")
     assert (said.status, said.out) == (2, "")
-    assert "claims none" in said.err
+    assert "claims no epsilon" in said.err
     said = p2pfl("privacy", "small.toml", *QUICK, "--plot", "epsilon.odd")
     assert (said.status, said.out) == (2, "")
 

@@ -62,10 +62,10 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["run"], "expected an EXPERIMENT, got none"),
-        (["run", "--resume", "nowhere"], "expected a run directory"),
+        (["run"], "the EXPERIMENT is missing"),
+        (["run", "--resume", "nowhere"], "is no run directory"),
         (["run", "--resume", "old", "--set", "rounds=3"], "leave them out"),
-        (["run", "small.toml", "--resume", "old", "--set", "rounds=3"], "got another rounds"),
+        (["run", "small.toml", "--resume", "old", "--set", "rounds=3"], "rounds differs from"),
     ],
 )
 def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
@@ -88,7 +88,7 @@ def test_a_peer_whose_run_has_ended_has_nothing_to_resume_and_says_how_it_ended(
     assert "peer1 has learned: accuracy 0.875" in said.err
     other = p2pfl(*command, "--set", "rounds=3")
     assert other.status == 2
-    assert "got another rounds" in other.err
+    assert "rounds differs from" in other.err
 
 
 @pytest.fixture
@@ -127,12 +127,12 @@ def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
     said = p2pfl("run", "--resume", folder)
     assert said.status == 2
     assert (
-        f"got {folder}, which holds a simulation: begin anew with p2pfl simulate {folder}/experiment.toml" in said.err
+        f"{folder} holds a simulation; start it again with p2pfl simulate {folder}/experiment.toml" in said.err
     )
     (folder / "peer.lock").touch()
     said = p2pfl("run", "--resume", folder)
     assert said.status == 2
-    assert "which is one peer's: go on with p2pfl peer EXPERIMENT --name NAME --resume" in said.err
+    assert "belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume" in said.err
     assert (folder / "metrics.jsonl").read_text() == records
     assert "Traceback" not in said.err
 

@@ -12,7 +12,7 @@ def test_every_kind_is_described_for_people_and_machines(p2pfl, kind):
     options = ("topology", kind, "--peers", 8, "--degree", 2, "--period", 6)
     said = p2pfl(*options)
     assert (said.status, said.err) == (0, "")
-    assert "exchanges to 1e-03" in said.out
+    assert "gossip steps to 1e-03" in said.out
     assert "effective neighbours" in said.out
     facts = json.loads(p2pfl(*options, "--json").out)
     assert facts["peers"] == 8
@@ -26,8 +26,8 @@ def test_a_schedule_is_told_from_a_graph(p2pfl):
     said = p2pfl("topology", "base", "--peers", 25, "--degree", 1)
     lines = dict(line.split("  ", 1) for line in said.out.splitlines() if "  " in line.strip())
     assert lines["graphs in turn"].strip() == "9"
-    assert lines["heard in an exchange"].strip() == "0 to 1"
-    assert lines["exchanges to 1e-06"].strip() == "9"
+    assert lines["models received in a gossip step"].strip() == "0 to 1"
+    assert lines["gossip steps to 1e-06"].strip() == "9"
     assert "spectral gap of a period" in lines
 
 
@@ -37,7 +37,7 @@ def test_clusters_and_their_bridges_are_set_by_the_command(p2pfl):
 
 
 def test_weights_without_a_mean_are_told_and_so_is_who_must_push(p2pfl, place):
-    assert "no pairwise masks" in " ".join(p2pfl("topology", "epidemic_local").out.split())
+    assert "pairwise masks are not possible" in " ".join(p2pfl("topology", "epidemic_local").out.split())
     arcs = [("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")]
     table = {"directed": True, "graph": {}, "nodes": [{"id": peer} for peer in "abc"]}
     table["edges"] = [{"source": a, "target": b} for a, b in arcs]

@@ -59,7 +59,7 @@ def test_a_log_has_one_line_for_each_round_when_all_peers_have_ended_it(resolved
     assert capsys.readouterr().err == ""
     lines.observe(record("peer2", accuracy=0.75, missed=["peer1", "peer1"]))
     assert capsys.readouterr().err == (
-        "round 1/4: loss 1.000, accuracy 0.500, distance 0.5 (mean of 3 peers), without all rows of peer1\n"
+        "round 1/4: loss 1.000, accuracy 0.500, distance 0.5 (mean of 3 peers), without all models of peer1\n"
     )
 
 
@@ -157,8 +157,8 @@ def test_the_summary_answers_what_learning_together_gave(capsys, tmp_path):
         "ada 0.250 0.750 +0.500",
         "mean 0.500 0.750 +0.250",
         "one model on all data 0.875",
-        "3 rounds of 1 exchange in 2.0 s, 1.0 s to start, 1.0 MB sent by 2 peers, 30.0 MB of private memory a peer",
-        "2 rows did not come in time",
+        "3 rounds of 1 gossip step in 2.0 s, 1.0 s to start, 1.0 MB sent by 2 peers, 30.0 MB of private memory a peer",
+        "2 models did not arrive in time",
         "privacy: rows are sealed",
         f"run directory: {tmp_path}",
     ):

@@ -93,7 +93,7 @@ def test_a_checkpoint_of_which_a_byte_has_changed_or_is_missing_is_refused(data)
 def test_a_journal_of_which_a_byte_has_changed_is_refused(place, change):
     whole = bytearray(sealed(Journal(5, bytes(32))))
     whole[place % len(whole)] ^= change
-    with pytest.raises(StorageError, match="as it was written"):
+    with pytest.raises(StorageError, match="has changed since it was written"):
         opened(bytes(whole))
 
 

@@ -121,7 +121,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(StorageError, match="expected to make the folder"):
+    with pytest.raises(StorageError, match="cannot be made"):
         credentials(schema.Trust(keys=str(tmp_path / "taken" / "keys")), peer="ada")
 
 

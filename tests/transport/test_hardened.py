@@ -254,10 +254,10 @@ def test_a_login_comes_from_a_file_or_the_environment(tmp_path):
     ("text", "mode", "why"),
     [
         ('user = "ada"', 0o644, "other users can read the credentials"),
-        ('password = "secret"', 0o600, 'expected user = "..."'),
-        ('user = "ada"\npasword = "secret"', 0o600, 'expected user = "..."'),
-        ('user = "ada"\npassword = secret', 0o600, 'expected user = "..."'),
-        ('user = "ada"\npassword = 5', 0o600, 'expected user = "..."'),
+        ('password = "secret"', 0o600, 'does not hold user = "..."'),
+        ('user = "ada"\npasword = "secret"', 0o600, 'does not hold user = "..."'),
+        ('user = "ada"\npassword = secret', 0o600, 'does not hold user = "..."'),
+        ('user = "ada"\npassword = 5', 0o600, 'does not hold user = "..."'),
     ],
 )
 def test_a_file_of_credentials_that_cannot_be_used_is_named_without_the_password(tmp_path, text, mode, why):

@@ -185,4 +185,4 @@ def test_what_is_no_recording_is_told(tmp_path):
 
 def test_a_recording_begins_with_the_run(capsys):
     assert main(["run", "--resume", "runs/some", "--record"]) == InputError.status
-    assert "expected --record from the beginning" in capsys.readouterr().err
+    assert "--record does not work with --resume" in capsys.readouterr().err

@@ -115,9 +115,9 @@ def unpacked(data: bytes) -> Checkpoint:
         about = msgspec.json.decode(data[8 : 8 + size], type=dict[str, Any])["__metadata__"]
         note = msgspec.json.decode(about["note"], type=_Note)
     except (SafetensorError, msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise StorageError(f"expected a checkpoint, got other bytes: {error}") from None
+        raise StorageError(f"the file is no checkpoint ({error})") from None
     if _digest(tensors, about["note"]) != about.get("hash"):
-        raise StorageError("expected a checkpoint as it was written, got one that has changed since")
+        raise StorageError("the checkpoint has changed since it was written")
     rows = {
         name.removeprefix("books."): tensors.pop(name).numpy() for name in list(tensors) if name.startswith("books.")
     }
@@ -259,11 +259,11 @@ def opened(data: bytes) -> Journal:
         If it is not that; then no mask may be used again, and nothing can be resumed.
     """
     if blake3.blake3(data[32:]).digest() != data[:32]:
-        raise StorageError("expected a journal as it was written, got one that has changed since")
+        raise StorageError("the journal has changed since it was written")
     try:
         return msgspec.msgpack.decode(data[32:], type=Journal)
     except msgspec.MsgspecError as error:
-        raise StorageError(f"expected a journal, got other bytes: {error}") from None
+        raise StorageError(f"the file is no journal ({error})") from None
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,9 @@ class Store:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise StorageError(f"{path}: expected a checkpoint that can be read, got: {error.strerror}") from None
+                raise StorageError(
+                    f"{path} cannot be read ({error.strerror}); check its permissions and the disk"
+                ) from None
             except StorageError as error:
                 damaged = CheckpointDamaged(peer=self.peer, file=str(path), message=str(error), previous=previous)
                 self.doubts.append(damaged)
@@ -429,8 +431,8 @@ class Store:
             return None
         except (OSError, StorageError) as error:
             raise RunError(
-                f"{self._journal}: expected the journal of this run, got: {error}; without it masks could be used "
-                "twice, begin a new run"
+                f"{self._journal} cannot be used: {error}; begin a new run, because without the journal masks could be "
+                "used twice"
             ) from None
 
     def accuse(self, peer: str, proof: Proof) -> Path:

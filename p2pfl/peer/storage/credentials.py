@@ -101,7 +101,9 @@ def credentials(settings: schema.Trust, *, peer: str, folder: Path | None = None
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
-                raise StorageError(f"expected to make the folder {folder}, got: {error.strerror}") from None
+                raise StorageError(
+                    f"the folder {folder} cannot be made ({error.strerror}); choose another with --keys"
+                ) from None
             identity = Identity.generate(SecretSource(), peer=peer)
             identity.save(path)
     identity = identity or Identity.generate(SecretSource(), peer=peer)

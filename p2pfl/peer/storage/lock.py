@@ -77,7 +77,7 @@ def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] =
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
-        raise InputError(f"expected to write {path}, got: {error.strerror}; choose another with --runs") from None
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another folder with --runs") from None
     try:
         attempts = round(within / PAUSE)
         while not _locked(descriptor, path.parent):
@@ -101,7 +101,7 @@ def _locked(descriptor: int, folder: Path) -> bool:
         return False
     except OSError as error:
         raise InputError(
-            f"expected {folder} to be on a disk that can lock a file, got: {error.strerror}; choose another with --runs"
+            f"the disk of {folder} cannot lock files ({error.strerror}); choose another folder with --runs"
         ) from None
     return True
 

@@ -111,8 +111,8 @@ class Naming:
 
 def _mute(peer: str, *, size: int) -> TransportError:
     return TransportError(
-        f"expected the broker to return our own message of {size} bytes within {ECHO:g} s, got nothing:"
-        " lower transport.chunk, raise what it takes (message_size_limit of mosquitto), or see whether it "
-        f'lets "{peer}" speak in its own name, as which transport.credentials or '
-        "transport.certificate must show it (with transport.version = 5 it says so)"
+        f"the broker did not return this peer's own message of {size} bytes within {ECHO:g} s; lower transport.chunk, "
+        "raise the broker's limit (message_size_limit of mosquitto), or check that the broker lets the client that "
+        f'transport.credentials or transport.certificate names publish as "{peer}" (with transport.version = 5 the '
+        "broker reports a refusal)"
     )
