@@ -76,8 +76,9 @@ async def together(
     return dict(zip(names, ended, strict=True)), notices
 
 
-def run(experiment, transport=None, **options):
-    return asyncio.run(together(experiment, transport or MemoryTransport(), **options))[0]
+async def run(experiment, transport=None, **options):
+    ended, _ = await together(experiment, transport or MemoryTransport(), **options)
+    return ended
 
 
 def assert_no_effect(ended, undisturbed):

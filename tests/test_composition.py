@@ -160,16 +160,16 @@ def alone(name):
     ],
     ids=["FedAvg", "D-PSGD", "masks", "CHOCO"],
 )
-def test_live_peers_of_the_second_snippet_end_where_a_simulation_ends(algorithm, parts, within):
+async def test_live_peers_of_the_second_snippet_end_where_a_simulation_ends(algorithm, parts, within):
     parts = {"rounds": 3, "seed": 7, **parts}
     run = p2pfl.simulate(algorithm, learner(), RING, baselines=False, **parts)
-    ended = asyncio.run(swarm(algorithm, RING, alone, transport=MemoryTransport(), parts=parts))
+    ended = await swarm(algorithm, RING, alone, transport=MemoryTransport(), parts=parts)
     for name, state in ended.items():
         row = torch.cat([run.models[name]["weight"].flatten(), run.models[name]["bias"]])
         torch.testing.assert_close(state.rows[0], row, rtol=0, atol=within)
 
 
-def test_peers_may_have_any_names_and_a_url_for_a_transport():
+async def test_peers_may_have_any_names_and_a_url_for_a_transport():
     graph = p2pfl.topology.Topology(("ada", "bob"), (("ada", "bob"),))
     data = dict(zip(graph.peers, DATA.values(), strict=False))
 
@@ -177,7 +177,7 @@ def test_peers_may_have_any_names_and_a_url_for_a_transport():
         model = Linear()
         return p2pfl.TorchLearner(model, {name: data[name]}, rate=0.5)
 
-    ended = asyncio.run(swarm(p2pfl.FedAvg(), graph, own, transport="memory://pair", parts={"rounds": 2}))
+    ended = await swarm(p2pfl.FedAvg(), graph, own, transport="memory://pair", parts={"rounds": 2})
     assert torch.allclose(ended["ada"].rows, ended["bob"].rows, atol=1e-3)
 
 
@@ -303,14 +303,14 @@ def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from
 
 @pytest.mark.slow
 @KINDS
-def test_a_loop_of_another_framework_learns_in_live_peers_as_in_a_simulation(kind):
+async def test_a_loop_of_another_framework_learns_in_live_peers_as_in_a_simulation(kind):
     run = p2pfl.simulate(p2pfl.FedAvg(), made(kind, gathered()), RING, rounds=3, seed=7, baselines=False)
     parts = {"rounds": 3, "seed": 7}
 
     def own(name):
         return made(kind, gathered(**{name: DATA[name]}))
 
-    ended = asyncio.run(swarm(p2pfl.FedAvg(), RING, own, transport=MemoryTransport(), parts=parts))
+    ended = await swarm(p2pfl.FedAvg(), RING, own, transport=MemoryTransport(), parts=parts)
     for name, state in ended.items():
         row = torch.cat([tensor.flatten() for tensor in run.models[name].values()])
         torch.testing.assert_close(state.rows[0], row, rtol=0, atol=1e-5)
@@ -429,14 +429,12 @@ def test_options_of_a_learner_of_ones_own_are_checked():
         plan(read(changed))
 
 
-def test_a_transport_is_registered_by_one_line():
+async def test_a_transport_is_registered_by_one_line():
     shared = MemoryTransport()
     register("pigeon", lambda url, access: shared)  # noqa: ARG005
     try:
         assert opened("pigeon://roof") is shared
-        ended = asyncio.run(
-            swarm(p2pfl.FedAvg(), RING, alone, transport="pigeon://roof", parts={"rounds": 1, "seed": 7})
-        )
+        ended = await swarm(p2pfl.FedAvg(), RING, alone, transport="pigeon://roof", parts={"rounds": 1, "seed": 7})
         assert len(ended) == PEERS
     finally:
         del SCHEMES["pigeon"]

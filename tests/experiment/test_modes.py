@@ -1,6 +1,5 @@
 """Privacy modes are classes, and one of a user's own works in every command."""
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -78,12 +77,12 @@ def test_a_mode_keeps_its_parameters(mode):
     assert mode_of(section(mode)) == mode
 
 
-def test_a_mode_of_ones_own_hides_alike_in_a_simulation_and_live():
+async def test_a_mode_of_ones_own_hides_alike_in_a_simulation_and_live():
     experiment = read(SMALL, changes=OWN)
     run = simulate(experiment, baselines=False)
     assert run.summary["privacy"]["statement"] == "models are rounded"
     plain = simulate(read(SMALL), baselines=False)
-    ended = asyncio.run(live(experiment, MemoryTransport()))
+    ended = await live(experiment, MemoryTransport())
     for name, end in ended.items():
         row = torch.cat([tensor.flatten() for tensor in run.models[name].values()])
         usual = torch.cat([tensor.flatten() for tensor in plain.models[name].values()])

@@ -356,7 +356,7 @@ def test_only_rounds_in_which_a_peer_trains_count():
 
 
 @pytest.mark.slow
-def test_live_and_simulated_peers_with_the_same_source_learn_the_same():
+async def test_live_and_simulated_peers_with_the_same_source_learn_the_same():
     experiment, source = read(TABLE), SeededSource(9)
     transport = MemoryTransport()
 
@@ -372,6 +372,6 @@ def test_live_and_simulated_peers_with_the_same_source_learn_the_same():
         return dict(zip(names, states, strict=True))
 
     run = simulate(experiment, source=source, baselines=False)
-    for name, state in asyncio.run(swarm()).items():
+    for name, state in (await swarm()).items():
         simulated = torch.cat([tensor.flatten() for tensor in run.models[name].values()])
         torch.testing.assert_close(state.rows[0], simulated, rtol=0, atol=1e-12)

@@ -1,6 +1,7 @@
 """What the tests of attacks on live peers start from; the attacks are in tests/attacks.py."""
 
 import pytest
+import pytest_asyncio
 
 from attacks import RING, run
 from p2pfl.experiment import read
@@ -12,6 +13,6 @@ def experiment():
     return read(SMALL, changes=RING)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(experiment):
-    return {name: end.state.rows for name, end in run(experiment).items()}
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def undisturbed(experiment):
+    return {name: end.state.rows for name, end in (await run(experiment)).items()}

@@ -8,7 +8,6 @@ grid of the masks, a unit in the last place can tip a number that lies half-way 
 grid points often do), so there they agree to one step of the grid.
 """
 
-import asyncio
 from collections import Counter
 
 import pytest
@@ -199,10 +198,10 @@ def difference(ended, run):
 
 @pytest.mark.sampled(fast=6, all=30)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
+async def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
     experiment = read(SMALL, changes=changes)
     source = SeededSource(11)
-    ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
+    ended = await live(experiment, MemoryTransport(), source=source)
     run = simulate(experiment, source=source, baselines=False)
     assert difference(ended, run) < tolerance(experiment)
     rounds = {end.records[-1].round for end in ended.values()}
@@ -217,17 +216,17 @@ def broker():
 
 @pytest.mark.sampled(fast=2, all=18)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
+async def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
     experiment = read(SMALL, changes=changes)
     source = SeededSource(11)
-    ended = asyncio.run(live(experiment, connect(experiment, urls=[broker.url], peer="all"), source=source))
+    ended = await live(experiment, connect(experiment, urls=[broker.url], peer="all"), source=source)
     run = simulate(experiment, source=source, baselines=False)
     assert difference(ended, run) < tolerance(experiment)
 
 
-def test_with_secret_keys_the_means_agree_although_masks_differ(broker):
+async def test_with_secret_keys_the_means_agree_although_masks_differ(broker):
     experiment = read(SMALL, changes=["privacy.mode=pairwise", "gossip.steps=40", "rounds=1"])
-    ended = asyncio.run(live(experiment, connect(experiment, urls=[broker.url], peer="all")))
+    ended = await live(experiment, connect(experiment, urls=[broker.url], peer="all"))
     run = simulate(experiment, baselines=False)
     live_mean = torch.cat([end.state.rows for end in ended.values()]).mean(0)
     rows = [
@@ -249,7 +248,7 @@ def test_with_secret_keys_the_means_agree_although_masks_differ(broker):
     ],
     ids=str,
 )
-def test_a_simulation_counts_the_bytes_of_rows_that_live_peers_send(monkeypatch, changes):
+async def test_a_simulation_counts_the_bytes_of_rows_that_live_peers_send(monkeypatch, changes):
     experiment = read(SMALL, changes=["learning.weighted=false", *changes])  # no sizes are flooded
     sent: Counter[str] = Counter()
 
@@ -260,16 +259,16 @@ def test_a_simulation_counts_the_bytes_of_rows_that_live_peers_send(monkeypatch,
 
     monkeypatch.setattr(module, "encode_row", counted)
     source = SeededSource(11)
-    asyncio.run(live(experiment, MemoryTransport(), source=source))
+    await live(experiment, MemoryTransport(), source=source)
     run = simulate(experiment, source=source, baselines=False)
     assert sent["rows"] > 0
     slack = 0.01 if experiment.compression.zstd else 0.0  # a unit in the last place is squeezed otherwise
     assert run.summary["bytes_sent"] == pytest.approx(sent["rows"], rel=slack)
 
 
-def test_the_records_of_a_live_peer_and_of_the_simulation_agree():
+async def test_the_records_of_a_live_peer_and_of_the_simulation_agree():
     experiment = read(SMALL)
-    ended = asyncio.run(live(experiment, MemoryTransport()))
+    ended = await live(experiment, MemoryTransport())
     run = simulate(experiment, baselines=False)
     for record in run.metrics:
         twin = ended[record.peer].records[record.round]
@@ -279,10 +278,10 @@ def test_the_records_of_a_live_peer_and_of_the_simulation_agree():
         assert twin.heard == record.heard
 
 
-def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_score_of_one_model():
+async def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_score_of_one_model():
     experiment = read(SMALL, changes=["data.scale=true", "learning.consensus=true", "privacy.mode=pairwise"])
     source = SeededSource(11)
-    ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
+    ended = await live(experiment, MemoryTransport(), source=source)
     told = simulate(experiment, source=source, baselines=False).summary
     for end in ended.values():
         assert end.peer.statistics.mean[0].tolist() == pytest.approx(told["statistics"]["mean"], abs=1e-7)

@@ -133,7 +133,7 @@ def replayed(resolved, arrivals, peer, cycles):
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", [[], TURNS, ["transport.chunk=1024"]], ids=["graph", "one at a time", "chunks"])
 @pytest.mark.parametrize("carrier", ["memory", "broker"])
-def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broker, carrier, changes):
+async def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broker, carrier, changes):
     experiment = read(UNHURRIED, changes=[*GOSSIP, *changes])
     collect, arrivals = Newest.collect, {}
 
@@ -146,7 +146,7 @@ def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broke
     monkeypatch.setattr(Newest, "collect", recorded)
     alive = {}
     transport = MemoryTransport() if carrier == "memory" else connect(experiment, urls=[broker.url], peer="all")
-    ended = asyncio.run(live(experiment, transport, alive=alive))
+    ended = await live(experiment, transport, alive=alive)
     resolved = plan(experiment)
     assert any(came for cycles in arrivals.values() for came in cycles)
     for name, end in ended.items():
@@ -172,7 +172,7 @@ class Held:
         return self.inner.fit(*args, **kwargs)
 
 
-def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_when_the_others_have_gone():
+async def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_when_the_others_have_gone():
     experiment = read(UNHURRIED, changes=[*GOSSIP, "topology.kind=complete", "transport.patience=inf"])
     heard = []
 
@@ -195,39 +195,36 @@ def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_when_the
             slow.free.set()
         return done
 
-    done = asyncio.run(main())
+    done = await main()
     assert len(done) == 6
     assert heard == [5, *[0] * 7]  # the last row of each neighbour waits for the first cycle, and none comes twice
     others = max(done[name].extra["age"].item() for name in done if name != "peer0")
     assert done["peer0"].extra["age"].item() > others
 
 
-def test_rows_that_never_arrive_hold_nobody_up():
+async def test_rows_that_never_arrive_hold_nobody_up():
     experiment = read(UNHURRIED, changes=[*GOSSIP, "transport.patience=inf"])
 
     def lose(client, message):
         sealed = message.data[:1] == bytes([SEALED]) and message.data[1:5] != CONTROL.to_bytes(4, "little")
         return sealed and client.split("-")[1] == "peer0"
 
-    async def main():
-        transport, records = MemoryTransport(lose=lose), []
-        finished = asyncio.Event()
+    transport, records = MemoryTransport(lose=lose), []
+    finished = asyncio.Event()
 
-        def note(record, _):
-            records.append(record.round)
-            if records.count(7) == 6:
-                finished.set()
+    def note(record, _):
+        records.append(record.round)
+        if records.count(7) == 6:
+            finished.set()
 
-        async def one(name, life):
-            peer = Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=life, observe=note)
-            async with peer:
-                await peer.run()
+    async def one(name, life):
+        peer = Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=life, observe=note)
+        async with peer:
+            await peer.run()
 
-        async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one(f"peer{life}", life)) for life in range(6)]
-            await finished.wait()
-            for task in running:  # goodbyes wait for what is under way, as long as patience lasts
-                task.cancel()
-        return records
-
-    assert sorted(asyncio.run(main())) == sorted(list(range(8)) * 6)
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one(f"peer{life}", life)) for life in range(6)]
+        await finished.wait()
+        for task in running:  # goodbyes wait for what is under way, as long as patience lasts
+            task.cancel()
+    assert sorted(records) == sorted(list(range(8)) * 6)

@@ -57,7 +57,7 @@ async def reached(url):
                 return
 
 
-def test_mosquittos_defaults_lose_a_burst_although_every_publish_was_acknowledged(default_broker):
+async def test_mosquittos_defaults_lose_a_burst_although_every_publish_was_acknowledged(default_broker):
     async def burst(process):
         async with MqttTransport(default_broker).join("sender") as channel:
             process.send_signal(signal.SIGSTOP)
@@ -67,13 +67,13 @@ def test_mosquittos_defaults_lose_a_burst_although_every_publish_was_acknowledge
             while process.poll() is None:  # what ends the count may be dropped too
                 await channel.publish("burst/end", b"end")
 
-    asyncio.run(asyncio.wait_for(reached(default_broker), 10))
+    await asyncio.wait_for(reached(default_broker), 10)
     with listener(default_broker, "plain") as process:
-        asyncio.run(asyncio.wait_for(burst(process), 300))
+        await asyncio.wait_for(burst(process), 300)
         assert int(process.stdout.readline()) < COUNT
 
 
-def test_the_same_burst_through_a_link_loses_nothing(default_broker):
+async def test_the_same_burst_through_a_link_loses_nothing(default_broker):
     async def burst(process):
         async with MqttTransport(default_broker).join("burst-ada-1") as channel, asyncio.TaskGroup() as tasks:
             end = connected(channel, "ada", 1)
@@ -94,8 +94,8 @@ def test_the_same_burst_through_a_link_loses_nothing(default_broker):
             end.close()
             return sent
 
-    asyncio.run(asyncio.wait_for(reached(default_broker), 10))
+    await asyncio.wait_for(reached(default_broker), 10)
     with listener(default_broker, "link") as process:
-        before = asyncio.run(asyncio.wait_for(burst(process), 120))
+        before = await asyncio.wait_for(burst(process), 120)
         assert before < COUNT
         assert int(process.stdout.readline()) == COUNT

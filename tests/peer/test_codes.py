@@ -1,7 +1,5 @@
 """Codes that no row has, from a neighbour that signs them."""
 
-import asyncio
-
 import pytest
 import torch
 
@@ -26,21 +24,21 @@ def shortened(data):
 @pytest.mark.slow
 @pytest.mark.parametrize(("spoil", "fault"), [(spoilt, "codes"), (shortened, "shape")])
 @pytest.mark.parametrize("name", ["top_k", "qsgd", "float16", "quantise"])
-def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(monkeypatch, name, spoil, fault):
+async def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(monkeypatch, name, spoil, fault):
     honest = Coded.data
 
     def data(self, index):
         return spoil(honest(self, index)) if self.at.peers == ("peer1",) else honest(self, index)
 
     monkeypatch.setattr(Coded, "data", data)
-    ended = asyncio.run(live(read(SMALL, changes=[*BASE, f"compression.name={name}"]), MemoryTransport()))
+    ended = await live(read(SMALL, changes=[*BASE, f"compression.name={name}"]), MemoryTransport())
     for other in ("peer0", "peer2"):
         assert ended[other].peer.session.shared.refused == {f"peer1: {fault}": 6}
         assert ended[other].records[-1].missed == ["peer1"] * 3
         assert bool(ended[other].state.rows.isfinite().all())
 
 
-def test_bytes_that_do_not_say_of_which_codec_they_are_are_refused(monkeypatch):
+async def test_bytes_that_do_not_say_of_which_codec_they_are_are_refused(monkeypatch):
     monkeypatch.setattr(module, "encode_row", lambda row, **said: encode_row(row, **said | {"codec": 0}))
-    ended = asyncio.run(live(read(SMALL, changes=[*BASE, "compression.name=qsgd"]), MemoryTransport()))
+    ended = await live(read(SMALL, changes=[*BASE, "compression.name=qsgd"]), MemoryTransport())
     assert ended["peer0"].peer.session.shared.refused == {"peer1: codec": 6, "peer2: codec": 6}

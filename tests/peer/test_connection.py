@@ -75,27 +75,24 @@ class Interrupted:
             self.away = 0.25
 
 
-def test_a_goodbye_is_the_last_word_though_an_announcement_is_still_on_its_way():
-    async def said():
-        channel = Slow()
-        end = connection(channel)
-        async with asyncio.TaskGroup() as tasks:
-            end._tasks = tasks
-            end._carry_out(Publish("state", end.session.shared.codec.announcement("up"), retain=True))
-            leaving = tasks.create_task(end.ask(Leave(done=True, until=0.0)))
-            for _ in range(3):
-                await asyncio.sleep(0)
-            channel.word.set()
-            await leaving
-            end.session.presence.come_back()
-            assert not end.session.shared.effects
-            end.close()
-        return channel.sent
-
-    assert asyncio.run(said()) == ["up", "left", "cleared"]
+async def test_a_goodbye_is_the_last_word_though_an_announcement_is_still_on_its_way():
+    channel = Slow()
+    end = connection(channel)
+    async with asyncio.TaskGroup() as tasks:
+        end._tasks = tasks
+        end._carry_out(Publish("state", end.session.shared.codec.announcement("up"), retain=True))
+        leaving = tasks.create_task(end.ask(Leave(done=True, until=0.0)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        channel.word.set()
+        await leaving
+        end.session.presence.come_back()
+        assert not end.session.shared.effects
+        end.close()
+    assert channel.sent == ["up", "left", "cleared"]
 
 
-def test_nothing_is_retained_of_who_has_left():
+async def test_nothing_is_retained_of_who_has_left():
     async def retained():
         transport = MemoryTransport()
         async with transport.join("ada") as channel, asyncio.TaskGroup() as tasks:
@@ -111,10 +108,10 @@ def test_nothing_is_retained_of_who_has_left():
                 return message.topic
         return None
 
-    assert asyncio.run(retained()) == "end"
+    assert await retained() == "end"
 
 
-def test_two_ends_gather_and_who_expects_one_that_leaves_is_told_that_it_is_gone():
+async def test_two_ends_gather_and_who_expects_one_that_leaves_is_told_that_it_is_gone():
     async def gone():
         transport = MemoryTransport()
         async with transport.join("ada") as one, transport.join("bob") as two, asyncio.TaskGroup() as tasks:
@@ -130,7 +127,7 @@ def test_two_ends_gather_and_who_expects_one_that_leaves_is_told_that_it_is_gone
             bob.close()
             return answer
 
-    assert asyncio.run(asyncio.wait_for(gone(), 10)) == Missing("bob", "gone")
+    assert await asyncio.wait_for(gone(), 10) == Missing("bob", "gone")
 
 
 def test_whoever_was_cut_off_while_it_announced_itself_says_that_it_is_back():
@@ -155,22 +152,19 @@ def test_whoever_was_cut_off_while_it_announced_itself_says_that_it_is_back():
         assert runner.run(turns()) == [0, 1]
 
 
-def test_only_one_thing_is_asked_for_at_a_time():
-    async def twice():
-        async with MemoryTransport().join("ada") as channel, asyncio.TaskGroup() as tasks:
-            end = connection(channel)
-            await end.enter(tasks)
-            first = tasks.create_task(end.ask(Gather(quorum=1.0, within=30.0)))
-            await asyncio.sleep(0)
-            with pytest.raises(RunError, match="one thing is asked for at a time"):
-                await end.ask(Expect("bob"))
-            first.cancel()
-            end.close()
-
-    asyncio.run(twice())
+async def test_only_one_thing_is_asked_for_at_a_time():
+    async with MemoryTransport().join("ada") as channel, asyncio.TaskGroup() as tasks:
+        end = connection(channel)
+        await end.enter(tasks)
+        first = tasks.create_task(end.ask(Gather(quorum=1.0, within=30.0)))
+        await asyncio.sleep(0)
+        with pytest.raises(RunError, match="one thing is asked for at a time"):
+            await end.ask(Expect("bob"))
+        first.cancel()
+        end.close()
 
 
-def test_a_peer_whose_name_is_taken_fails_with_the_reason():
+async def test_a_peer_whose_name_is_taken_fails_with_the_reason():
     async def second():
         transport = MemoryTransport()
         async with transport.join("one") as one, transport.join("two") as two, asyncio.TaskGroup() as tasks:
@@ -186,4 +180,4 @@ def test_a_peer_whose_name_is_taken_fails_with_the_reason():
         return error
 
     with pytest.raises(PeerError, match="already in use"):
-        raise asyncio.run(asyncio.wait_for(second(), 10))
+        raise await asyncio.wait_for(second(), 10)

@@ -62,7 +62,7 @@ def test_keys_that_are_written_are_not_written_again(tmp_path):
     assert set(Roster.read(tmp_path / "known.toml").peers) == {"bob", "cyd"}
 
 
-def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves(tmp_path, monkeypatch):
+async def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves(tmp_path, monkeypatch):
     experiment = read(SMALL, changes=["rounds=1", "topology.kind=complete", "topology.peers=3"])
     names, transport = ("peer0", "peer1", "peer2"), MemoryTransport()
     known, put = [], Streams.put
@@ -77,13 +77,10 @@ def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves(tmp
         async with Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=1, **how) as peer:
             await peer.run()
 
-    async def main():
-        async with asyncio.TaskGroup() as group:
-            for name in names:
-                group.create_task(one(name))
-
     monkeypatch.setattr(Streams, "put", putting)
-    asyncio.run(asyncio.wait_for(main(), 50))
+    async with asyncio.timeout(50), asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(one(name))
     assert {"peer1", "peer2"} in known[0] or {"peer0", "peer2"} in known[0] or {"peer0", "peer1"} in known[0]
     assert all(len(peers) == 2 for peers in known[-1])
 

@@ -27,7 +27,7 @@ async def killed(peer, *, when):
             await running
 
 
-def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_on():
+async def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_on():
     changes = [
         "topology.kind=path",
         "topology.peers=2",
@@ -37,7 +37,7 @@ def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_on():
     ]
     experiment = read(SMALL, changes=changes)
 
-    async def main():
+    async with asyncio.timeout(30):
         transport = MemoryTransport()
         victim = Peer("peer1", plan(experiment, only=["peer1"]), transport=transport)
 
@@ -46,14 +46,12 @@ def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_on():
             return held or peer.mailbox.exchange > (0, 0)
 
         others, _ = await asyncio.gather(live(experiment, transport, names=["peer0"]), killed(victim, when=half))
-        return others["peer0"]
-
-    ended = asyncio.run(asyncio.wait_for(main(), 30))
+        ended = others["peer0"]
     assert ended.records[-1].round == 2
     assert torch.isfinite(ended.state.rows).all()
 
 
-def test_an_outage_longer_than_patience_is_survived():
+async def test_an_outage_longer_than_patience_is_survived():
     changes = ["topology.kind=path", "topology.peers=2", "rounds=20", "gossip.steps=1", "transport.patience=1.2"]
     experiment = read(SMALL, changes=changes)
     counts = {"chunks": 0}
@@ -66,7 +64,7 @@ def test_an_outage_longer_than_patience_is_survived():
             counts["since"] = counts.get("since", 0) + 1
         return 0 < counts.get("since", 0) < 15 and "/state" not in message.topic
 
-    ended = asyncio.run(asyncio.wait_for(live(experiment, MemoryTransport(lose=deaf)), 40))
+    ended = await asyncio.wait_for(live(experiment, MemoryTransport(lose=deaf)), 40)
     for end in ended.values():
         assert any(record.missed for record in end.records)
         assert end.records[-1].heard == 1
@@ -76,33 +74,31 @@ def test_an_outage_longer_than_patience_is_survived():
 @pytest.mark.parametrize(
     "word", [b"xx", encode(Hello("peer1", 99, "up", {"seed": "1"}))], ids=["junk", "another hello"]
 )
-def test_a_strangers_word_on_a_neighbours_state_topic_ends_nobodys_run(word):
+async def test_a_strangers_word_on_a_neighbours_state_topic_ends_nobodys_run(word):
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", "rounds=20"])
 
-    async def main():
+    async with asyncio.timeout(40):
         transport = MemoryTransport()
         running = asyncio.create_task(live(experiment, transport))
         async with transport.join("mallory") as mallory:
             await mallory.subscribe("p2pfl/v1/test/peer/peer0/pub/0")
             await anext(mallory)  # they have begun
             await mallory.publish("p2pfl/v1/test/peer/peer1/state", word)
-        return await running
-
-    ended = asyncio.run(asyncio.wait_for(main(), 40))
+        ended = await running
     assert {end.records[-1].round for end in ended.values()} == {19}
 
 
-def test_grid_rows_wider_than_the_models_numbers_arrive():
+async def test_grid_rows_wider_than_the_models_numbers_arrive():
     changes = ["topology.kind=path", "topology.peers=2", "learning.dtype=float32", "rounds=1"]
     changes += ["privacy.mode=independent", "privacy.noise=0.01", "privacy.bits=38"]
-    ended = asyncio.run(asyncio.wait_for(live(read(SMALL, changes=changes), MemoryTransport()), 20))
+    ended = await asyncio.wait_for(live(read(SMALL, changes=changes), MemoryTransport()), 20)
     assert not any(end.records[-1].missed or end.peer.session.shared.refused for end in ended.values())
 
 
-def test_a_mass_that_no_peer_can_have_is_not_mixed():
+async def test_a_mass_that_no_peer_can_have_is_not_mixed():
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=3", "gossip.steps=1"])
 
-    async def main():
+    async with asyncio.timeout(30):
         transport = MemoryTransport()
         liar = Peer("peer2", plan(experiment, only=["peer2"]), transport=transport)
         heavy = replace(liar.plan.algorithm.average, mean_samples=1e-9)
@@ -113,26 +109,24 @@ def test_a_mass_that_no_peer_can_have_is_not_mixed():
                 await liar.run()
 
         ended, _ = await asyncio.gather(live(experiment, transport, names=["peer0", "peer1"]), lie())
-        return ended["peer1"]
-
-    ended = asyncio.run(asyncio.wait_for(main(), 30))
+        ended = ended["peer1"]
     assert ended.peer.session.shared.refused["peer2: mass"] == experiment.rounds
     assert [record.missed for record in ended.records] == [["peer2"]] * experiment.rounds
 
 
-def test_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
+async def test_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
     changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
     with pytest.raises(ExceptionGroup) as caught:
-        asyncio.run(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
+        await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
     said = [str(error) for error in caught.value.exceptions]
     assert any("agrees on the statistics of the features, but nothing came from peer2" in each for each in said), said
 
 
-def test_without_somebody_there_is_no_consensus_and_no_score_of_it_but_a_model():
+async def test_without_somebody_there_is_no_consensus_and_no_score_of_it_but_a_model():
     changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
-    ended = asyncio.run(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
+    ended = await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
     for end in ended.values():
         assert end.peer.common is None
         assert torch.isfinite(end.state.rows).all()

@@ -3,10 +3,9 @@
 The insider publishes under another peer's topic, or says of itself what cannot be.
 """
 
-import asyncio
-
 import msgspec
 import pytest
+import pytest_asyncio
 
 from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
 from lives import Lives
@@ -35,9 +34,9 @@ def swarm():
     return read(SMALL, changes=COMPLETE)
 
 
-@pytest.fixture(scope="module")
-def calm(swarm):
-    return {name: end.state.rows for name, end in run(swarm).items()}
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def calm(swarm):
+    return {name: end.state.rows for name, end in (await run(swarm)).items()}
 
 
 def pretender(liar, victim, *, sequence=0):
@@ -107,7 +106,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm, attack):
+async def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm, attack):
     peers, injected, lost = {}, [], []
 
     def meddle(topic, data, retain):
@@ -119,7 +118,7 @@ def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm, attac
         injected.extend((f"{ROOT}/{place}", payload, False) for place, payload in ATTACKS[attack](peers))
         return injected if lost else [*injected, (topic, data, retain)]
 
-    ended = run(swarm, Middle(meddle), prepare=lambda peer: peers.setdefault(peer.name, peer))
+    ended = await run(swarm, Middle(meddle), prepare=lambda peer: peers.setdefault(peer.name, peer))
     assert injected
     assert_no_effect(ended, calm)
     assert all(end.records[-1].round == 5 and len(end.records) == 6 for end in ended.values())
@@ -165,9 +164,9 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_a_neighbour_cannot_have_done_is_refused_and_has_no_effect(swarm, calm, lie):
+async def test_what_a_neighbour_cannot_have_done_is_refused_and_has_no_effect(swarm, calm, lie):
     transport, prepare, injected = of_itself(LIES[lie])
-    ended = run(swarm, transport, prepare=prepare)
+    ended = await run(swarm, transport, prepare=prepare)
     assert injected
     assert_no_effect(ended, calm)
     assert all(
@@ -175,11 +174,11 @@ def test_what_a_neighbour_cannot_have_done_is_refused_and_has_no_effect(swarm, c
     )
 
 
-def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swarm, calm):
+async def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swarm, calm):
     transport, prepare, injected = of_itself(
         lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 10**6, 5, 0, first=0))
     )
-    ended = run(swarm, transport, prepare=prepare)
+    ended = await run(swarm, transport, prepare=prepare)
     assert injected
     assert_no_effect(ended, calm)
 
@@ -187,16 +186,16 @@ def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swarm, cal
 # ---------------------------------------------------------------------- strangers
 
 
-def test_an_announcement_that_a_stranger_left_on_the_broker_keeps_nobody_out_for_good(experiment, undisturbed):
+async def test_an_announcement_that_a_stranger_left_on_the_broker_keeps_nobody_out_for_good(experiment, undisturbed):
     transport = Middle()
     stranger = Hello("peer1", 2**62, "up", {}, key=bytes([9] * 32)).signed(MALLORY, swarm="test")
     transport.inject(f"{ROOT}/peer1/state", encode(stranger), retain=True)
-    ended, _ = asyncio.run(together(experiment, transport, trust=FirstUse))
+    ended, _ = await together(experiment, transport, trust=FirstUse)
     assert_no_effect(ended, undisturbed)
     assert all(ended[name].peer.membership.up["peer1"].identity == PUBLIC["peer1"] for name in ("peer0", "peer2"))
 
 
-def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_say(experiment, undisturbed):
+async def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_say(experiment, undisturbed):
     flooded = []
 
     def prepare(peer):
@@ -209,7 +208,7 @@ def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_
             out = [(topic, junk, False) for junk in (bytes([SEALED]) + bytes(100), b"junk") * 3000] + out
         return out
 
-    ended = run(experiment, Middle(meddle), prepare=prepare)
+    ended = await run(experiment, Middle(meddle), prepare=prepare)
     assert flooded
     assert_no_effect(ended, undisturbed)
     refused = ended["peer0"].peer.session.shared.refused
@@ -217,7 +216,7 @@ def test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_
     assert refused["peer1: too much"] >= 1000  # of what anybody may have published
 
 
-def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
+async def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
     sent = []
 
     def meddle(topic, data, retain):
@@ -226,7 +225,7 @@ def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
             return [(topic, bytes([SEALED]) + bytes(2**21), False), (topic, data, retain)]
         return [(topic, data, retain)]
 
-    ended = run(experiment, Middle(meddle))
+    ended = await run(experiment, Middle(meddle))
     assert sent
     assert_no_effect(ended, undisturbed)
     assert ended["peer0"].peer.session.shared.refused["peer1: not a message"] == 1
@@ -235,20 +234,17 @@ def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturbed):
 # ---------------------------------------------------------------------- an attempt that would end all masks
 
 
-def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not_followed_when_all_resume(tmp_path):
+async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not_followed_when_all_resume(tmp_path):
     changes = [*COMPLETE, "privacy.mode=pairwise", "privacy.mask=30.0"]
 
-    async def main():
-        lives = Lives(read(SMALL, changes=changes), MemoryTransport(), tmp_path)
-        lives.start()
-        await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
-        await lives.kill()
-        lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
-        liar = lives.now["peer3"]
-        liar.me = liar.membership.me = msgspec.structs.replace(liar.me, attempt=2**62)
-        return await lives.end()
-
-    ended = asyncio.run(main())
+    lives = Lives(read(SMALL, changes=changes), MemoryTransport(), tmp_path)
+    lives.start()
+    await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
+    await lives.kill()
+    lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
+    liar = lives.now["peer3"]
+    liar.me = liar.membership.me = msgspec.structs.replace(liar.me, attempt=2**62)
+    ended = await lives.end()
     for name in ("peer0", "peer1", "peer2"):
         notes = ended[name].peer.session.books.masks.journal().notes
         assert max(run[0] for note in notes.values() for run in note.own.runs) == 1

@@ -125,8 +125,8 @@ def asked(transport):
     return announced(transport, swarm="clinic", peer="ada", client="look", source=SeededSource(1))
 
 
-def test_what_the_broker_retains_under_a_name_is_found_and_no_connection_is_left():
-    async def scenario():
+async def test_what_the_broker_retains_under_a_name_is_found_and_no_connection_is_left():
+    async with asyncio.timeout(20):
         broker = MemoryTransport()
         async with broker.join("bob") as bob:
             assert await asked(broker) is None
@@ -136,10 +136,8 @@ def test_what_the_broker_retains_under_a_name_is_found_and_no_connection_is_left
             assert await asked(broker) is None
             assert set(broker._broker.channels) == {"bob"}
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
 
-
-def test_a_claim_that_the_broker_drops_is_repeated_and_one_that_never_returns_is_given_up(monkeypatch):
+async def test_a_claim_that_the_broker_drops_is_repeated_and_one_that_never_returns_is_given_up(monkeypatch):
     monkeypatch.setattr(incarnation, "AGAIN", 0.01)
 
     async def scenario(drops):
@@ -157,8 +155,8 @@ def test_a_claim_that_the_broker_drops_is_repeated_and_one_that_never_returns_is
             assert await asked(broker) == said(5)
         return len(dropped)
 
-    assert asyncio.run(asyncio.wait_for(scenario(2), 20)) == 2
-    assert asyncio.run(asyncio.wait_for(scenario(100), 20)) == incarnation.CLAIMS
+    assert await asyncio.wait_for(scenario(2), 20) == 2
+    assert await asyncio.wait_for(scenario(100), 20) == incarnation.CLAIMS
 
 
 # ---------------------------------------------------------------------- peers that start again
@@ -175,10 +173,10 @@ async def behind(lives, name, *, keys=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("silently", [False, True], ids=["announced as dead", "announced as up"])
-def test_a_peer_that_starts_again_with_its_clock_an_hour_behind_joins_the_others(tmp_path, silently):
+async def test_a_peer_that_starts_again_with_its_clock_an_hour_behind_joins_the_others(tmp_path, silently):
     experiment = read(SMALL, changes=RING)
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.count = NOW
         lives.start()
@@ -191,9 +189,7 @@ def test_a_peer_that_starts_again_with_its_clock_an_hour_behind_joins_the_others
         await lives.until(lambda now: now["peer1"].phase == "learning")
         for each in others:
             each.go.set()
-        return await lives.end(), found, lives.notices
-
-    ended, found, _ = asyncio.run(asyncio.wait_for(main(), 60))
+        ended, _ = await lives.end(), lives.notices
     assert isinstance(found.warning, ClockBehind)
     assert (found.warning.peer, found.warning.seconds) == ("peer1", 3600)
     assert ended["peer1"].records[-1].round == 4
@@ -201,10 +197,10 @@ def test_a_peer_that_starts_again_with_its_clock_an_hour_behind_joins_the_others
     assert "peer1" not in ended["peer0"].records[-1].missed
 
 
-def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hour_behind(tmp_path):
+async def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hour_behind(tmp_path):
     experiment = read(SMALL, changes=RING)
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.count = NOW
         lives.start()
@@ -215,15 +211,13 @@ def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hour_behi
         lives.start("peer0", "peer2", "peer3", keys=2)
         found = await behind(lives, "peer1", keys=2)
         lives.start("peer1", keys=2, incarnation=found.incarnation)
-        return await lives.end()
-
-    ended = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     for end in ended.values():
         assert [record.round for record in end.records] == list(range(5))
         assert not any(record.missed for record in end.records)
 
 
-def test_a_peer_of_a_device_whose_clock_is_behind_says_so_and_joins_over_a_real_broker(tmp_path):
+async def test_a_peer_of_a_device_whose_clock_is_behind_says_so_and_joins_over_a_real_broker(tmp_path):
     names = ("peer0", "peer1")
     identities = {name: Identity.generate(SeededSource(1), peer=name) for name in names}
     roster = Roster({name: identity.public for name, identity in identities.items()})
@@ -250,6 +244,6 @@ def test_a_peer_of_a_device_whose_clock_is_behind_says_so_and_joins_over_a_real_
         await asyncio.gather(begin("peer0", "others", NOW), begin("peer1", "second", NOW - HOUR))
 
     with embedded() as broker:
-        asyncio.run(asyncio.wait_for(main(broker.url), 60))
+        await asyncio.wait_for(main(broker.url), 60)
     assert ClockBehind(peer="peer1", seconds=3600) in events
     assert {event.peer for event in events if isinstance(event, child.Done)} == set(names)

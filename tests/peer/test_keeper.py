@@ -41,24 +41,21 @@ class Held(Store):
         super().save(checkpoint, model)
 
 
-def test_a_checkpoint_is_begun_when_the_one_before_is_written_also_where_nothing_was_sent_in_between(tmp_path):
+async def test_a_checkpoint_is_begun_when_the_one_before_is_written_also_where_nothing_was_sent_in_between(tmp_path):
     store = Held(tmp_path, rounds=(1, 2))
 
-    async def body():
-        kept = keeper(store)
-        await kept.save(checkpoint(1), lambda row: {"row": row})
-        second = asyncio.create_task(kept.save(checkpoint(2), lambda row: {"row": row}))
-        store.gates[2].set()
-        await asyncio.to_thread(store.busy.wait, 30)
-        for _ in range(100):  # as many turns as it likes
-            await asyncio.sleep(0)
-        assert store.begun == [1]
-        assert not second.done()
-        store.gates[1].set()
-        await second
-        await kept.end()
-
-    asyncio.run(body())
+    kept = keeper(store)
+    await kept.save(checkpoint(1), lambda row: {"row": row})
+    second = asyncio.create_task(kept.save(checkpoint(2), lambda row: {"row": row}))
+    store.gates[2].set()
+    await asyncio.to_thread(store.busy.wait, 30)
+    for _ in range(100):  # as many turns as it likes
+        await asyncio.sleep(0)
+    assert store.begun == [1]
+    assert not second.done()
+    store.gates[1].set()
+    await second
+    await kept.end()
     assert [each.round for each in store.checkpoints()] == [2, 1]
 
 
@@ -76,17 +73,14 @@ def test_the_exchange_key_of_a_run_that_has_ended_is_erased_from_every_journal_a
     )
 
 
-def test_a_checkpoint_that_found_no_room_is_told_before_the_next_is_begun(tmp_path):
+async def test_a_checkpoint_that_found_no_room_is_told_before_the_next_is_begun(tmp_path):
     class Full(Store):
         def save(self, checkpoint, model):
             del checkpoint, model
             raise StorageError("expected room, got none")
 
-    async def body():
-        kept = keeper(Full(tmp_path, "ada"))
-        await kept.save(checkpoint(1), lambda row: {"row": row})
-        with pytest.raises(StorageError, match="expected room"):
-            await kept.save(checkpoint(2), lambda row: {"row": row})
-        await kept.end()
-
-    asyncio.run(body())
+    kept = keeper(Full(tmp_path, "ada"))
+    await kept.save(checkpoint(1), lambda row: {"row": row})
+    with pytest.raises(StorageError, match="expected room"):
+        await kept.save(checkpoint(2), lambda row: {"row": row})
+    await kept.end()

@@ -70,16 +70,14 @@ def bare(values, own):
     return out
 
 
-def test_a_receiver_learns_no_difference_of_two_terms_from_a_sum_that_is_played_again(tmp_path, monkeypatch):
+async def test_a_receiver_learns_no_difference_of_two_terms_from_a_sum_that_is_played_again(tmp_path, monkeypatch):
     terms, shares, own = seen(monkeypatch)
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = swarm(SUMS, tmp_path)
         await killed(lives, at=2)
         lives.start(resume=True, at=1)
         await lives.end()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
     again = [each for each, found in own.items() if len(found) == 2 and len(shares[each]) == 2]
     assert again
     for each in again:
@@ -101,12 +99,12 @@ def fresh_masks(monkeypatch):
     return used
 
 
-def resumed_twice(changes, folder, *, between):
+async def resumed_twice(changes, folder, *, between):
     """Kill a swarm, and resume two copies of its run directory, one after the other."""
     copies = [folder / name for name in ("one", "two")]
     copies[0].mkdir()
 
-    asyncio.run(asyncio.wait_for(killed(swarm(changes, copies[0]), at=3), 60))  # and wait for what is being written
+    await asyncio.wait_for(killed(swarm(changes, copies[0]), at=3), 60)  # and wait for what is being written
     shutil.copytree(*copies)
 
     async def resumed(copy):
@@ -117,23 +115,23 @@ def resumed_twice(changes, folder, *, between):
         return await lives.end()
 
     for copy in copies:
-        between(asyncio.run(asyncio.wait_for(resumed(copy), 60)))
+        between(await asyncio.wait_for(resumed(copy), 60))
 
 
-def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_path, monkeypatch):
+async def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_path, monkeypatch):
     used, drawn = fresh_masks(monkeypatch), []
 
     def ended(ends):
         assert not any(end.peer.session.books.masks.uncancelled() for end in ends.values())
         drawn.append(len(used))
 
-    resumed_twice(MASKS, tmp_path, between=ended)
+    await resumed_twice(MASKS, tmp_path, between=ended)
     assert len(set(used)) == len(used)
     assert drawn[1] - drawn[0] >= 2 * 6 * 3  # both ends of six edges, in the rounds that are left
 
 
 @pytest.mark.parametrize("changes", [MASKS, [*SUMS, "rounds=6"]], ids=["masks", "sums"])
-def test_two_copies_of_a_run_directory_that_are_resumed_seal_nothing_alike(tmp_path, monkeypatch, changes):
+async def test_two_copies_of_a_run_directory_that_are_resumed_seal_nothing_alike(tmp_path, monkeypatch, changes):
     seals = {}
 
     class Watched:
@@ -147,15 +145,15 @@ def test_two_copies_of_a_run_directory_that_are_resumed_seal_nothing_alike(tmp_p
             return found
 
     monkeypatch.setattr(sealing, "AESGCM", Watched)
-    resumed_twice(changes, tmp_path, between=lambda _ended: None)
+    await resumed_twice(changes, tmp_path, between=lambda _ended: None)
     assert len(seals) > 100
     assert not [place for place, found in seals.items() if len(found) > 1]
 
 
-def test_a_peer_whose_key_was_erased_after_its_run_rests_with_the_row_that_it_has(tmp_path):
+async def test_a_peer_whose_key_was_erased_after_its_run_rests_with_the_row_that_it_has(tmp_path):
     (tmp_path / "peers").mkdir()
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = swarm(MASKS, tmp_path / "peers")
         lives.start()
         before = dict(await lives.end())
@@ -164,9 +162,6 @@ def test_a_peer_whose_key_was_erased_after_its_run_rests_with_the_row_that_it_ha
             lives.start(resume=True)
             await lives.end()
         assert not any(Store(tmp_path / "peers", name).journal().key for name in lives.names)
-        return before, lives
-
-    before, lives = asyncio.run(asyncio.wait_for(main(), 60))
     for name, end in lives.ended.items():
         assert torch.equal(end.state.rows, before[name].state.rows)
         assert len(end.records) == 6  # none of them again

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 import torch
 
 from attacks import IDENTITIES, MALLORY, NAMES, PUBLIC, RING, ROOT, Middle, assert_no_effect, run, together
@@ -28,7 +29,7 @@ from swarms import SMALL
 # ---------------------------------------------------------------------- strangers
 
 
-def test_a_stranger_that_overwrites_the_hellos_that_the_broker_keeps_delays_at_most(experiment, undisturbed):
+async def test_a_stranger_that_overwrites_the_hellos_that_the_broker_keeps_delays_at_most(experiment, undisturbed):
     overwritten = Counter()
 
     def overwrite(topic, data, retain):
@@ -38,15 +39,12 @@ def test_a_stranger_that_overwrites_the_hellos_that_the_broker_keeps_delays_at_m
             out.append((topic, b"junk", True))
         return out
 
-    async def main():
-        transport = Middle(overwrite)
-        first = asyncio.create_task(together(experiment, transport, names=NAMES[:1]))
-        while not overwritten:  # noqa: ASYNC110 (turns of the loop; nothing tells of this)
-            await asyncio.sleep(0)
-        others, _ = await together(experiment, transport, names=NAMES[1:])
-        return others | (await first)[0]
-
-    assert_no_effect(asyncio.run(main()), undisturbed)
+    transport = Middle(overwrite)
+    first = asyncio.create_task(together(experiment, transport, names=NAMES[:1]))
+    while not overwritten:  # noqa: ASYNC110 (turns of the loop; nothing tells of this)
+        await asyncio.sleep(0)
+    others, _ = await together(experiment, transport, names=NAMES[1:])
+    assert_no_effect(others | (await first)[0], undisturbed)
     assert len(overwritten) == 4
 
 
@@ -130,28 +128,28 @@ def assert_bounded(ended, before):
         assert set(envelope._keys) == set(envelope._secrets) == session.membership.neighbours
 
 
-@pytest.fixture(scope="module")
-def calm(experiment):
-    return run(experiment)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def calm(experiment):
+    return await run(experiment)
 
 
 @pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: words.__name__)
-def test_a_stranger_changes_nothing_whatever_it_says(experiment, undisturbed, calm, words):
-    ended = asyncio.run(disturbed(experiment, MemoryTransport(), words))
+async def test_a_stranger_changes_nothing_whatever_it_says(experiment, undisturbed, calm, words):
+    ended = await disturbed(experiment, MemoryTransport(), words)
     assert_no_effect(ended, undisturbed)
     assert_bounded(ended, calm)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
-def test_a_stranger_on_a_real_broker_changes_nothing(experiment, undisturbed, calm):
+async def test_a_stranger_on_a_real_broker_changes_nothing(experiment, undisturbed, calm):
     def everything(*about):
         for words in WORDS:
             yield from words(*about)
 
     with embedded(kind="mosquitto") as broker:
-        ended = asyncio.run(disturbed(experiment, connect(experiment, urls=[broker.url], peer="all"), everything))
+        ended = await disturbed(experiment, connect(experiment, urls=[broker.url], peer="all"), everything)
     assert_no_effect(ended, undisturbed)
     assert_bounded(ended, calm)
 
@@ -246,7 +244,7 @@ def test_what_convicts_nobody_does_not_hold(proof):
     assert not Proof(proof.other, proof.one).holds(ADA.public)
 
 
-def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_path):
+async def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_path):
     experiment = read(SMALL, changes=[*RING, "transport.patience=2.0", "rounds=4"])
 
     def prepare(peer):
@@ -263,7 +261,7 @@ def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_path):
 
         peer.connection.ask = lying
 
-    ended, notices = asyncio.run(together(experiment, MemoryTransport(), prepare=prepare, folder=tmp_path))
+    ended, notices = await together(experiment, MemoryTransport(), prepare=prepare, folder=tmp_path)
     for name in ("peer0", "peer2"):
         end = ended[name]
         proof = end.peer.mailbox.proofs["peer1"]

@@ -17,11 +17,11 @@ from swarms import SMALL
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "learning.algorithm=robust_sgp"]
 
 
-def played(changes, folder, *, silently=False, again=False):
+async def outcome(changes, folder, *, silently=False, again=False):
     """Learn in a ring whose peer1 dies in the training of round 3, and comes back once the others are in round 5."""
     experiment = read(SMALL, changes=[*RING, *changes])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
         held = Held(lives.now["peer1"], round=3)
@@ -38,8 +38,6 @@ def played(changes, folder, *, silently=False, again=False):
             each.go.set()
         return await lives.end(), lives
 
-    return asyncio.run(asyncio.wait_for(main(), 60))
-
 
 def masses(state):
     return float(state.extra["mass"])
@@ -47,8 +45,8 @@ def masses(state):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("silently", [False, True], ids=["the broker tells", "nobody tells"])
-def test_survivors_state_what_a_death_took(silently, tmp_path):
-    ended, lives = played(["transport.patience=0.5"], tmp_path, silently=silently)
+async def test_survivors_state_what_a_death_took(silently, tmp_path):
+    ended, lives = await outcome(["transport.patience=0.5"], tmp_path, silently=silently)
     said = {name: end.peer.given for name, end in ended.items()}
     assert {name: end.peer.vanished for name, end in ended.items()} == {
         "peer0": {"peer1"},
@@ -70,9 +68,9 @@ def test_survivors_state_what_a_death_took(silently, tmp_path):
     assert found["statement"].startswith("of a total weight of 4 the death of peer1 took ")
 
 
-def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):
+async def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):
     """It holds the same model as all: no step moves any row, and whatever is given moves none either."""
-    ended, lives = played(["learning.rate=1e-14"], tmp_path, again=True)
+    ended, lives = await outcome(["learning.rate=1e-14"], tmp_path, again=True)
     assert [record.round for record in lives.records["peer1"]] == [0, 1, 2, 5]
     assert not any(isinstance(each, WeightLost) for each in lives.notices)
     assert not any(end.peer.vanished for end in ended.values())
@@ -84,15 +82,13 @@ def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):
     assert sum(masses(end.state) for end in ended.values()) + found["on_its_way"] == pytest.approx(4.0)
 
 
-def test_where_nobody_dies_nothing_is_said_and_all_masses_are_held(tmp_path):
+async def test_where_nobody_dies_nothing_is_said_and_all_masses_are_held(tmp_path):
     experiment = read(SMALL, changes=[*RING, "rounds=2"])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
-        return await lives.end(), lives
-
-    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     assert not any(isinstance(each, WeightLost) for each in lives.notices)
     found = account(ended["peer0"].peer.plan, {name: end.peer.given for name, end in ended.items()})
     assert found == {"of": 4, "held": pytest.approx(4.0), "on_its_way": pytest.approx(0.0), "lost": [], "statement": ""}

@@ -50,26 +50,24 @@ def agree(experiment, ended):
 @pytest.mark.parametrize("privacy", [[], ["privacy.mode=pairwise"]], ids=["plain", "masked"])
 @pytest.mark.parametrize("wills", [False, True], ids=["killed", "ended in order"])
 @pytest.mark.parametrize("persistent", [False, True], ids=["forgetful", "persistent"])
-def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(privacy, wills, persistent):
+async def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(privacy, wills, persistent):
     experiment, alive = read(SMALL, changes=[*RING, *privacy]), {}
 
-    async def main():
+    async with asyncio.timeout(40):
         broker = MemoryTransport()
         running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
         for round in (1, 2, 4):
             await until(lambda round=round: reached(alive, (round, 1)))
             broker.restart(wills=wills, persistent=persistent)
-        return await running
-
-    ended = asyncio.run(asyncio.wait_for(main(), 40))
+        ended = await running
     assert all(end.peer.connection.channel.outages == 3 for end in ended.values())
     agree(experiment, ended)
 
 
-def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
+async def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
     experiment, alive = read(SMALL, changes=[*RING, "transport.patience=0.6"]), {}
 
-    async def main():
+    async with asyncio.timeout(40):
         broker = MemoryTransport()
         running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
         await until(lambda: reached(alive, (2, 1)))
@@ -77,12 +75,10 @@ def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
         await until(lambda: all(peer.connection.channel.away > 1.2 for peer in alive.values()))
         assert not any(peer.progress.connected for peer in alive.values())
         broker.start()
-        return await running
-
-    agree(experiment, asyncio.run(asyncio.wait_for(main(), 40)))
+        agree(experiment, await running)
 
 
-def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
+async def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
     experiment, alive = read(SMALL, changes=[*RING, "rounds=12"]), {}
 
     async def main():
@@ -115,14 +111,14 @@ def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
             ended |= await task
         return ended
 
-    ended = asyncio.run(asyncio.wait_for(main(), 40))
+    ended = await asyncio.wait_for(main(), 40)
     neighbour = ended["peer1"].records
     assert any("peer0" in record.missed for record in neighbour)
     assert not neighbour[-1].missed
     assert all(end.records[-1].round == 11 and torch.isfinite(end.state.rows).all() for end in ended.values())
 
 
-def test_a_peer_without_a_broker_gives_up_with_one_sentence():
+async def test_a_peer_without_a_broker_gives_up_with_one_sentence():
     experiment, alive = read(SMALL, changes=RING), {}
     short = Backoff(first=0.01, largest=0.02, outage=0.1)
 
@@ -134,5 +130,5 @@ def test_a_peer_without_a_broker_gives_up_with_one_sentence():
         await running
 
     with pytest.raises(BaseExceptionGroup) as caught:
-        asyncio.run(asyncio.wait_for(main(), 40))
+        await asyncio.wait_for(main(), 40)
     assert caught.group_contains(TransportError, match="raise transport.outage")

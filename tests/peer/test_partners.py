@@ -85,9 +85,9 @@ def partners(monkeypatch):
     return seen
 
 
-def test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone(partners):
+async def test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone(partners):
     said = []
-    ended = asyncio.run(attacked(read(SMALL, changes=[*FOUR, *MASKED]), said=said))
+    ended = await attacked(read(SMALL, changes=[*FOUR, *MASKED]), said=said)
     assert partners
     assert min(map(len, partners)) >= 2
     assert PartnersAwaited(peer="peer0", partners=("peer1", "peer2"), seconds=0.5) in said
@@ -97,8 +97,8 @@ def test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_
     assert set(ended) == {"peer0", "peer1", "peer2", "peer3"}
 
 
-def test_one_partner_is_enough_where_the_experiment_says_so(partners):
-    asyncio.run(attacked(read(SMALL, changes=[*FOUR, *MASKED, "privacy.partners=1"]), said=[]))
+async def test_one_partner_is_enough_where_the_experiment_says_so(partners):
+    await attacked(read(SMALL, changes=[*FOUR, *MASKED, "privacy.partners=1"]), said=[])
     assert frozenset({"peer3"}) in partners
 
 
@@ -120,7 +120,7 @@ def test_a_release_waits_for_all_missing_partners_until_enough_are_present():
     assert cover({"peer1", "peer2", "peer3"}, least=9) == frozenset()  # nobody else is there to wait for
 
 
-def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():
+async def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():
     class Connection:
         """A connection on which a partner comes at some time."""
 
@@ -140,7 +140,7 @@ def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():
 
     for comes, until in ((0.0, 0.0), (5.0, 6.0), (99.0, 10.0)):
         connection, said = Connection(comes), []
-        asyncio.run(covered(connection, connection.lacking, tell=said.append))
+        await covered(connection, connection.lacking, tell=said.append)
         assert connection.now == until
         assert said == ([] if comes == 0 else [PartnersAwaited(peer="ada", partners=("bob",), seconds=10.0)])
 

@@ -50,24 +50,22 @@ def agree(experiment, ended):
         assert all((model[key] - value).abs().max() < 2.0**-19 for key, value in run.models[name].items())
 
 
-def test_a_broker_that_restarts_three_times_changes_nothing(mortal):
+async def test_a_broker_that_restarts_three_times_changes_nothing(mortal):
     broker, in_order = mortal
     experiment, alive = read(SMALL, changes=RING), {}
 
-    async def main():
+    async with asyncio.timeout(60):
         lasting = Lasting([MqttTransport(broker.start())], backoff=SOON)
         running = asyncio.create_task(live(experiment, lasting, source=SOURCE, alive=alive))
         for round in (2, 6, 11):
             await reached(alive, round)
             await asyncio.to_thread(broker.restart, in_order=in_order)
-        return await running
-
-    ended = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await running
     assert all(end.peer.connection.channel.outages >= 3 for end in ended.values())
     agree(experiment, ended)
 
 
-def test_peers_meet_on_the_second_broker_when_the_first_is_gone_for_good():
+async def test_peers_meet_on_the_second_broker_when_the_first_is_gone_for_good():
     first, second = Mortal(), Mortal()
     experiment, alive = read(SMALL, changes=RING), {}
 
@@ -79,13 +77,13 @@ def test_peers_meet_on_the_second_broker_when_the_first_is_gone_for_good():
         return await running
 
     try:
-        agree(experiment, asyncio.run(asyncio.wait_for(main(), 60)))
+        agree(experiment, await asyncio.wait_for(main(), 60))
     finally:
         first.stop(in_order=True)
         second.stop(in_order=True)
 
 
-def test_peers_on_both_sides_of_two_bridged_brokers_learn_together():
+async def test_peers_on_both_sides_of_two_bridged_brokers_learn_together():
     far = Mortal()
     address = far.start().removeprefix("mqtt://")
     near = Mortal(more=f"connection bridge\naddress {address}\ntopic p2pfl/v1/# both 1\ncleansession true\n")
@@ -98,7 +96,7 @@ def test_peers_on_both_sides_of_two_bridged_brokers_learn_together():
         return one | other
 
     try:
-        agree(experiment, asyncio.run(asyncio.wait_for(main(), 60)))
+        agree(experiment, await asyncio.wait_for(main(), 60))
     finally:
         near.stop(in_order=True)
         far.stop(in_order=True)
@@ -108,20 +106,20 @@ WIDE = ["topology.kind=path", "topology.peers=2", "rounds=1", "model.hidden=[400
 CLOUD = "max_packet_size 131072\n"
 
 
-def met(broker, *changes, version=4):
+async def met(broker, *changes, version=4):
     """Two peers with a row of 0.5 MB over a broker that takes 128 KB."""
     experiment = read(SMALL, changes=[*WIDE, *changes])
     limit = experiment.transport.chunk + HEAD
     lasting = Lasting([MqttTransport(broker.start(), version=version, limit=limit)], backoff=SOON)
     try:
-        return asyncio.run(asyncio.wait_for(live(experiment, lasting, source=SOURCE), 60))
+        return await asyncio.wait_for(live(experiment, lasting, source=SOURCE), 60)
     finally:
         broker.stop(in_order=True)
 
 
 @pytest.mark.parametrize(("changes", "version"), [([], 5), (["transport.chunk=126976"], 4)], ids=["told", "set"])
-def test_rows_pass_a_broker_that_takes_128_kilobytes(changes, version):
-    ended = met(Mortal(more=CLOUD), *changes, version=version)
+async def test_rows_pass_a_broker_that_takes_128_kilobytes(changes, version):
+    ended = await met(Mortal(more=CLOUD), *changes, version=version)
     assert not any(record.missed for end in ended.values() for record in end.records)
 
 
@@ -130,16 +128,18 @@ def test_rows_pass_a_broker_that_takes_128_kilobytes(changes, version):
     [(CLOUD, 4), ("message_size_limit 100000\n", 4), ("message_size_limit 100000\n", 5)],
     ids=["packets", "messages", "messages, MQTT 5"],
 )
-def test_a_broker_that_takes_too_little_without_telling_is_one_sentence_with_the_setting(line, version, monkeypatch):
+async def test_a_broker_that_takes_too_little_without_telling_is_one_sentence_with_the_setting(
+    line, version, monkeypatch
+):
     monkeypatch.setattr(naming, "ECHO", 3.0)
     with pytest.raises(BaseExceptionGroup) as caught:
-        met(Mortal(more=line), version=version)
+        await met(Mortal(more=line), version=version)
     assert caught.group_contains(
         TransportError, match=r"(connections ended while|within 3 s, got nothing).*lower transport.chunk"
     )
 
 
-def test_a_peer_that_is_locked_out_while_it_runs_stops_at_once_with_the_reason(tmp_path):
+async def test_a_peer_that_is_locked_out_while_it_runs_stops_at_once_with_the_reason(tmp_path):
     for each in (tmp_path, *list(tmp_path.parents)[:3]):
         each.chmod(0o777)
     (tmp_path / "nobody").touch()
@@ -157,7 +157,7 @@ def test_a_peer_that_is_locked_out_while_it_runs_stops_at_once_with_the_reason(t
 
     try:
         with pytest.raises(BaseExceptionGroup) as caught:
-            asyncio.run(asyncio.wait_for(main(), 60))
+            await asyncio.wait_for(main(), 60)
     finally:
         strict.stop(in_order=True)
     assert caught.group_contains(AccessError, match="Not authorized")

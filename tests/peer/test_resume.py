@@ -51,11 +51,11 @@ def apart(one, other):
     return max(float((one[name][key] - other[name][key]).abs().max()) for name in one for key in one[name])
 
 
-def restarted(changes, folder, *, at):
+async def restarted(changes, folder, *, at):
     """All peers are killed when the first of them is in a certain exchange, and go on together."""
     experiment = read(SMALL, changes=[*RING, *changes])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
         await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
@@ -66,9 +66,7 @@ def restarted(changes, folder, *, at):
         for name, first in begun.items():
             lives.records[name] = [record for record in lives.records[name] if record.round < first]
         lives.start(resume=True, at=together)
-        return await lives.end(), begun
-
-    ended, begun = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     assert all(first >= at[0] - 1 for first in begun.values())
     for end in ended.values():
         assert [record.round for record in end.records] == list(range(6))
@@ -78,15 +76,15 @@ def restarted(changes, folder, *, at):
 
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
-def test_all_that_are_killed_end_as_if_nothing_had_happened(changes, tmp_path):
-    experiment, ended = restarted(changes, tmp_path, at=(3, 1 if "gossip.steps=1" not in changes else 0))
+async def test_all_that_are_killed_end_as_if_nothing_had_happened(changes, tmp_path):
+    experiment, ended = await restarted(changes, tmp_path, at=(3, 1 if "gossip.steps=1" not in changes else 0))
     assert apart(models(ended), simulated(experiment)) < 1e-10
 
 
 @pytest.mark.parametrize("at", [(0, 0), (0, 1), (3, 0), (5, 0)])
-def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
+async def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     changes = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
-    experiment, ended = restarted(changes, tmp_path, at=at)
+    experiment, ended = await restarted(changes, tmp_path, at=at)
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.session.books.masks.uncancelled()
@@ -99,18 +97,16 @@ async def killed_while_leaving(lives):
     await lives.kill()
 
 
-def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(tmp_path):
+async def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(tmp_path):
     """All have promised to release no more by then."""
     experiment = read(SMALL, changes=[*RING, *MASKS, "topology.kind=complete", "gossip.steps=1"])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         assert all(Store(tmp_path, name).former().journal.until == END for name in lives.names)
         lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
-        return await lives.end()
-
-    ended = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.session.books.masks.uncancelled()
@@ -130,22 +126,20 @@ def said(lives, name, kind):
     return [notice for notice in lives.notices if notice.peer == name and isinstance(notice, kind)]
 
 
-def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_says_so(tmp_path):
+async def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_says_so(tmp_path):
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2", "transport.quorum=0.6"])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         (tmp_path / "peer1.state").unlink()
         lives.start(resume=True)
-        return await lives.end(), lives
-
-    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     assert said(lives, "peer1", ReleasesEnded) == [ReleasesEnded(peer="peer1", rounds=5, lost=True)]
     assert [record.round for record in ended["peer1"].records] == list(range(6))  # none of them again
 
 
-def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_goes_by_it(tmp_path):
+async def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_goes_by_it(tmp_path):
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10", "transport.gather=2", "transport.quorum=0.6"])
 
     async def main():
@@ -163,7 +157,7 @@ def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_goes_by_
         await lives.end()
         return lives
 
-    lives = asyncio.run(asyncio.wait_for(main(), 60))
+    lives = await asyncio.wait_for(main(), 60)
     assert said(lives, "peer1", ReleasesEnded)
     assert not lives.records["peer1"]
     for name in ("peer0", "peer2", "peer3"):
@@ -171,10 +165,10 @@ def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_goes_by_
         assert 4 <= lives.records[name][0].round <= 7
 
 
-def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
+async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10"])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
         await lives.until(lambda now: any(peer.mailbox.exchange >= (5, 0) for peer in now.values()))
@@ -182,9 +176,7 @@ def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
         for path in tmp_path.glob("peer1*.state"):
             path.unlink()
         lives.start(resume=True)
-        return await lives.end(), lives
-
-    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     assert all(notice.again for notice in said(lives, "peer1", JoinsLate))
     assert said(lives, "peer1", JoinsLate)
     assert [{*notice.masks} for notice in said(lives, "peer0", MasksUnsettled)] == [{"peer1"}]
@@ -195,7 +187,7 @@ def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
     assert not ledger.uncancelled()
 
 
-def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
+async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
     experiment = read(SMALL, changes=[*RING, *COMPLETE])
 
     async def main():
@@ -214,28 +206,25 @@ def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
     with pytest.raises(
         LostModelError, match="is not on the disk, and an earlier incarnation promised to release no more; begin"
     ):
-        asyncio.run(asyncio.wait_for(main(), 60))
+        await asyncio.wait_for(main(), 60)
 
 
-def test_who_has_played_all_rounds_ends_without_the_others(tmp_path):
+async def test_who_has_played_all_rounds_ends_without_the_others(tmp_path):
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2"])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         lives.start("peer1", resume=True)
         await lives.tasks["peer1"]
-        return lives
-
-    lives = asyncio.run(asyncio.wait_for(main(), 60))
     assert said(lives, "peer1", NeighboursMissing)
 
 
-def stranded(folder, *, goodbye):
+async def stranded(folder, *, goodbye):
     """One peer is killed in round 3 and comes back when the others have ended, or while they say goodbye."""
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2"])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
         await lives.until(lambda now: now["peer1"].mailbox.exchange >= (3, 0))
@@ -251,12 +240,10 @@ def stranded(folder, *, goodbye):
             lives.now["peer1"].connection.handle(Tick(grace=0.0))
         await lives.tasks["peer1"]
 
-    asyncio.run(asyncio.wait_for(main(), 60))
 
-
-def test_who_comes_back_when_nobody_is_there_is_told_that_the_run_has_ended_or_stopped(tmp_path):
+async def test_who_comes_back_when_nobody_is_there_is_told_that_the_run_has_ended_or_stopped(tmp_path):
     with pytest.raises(ResumeError) as caught:
-        stranded(tmp_path, goodbye=False)
+        await stranded(tmp_path, goodbye=False)
     said = str(caught.value)
     assert said.startswith('"peer1" cannot resume: peer0, peer2, peer3 did not come within 2 s')
     assert 'the model of "peer1" after round ' in said
@@ -265,22 +252,20 @@ def test_who_comes_back_when_nobody_is_there_is_told_that_the_run_has_ended_or_s
     assert caught.value.absent == ("peer0", "peer2", "peer3")
 
 
-def test_who_comes_back_to_goodbyes_after_the_last_round_is_told_at_once_that_the_run_has_ended(tmp_path):
+async def test_who_comes_back_to_goodbyes_after_the_last_round_is_told_at_once_that_the_run_has_ended(tmp_path):
     with pytest.raises(ResumeError, match='the run ended while "peer1" was away: peer0, peer2, peer3 played the last'):
-        stranded(tmp_path, goodbye=True)
+        await stranded(tmp_path, goodbye=True)
 
 
-def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_had_happened(tmp_path):
+async def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_had_happened(tmp_path):
     stop = ["rounds=9", "learning.stop=1000", "learning.consensus=true"]  # after the first round
     experiment = read(SMALL, changes=[*RING, *COMPLETE, *stop])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         lives.start(resume=True)
-        return await lives.end(), lives
-
-    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     assert apart(models(ended), simulated(experiment)) <= GRID
     for name, end in ended.items():
         assert [record.round for record in end.records] == [0]
@@ -289,11 +274,11 @@ def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_had_happ
         assert not said(lives, name, ReleasesEnded)
 
 
-def interrupted(changes, folder, *, silently, missed=0, resume=True):
+async def interrupted(changes, folder, *, silently, missed=0, resume=True):
     """One peer is killed in the training of round 3, and comes back before, or after, others have gone on."""
     experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *changes])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
         held = Held(lives.now["peer1"], round=3)
@@ -313,9 +298,7 @@ def interrupted(changes, folder, *, silently, missed=0, resume=True):
             await lives.until(lambda now: begun(now["peer1"]))
             for each in others:
                 each.go.set()
-        return await lives.end(), lives
-
-    ended, lives = asyncio.run(asyncio.wait_for(main(), 60))
+        ended = await lives.end()
     for name, end in ended.items():
         assert not end.peer.session.books.flows.unsettled()
         left = end.peer.session.books.masks.uncancelled()  # by one that lost its keys, what it masked last
@@ -328,10 +311,10 @@ STILL = ["learning.rate=1e-12"]
 
 
 @pytest.mark.parametrize("changes", [[], [*MASKS, *STILL]], ids=["bare", "masks"])
-def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_slow(changes, tmp_path):
+async def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_slow(changes, tmp_path):
     """Its neighbours masked the round with its former incarnation: what is left of these masks is paid in the next."""
     changes = [*changes, "topology.kind=complete", "gossip.steps=1"]
-    experiment, ended, lives = interrupted(changes, tmp_path, silently=True)
+    experiment, ended, lives = await interrupted(changes, tmp_path, silently=True)
     assert [record.round for record in lives.records["peer1"]] == list(range(9))
     assert not any(record.missed for records in lives.records.values() for record in records)
     assert apart(models(ended), simulated(experiment)) <= (GRID if changes[0] in MASKS else 1e-10)
@@ -344,8 +327,8 @@ def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_slow(cha
     [[], ["learning.weighted=false"], ["learning.algorithm=dpsgd"], [*MASKS, "gossip.steps=20"]],
     ids=["weighted", "alike", "D-PSGD", "masks"],
 )
-def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
-    _, ended, lives = interrupted(changes, tmp_path, silently=False, missed=2, resume=resume)
+async def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
+    _, ended, lives = await interrupted(changes, tmp_path, silently=False, missed=2, resume=resume)
     rounds = [record.round for record in lives.records["peer1"]]
     assert rounds == [0, 1, 2, 5, 6, 7, 8]
     assert lives.records["peer1"][3].training_loss is None
@@ -357,11 +340,11 @@ def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
     assert (rows - rows.mean(0)).norm(dim=-1).max() < 0.5 * rows.mean(0).norm()
 
 
-def died_after_the_others_had_masked(folder):
+async def died_after_the_others_had_masked(folder):
     """One peer dies when its neighbours wait for it in round 3, and comes back when they are in round 5."""
     experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *MASKS])
 
-    async def main():
+    async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
         held = Held(lives.now["peer1"], round=3)
@@ -379,12 +362,10 @@ def died_after_the_others_had_masked(folder):
         await lives.end()
         return lives
 
-    return asyncio.run(asyncio.wait_for(main(), 60))
 
-
-def test_an_alarm_about_masks_ends_when_the_peer_that_died_is_back(tmp_path):
+async def test_an_alarm_about_masks_ends_when_the_peer_that_died_is_back(tmp_path):
     log = EventLog(Run(Experiment()), now=lambda: datetime.now(UTC))
-    for notice in died_after_the_others_had_masked(tmp_path).notices:
+    for notice in (await died_after_the_others_had_masked(tmp_path)).notices:
         log.observe(notice)
     found = [(each.peer, each.round, each.cancelled) for each in log.alarms if each.partners == ("peer1",)]
     assert sorted(found) == [("peer0", 3, True), ("peer2", 3, True)]

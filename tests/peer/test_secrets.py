@@ -1,7 +1,5 @@
 """Live peers draw their secrets from the operating system, whatever the experiment's seed is."""
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -21,26 +19,26 @@ def plans(tap):
     return Tapped.of(short(SETTINGS, kind="ring", peers=4, rounds=ROUNDS), tap, size=SIZE)
 
 
-def as_children(plan, folder):
-    asyncio.run(launched(plan, folder))
+async def as_children(plan, folder):
+    await launched(plan, folder)
 
 
-def as_objects(plan, folder):
+async def as_objects(plan, folder):
     del folder
     transport = MemoryTransport(lose=plan.tap.overhear)
-    asyncio.run(live(plan.experiment, transport, resolved=plan))
+    await live(plan.experiment, transport, resolved=plan)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", [as_children, as_objects])
-def test_two_runs_of_one_experiment_share_no_key_mask_or_noise(run, tmp_path):
+async def test_two_runs_of_one_experiment_share_no_key_mask_or_noise(run, tmp_path):
     tap = Tap()
     plan = plans(tap)
     for number in range(2):
         tap.run = number
         folder = tmp_path / str(number)
         folder.mkdir()
-        run(plan, folder)
+        await run(plan, folder)
     assert len(tap.keys[0]) == len(tap.keys[1]) == 8
     assert not tap.keys[0] & tap.keys[1]
     first, second = (np.array([each.points for each in tap.table([number])]) for number in range(2))

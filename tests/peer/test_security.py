@@ -1,6 +1,5 @@
 """Attacks on live peers by the broker in the middle, by replays, and in another's name; see tests/attacks.py."""
 
-import asyncio
 import math
 import random
 import struct
@@ -87,8 +86,8 @@ def test_a_broker_that_puts_its_own_key_into_a_hello_is_told_by_name_and_hears_n
     assert not {f"{ROOT}/peer1/in/{name}" for name in ("peer0", "peer2")} & handed
 
 
-def test_without_an_earlier_meeting_the_first_key_is_trusted_and_people_are_told(experiment, undisturbed):
-    ended, notices = asyncio.run(together(experiment, MemoryTransport(), trust=FirstUse))
+async def test_without_an_earlier_meeting_the_first_key_is_trusted_and_people_are_told(experiment, undisturbed):
+    ended, notices = await together(experiment, MemoryTransport(), trust=FirstUse)
     assert_no_effect(ended, undisturbed)
     for name in NAMES:
         told = [notice for notice in notices if notice.peer == name]
@@ -97,7 +96,7 @@ def test_without_an_earlier_meeting_the_first_key_is_trusted_and_people_are_told
 
 
 @pytest.mark.parametrize("status", ["up", "dead"])
-def test_what_a_broker_keeps_of_peers_that_were_killed_keeps_nobody_out_who_begins_anew(
+async def test_what_a_broker_keeps_of_peers_that_were_killed_keeps_nobody_out_who_begins_anew(
     experiment, undisturbed, status
 ):
     transport = Middle()
@@ -105,7 +104,7 @@ def test_what_a_broker_keeps_of_peers_that_were_killed_keeps_nobody_out_who_begi
         former = Identity.generate(SeededSource(99), peer=name)
         hello = Hello(name, 1, status, {}, key=bytes([number + 1] * 32)).signed(former, swarm="test")
         transport.inject(f"{ROOT}/{name}/state", encode(hello), retain=True)
-    ended, notices = asyncio.run(together(experiment, transport, trust=FirstUse))
+    ended, notices = await together(experiment, transport, trust=FirstUse)
     assert_no_effect(ended, undisturbed)
     assert sum(isinstance(notice, KeyTrusted) for notice in notices) == 2 * len(NAMES)
 

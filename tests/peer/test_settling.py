@@ -3,7 +3,6 @@
 One peer overlooks a mask partner, so that a mask is owed when the rounds are over.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -141,10 +140,10 @@ def watch(monkeypatch):
     return seen
 
 
-def swarm(changes):
+async def swarm(changes):
     """Run live peers in memory; return them and the experiment."""
     experiment = read(SMALL, changes=[*MASKED, *changes])
-    return asyncio.run(live(experiment, MemoryTransport(), source=SeededSource(5))), experiment
+    return await live(experiment, MemoryTransport(), source=SeededSource(5)), experiment
 
 
 def released_in(algorithm, *, size, round):
@@ -175,12 +174,14 @@ ADAPTIVE = {"fedadam", "fedyogi", "fedadagrad"}
 
 @pytest.mark.sampled(fast=1, all=10)
 @pytest.mark.parametrize("case", CASES)
-def test_the_exchange_that_pays_masks_shows_only_what_is_public_and_takes_the_mask_out_of_the_mean(monkeypatch, case):
+async def test_the_exchange_that_pays_masks_shows_only_what_is_public_and_takes_the_mask_out_of_the_mean(
+    monkeypatch, case
+):
     changes = [*CASES[case], "privacy.mask=30.0"]
-    plain, experiment = swarm(changes)
+    plain, experiment = await swarm(changes)
     blind(monkeypatch, round=last(experiment))
     seen = watch(monkeypatch)
-    settled, _ = swarm(changes)
+    settled, _ = await swarm(changes)
     assert sum(len(each.payments[0].terms) for each in seen.values()) == 1
     for name, each in seen.items():
         places, masks = owed(each, settled[name].peer, rounds=experiment.rounds)
@@ -201,9 +202,9 @@ def test_the_exchange_that_pays_masks_shows_only_what_is_public_and_takes_the_ma
 FROZEN = ["learning.rate=0", "privacy.mask=30.0", "learning.weighted=false"]
 
 
-def test_partial_sharing_pays_a_mask_at_the_places_of_the_round_in_which_it_was_applied(monkeypatch):
+async def test_partial_sharing_pays_a_mask_at_the_places_of_the_round_in_which_it_was_applied(monkeypatch):
     blind(monkeypatch, round=0)  # the places of the last round are others
-    ended, _ = swarm(["learning.algorithm=partial", *FROZEN])
+    ended, _ = await swarm(["learning.algorithm=partial", *FROZEN])
     for end in ended.values():
         start = end.peer.plan.learner.start([end.peer.name])
         assert torch.allclose(end.state.rows, start, rtol=0, atol=10 * GRID)
@@ -212,16 +213,16 @@ def test_partial_sharing_pays_a_mask_at_the_places_of_the_round_in_which_it_was_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ditto", "pfedme"])
-def test_a_mask_that_is_paid_leaves_the_models_alone_that_were_not_made_of_it(monkeypatch, name):
+async def test_a_mask_that_is_paid_leaves_the_models_alone_that_were_not_made_of_it(monkeypatch, name):
     blind(monkeypatch, round=1)
     seen = watch(monkeypatch)
-    ended, _ = swarm([f"learning.algorithm={name}", "privacy.mask=30.0"])
+    ended, _ = await swarm([f"learning.algorithm={name}", "privacy.mask=30.0"])
     assert all(torch.equal(end.state.rows, seen[peer].rows) for peer, end in ended.items())
 
 
-def test_an_algorithm_that_releases_a_part_of_a_row_under_masks_must_say_which():
+async def test_an_algorithm_that_releases_a_part_of_a_row_under_masks_must_say_which():
     with pytest.raises(BaseExceptionGroup) as caught:
-        swarm([f"learning.algorithm={__name__}:Half"])
+        await swarm([f"learning.algorithm={__name__}:Half"])
     reasons = {str(error) for error in caught.value.exceptions if isinstance(error, PrivacyError)}
     assert reasons
     assert all("places(size, *, round)" in reason for reason in reasons)

@@ -19,14 +19,13 @@ pytestmark = pytest.mark.slow
 NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mode=pairwise", "privacy.epsilon=4"]
 
 
-def played(changes):
+async def outcome(changes):
     """What became of all peers, and the plan."""
     experiment = read(SMALL, changes=[*NOISY, *changes])
-    running = live(experiment, MemoryTransport(), source=SeededSource(5))
-    return asyncio.run(asyncio.wait_for(running, 50)), plan(experiment)
+    return await live(experiment, MemoryTransport(), source=SeededSource(5)), plan(experiment)
 
 
-def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monkeypatch):
+async def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monkeypatch):
     charge = Meter.charge
 
     def refuse(meter, round, *, whole):
@@ -35,7 +34,7 @@ def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monke
         charge(meter, round, whole=whole)
 
     monkeypatch.setattr(Meter, "charge", refuse)
-    ended, _ = played(["rounds=2"])
+    ended, _ = await outcome(["rounds=2"])
     own = {partner: note.own for partner, note in ended["peer0"].peer.session.books.masks.journal().notes.items()}
     assert {partner: [slot.round for slot, _ in drawn] for partner, drawn in own.items()} == {
         "peer1": [0],
@@ -46,7 +45,7 @@ def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monke
         assert [slot.round for slot, _ in heard] == [0]
 
 
-def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(monkeypatch):
+async def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(monkeypatch):
     partners = Cover.partners
 
     def overlook(cover, round, *, present):
@@ -55,7 +54,7 @@ def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(mon
 
     monkeypatch.setattr(Cover, "partners", overlook)
     monkeypatch.setattr(Cover, "covers", lambda *_, **__: True)  # what peer1 spends is not looked at
-    ended, resolved = played(["rounds=6"])
+    ended, resolved = await outcome(["rounds=6"])
     assert all(len(end.records) == 6 for end in ended.values())
     protection = resolved.protection
     assert ended["peer0"].peer.meter.spent == pytest.approx(protection.spent({protection.cost: 5, protection.local: 1}))
@@ -66,11 +65,11 @@ def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(mon
 SAMPLES = ["topology.kind=ring", "topology.peers=4", "rounds=4", "learning.example_noise=1", "learning.batch=8"]
 
 
-def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(tmp_path):
+async def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(tmp_path):
     """All are killed three times in the third round of four, and go back to its beginning."""
     experiment = read(SMALL, changes=SAMPLES)
 
-    async def main():
+    async with asyncio.timeout(50):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         for life in range(3):
             lives.start(resume=life > 0, at=2 if life else None)
@@ -79,9 +78,7 @@ def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(tmp_pa
             await lives.until(lambda now: all(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
             await lives.kill()
         lives.start(resume=True, at=2)
-        return await lives.end()
-
-    ended = asyncio.run(asyncio.wait_for(main(), 50))
+        ended = await lives.end()
     resolved = plan(experiment)
     for name, end in ended.items():
         journal = Store(tmp_path, name).former().journal

@@ -54,10 +54,10 @@ def resolved(changes=(), **given):
     return replace(plan(read(SMALL, changes=list(changes))), algorithm=Counting(**given))
 
 
-def run(changes=(), transport=None, **given):
+async def run(changes=(), transport=None, **given):
     found = resolved(changes, **given)
     how = {"resolved": found, "source": SeededSource(11)}
-    return asyncio.run(live(found.experiment, transport or MemoryTransport(), **how))
+    return await live(found.experiment, transport or MemoryTransport(), **how)
 
 
 CASES = {
@@ -79,22 +79,22 @@ def assert_same(ended, changes, **given):
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-def test_live_peers_in_memory_end_with_the_totals_of_the_simulation(changes):
-    assert_same(run(changes), changes)
+async def test_live_peers_in_memory_end_with_the_totals_of_the_simulation(changes):
+    assert_same(await run(changes), changes)
 
 
 @pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
-def test_live_peers_over_a_real_broker_end_with_the_totals_of_the_simulation():
+async def test_live_peers_over_a_real_broker_end_with_the_totals_of_the_simulation():
     changes = CASES["masks"]
     with embedded(kind="mosquitto") as broker:
-        ended = run(changes, connect(read(SMALL, changes=changes), urls=[broker.url], peer="all"))
+        ended = await run(changes, connect(read(SMALL, changes=changes), urls=[broker.url], peer="all"))
     assert_same(ended, changes)
 
 
-def test_bytes_are_those_of_the_formula_within_a_hundredth():
+async def test_bytes_are_those_of_the_formula_within_a_hundredth():
     size = 60_000
     given = {"size": size, "largest": 10}
-    ended = run(**given)
+    ended = await run(**given)
     simulated = simulate(resolved(**given), baselines=False, source=SeededSource(11))
     counted = {record.peer: record.bytes_out for record in simulated.metrics}
     for name, end in ended.items():
@@ -102,25 +102,25 @@ def test_bytes_are_those_of_the_formula_within_a_hundredth():
     assert sum(counted.values()) >= 3 * 2 * size * 8 * (len(ended) - 1)
 
 
-def failing(changes=(), **given):
+async def failing(changes=(), **given):
     with pytest.raises(BaseExceptionGroup) as caught:
-        run(changes, **given)
+        await run(changes, **given)
     return foremost(caught.value)
 
 
-def test_a_contribution_out_of_range_ends_the_run_before_anything_of_it_is_sent():
-    error = failing(bits=32, largest=2**31)
+async def test_a_contribution_out_of_range_ends_the_run_before_anything_of_it_is_sent():
+    error = await failing(bits=32, largest=2**31)
     assert isinstance(error, PrivacyError)
     assert re.match(r"the contribution of peer. has an integer .* over 6 peers in 32 bits", str(error))
 
 
-def test_masks_that_hide_nothing_are_refused_before_anything_is_sent():
-    error = failing(["privacy.mode=pairwise", "topology.kind=path", "privacy.partners=1"])
+async def test_masks_that_hide_nothing_are_refused_before_anything_is_sent():
+    error = await failing(["privacy.mode=pairwise", "topology.kind=path", "privacy.partners=1"])
     assert isinstance(error, PrivacyError)
     assert "could part the masks of the other participants" in str(error)
 
 
-def test_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
+async def test_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
     found = resolved(["transport.patience=1"])
 
     async def dies(transport):
@@ -136,19 +136,16 @@ def test_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
             async with peer:
                 await peer.run()
 
-    async def together():
-        transport = MemoryTransport()
-        names = [name for name in found.topology.peers if name != "peer2"]
-        async with asyncio.timeout(60):
-            return await asyncio.gather(
-                dies(transport), *(one(name, transport) for name in names), return_exceptions=True
-            )
-
     async def one(name, transport):
         async with Peer(name, found, transport=transport, source=SeededSource(11)) as peer:
             await peer.run()
 
-    _, *others = asyncio.run(together())
+    transport = MemoryTransport()
+    names = [name for name in found.topology.peers if name != "peer2"]
+    async with asyncio.timeout(60):
+        _, *others = await asyncio.gather(
+            dies(transport), *(one(name, transport) for name in names), return_exceptions=True
+        )
     assert others
     for error in others:
         assert isinstance(error, PeerError)

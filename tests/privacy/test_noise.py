@@ -1,6 +1,5 @@
 """Private noise reaches every grid point from every update, with the probability that the accountant assumes."""
 
-import asyncio
 import hashlib
 import math
 from decimal import Decimal, localcontext
@@ -55,7 +54,7 @@ def reached(points, *, update, deviation, bits):
     return np.any([rounded(each) == points for each in near], axis=0)
 
 
-def test_no_released_number_proves_which_of_two_updates_it_hides():
+async def test_no_released_number_proves_which_of_two_updates_it_hides():
     size, bits, deviation = 650, 40, 200.0
     update = torch.randn(1, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     update /= update.norm()
@@ -66,7 +65,7 @@ def test_no_released_number_proves_which_of_two_updates_it_hides():
         source=SeededSource(7),
         round=0,
     )
-    released = asyncio.run(net.release(update, since=Public(torch.zeros_like(update)))).rows[0].numpy()
+    released = (await net.release(update, since=Public(torch.zeros_like(update)))).rows[0].numpy()
     true = reached(released, update=update[0].numpy(), deviation=deviation, bits=bits)
     other = reached(released, update=np.zeros(size), deviation=deviation, bits=bits)
     assert (~true & ~other).any()  # points that the attacker takes to be impossible are released

@@ -1,4 +1,3 @@
-import asyncio
 import math
 import tracemalloc
 from dataclasses import dataclass
@@ -54,8 +53,8 @@ def wrap(topology, peers=None, *, source=SOURCE, round=0, **chosen):
     return private(Room(peers or topology.peers), settings=chosen, masks=masks, source=source, round=round)
 
 
-def released(net, rows, since, masses=None):
-    return asyncio.run(net.release(rows, since=Public(since), masses=masses))
+async def released(net, rows, since, masses=None):
+    return await net.release(rows, since=Public(since), masses=masses)
 
 
 @st.composite
@@ -81,13 +80,13 @@ def situations(draw):
         }
     ),
 )
-def test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit(situation, size, chosen):
+async def test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit(situation, size, chosen):
     topology, masses = situation
     rows, since = draw(len(topology.peers), size), draw(len(topology.peers), size, seed=1)
     grid = 2.0 ** chosen["bits"]
-    masked = released(wrap(topology, mask=10.0, **chosen), rows, since, masses)
+    masked = await released(wrap(topology, mask=10.0, **chosen), rows, since, masses)
     if chosen["noise"]:
-        unmasked = released(wrap(topology, **chosen), rows, since, masses).rows
+        unmasked = (await released(wrap(topology, **chosen), rows, since, masses)).rows
     else:  # the definition, with numpy
         weight = 1.0 if masses is None else masses.numpy()
         start, difference = since.double().numpy() * weight, (rows.double() - since.double()).numpy() * weight
@@ -111,7 +110,7 @@ def test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit(situati
         {"clip": 0.5, "noise": 1.0, "parts": 3},
     ],
 )
-def test_a_peer_releases_the_same_row_alone_and_in_a_stack(size, chosen):
+async def test_a_peer_releases_the_same_row_alone_and_in_a_stack(size, chosen):
     topology = ring(5)
     chosen = dict(chosen)
     if parts := chosen.pop("parts", 0):
@@ -121,38 +120,39 @@ def test_a_peer_releases_the_same_row_alone_and_in_a_stack(size, chosen):
         draw(5, size, seed=1),
         torch.tensor([[0.0], [0.5], [1.0], [1.5], [2.0]]).double(),
     )
-    together = released(wrap(topology, **chosen), rows, since, masses).rows
+    together = (await released(wrap(topology, **chosen), rows, since, masses)).rows
     for row, peer in enumerate(topology.peers):
         one = slice(row, row + 1)
-        alone = released(wrap(topology, (peer,), **chosen), rows[one], since[one], masses[one]).rows
+        alone = (await released(wrap(topology, (peer,), **chosen), rows[one], since[one], masses[one])).rows
         assert torch.equal(alone, together[one])
 
 
-def test_neutral_settings_are_the_plain_release_bit_for_bit():
+async def test_neutral_settings_are_the_plain_release_bit_for_bit():
     topology = complete(3)
     rows = torch.tensor([[0.1, -0.0, math.inf], [1e-40, math.nan, 3.0], [1.0, 2.0, 3.0]])
     net = wrap(topology)
-    assert released(net, rows, draw(3, 3)).rows is rows
+    assert (await released(net, rows, draw(3, 3))).rows is rows
     masses = torch.tensor([[0.5], [1.0], [3.0]]).double()
-    weighted = released(net, rows, draw(3, 3), masses)
+    weighted = await released(net, rows, draw(3, 3), masses)
     assert torch.equal(weighted.rows.nan_to_num(9.0), (rows * masses).float().nan_to_num(9.0))
     assert weighted.grid is None
 
 
-def test_masks_that_are_not_asked_for_change_nothing():
+async def test_masks_that_are_not_asked_for_change_nothing():
     topology = ring(3)
     masks = Masks(swarm_secrets(topology, source=SOURCE, run="test"), deviation=1.0, topology=topology)
     rows, since = draw(3, 10), draw(3, 10, seed=1)
     net = private(Room(topology.peers), settings=Settings(noise=0.5), masks=masks, source=SOURCE, round=0)
-    assert torch.equal(released(net, rows, since).rows, released(wrap(topology, noise=0.5), rows, since).rows)
+    expected = await released(wrap(topology, noise=0.5), rows, since)
+    assert torch.equal((await released(net, rows, since)).rows, expected.rows)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_clipping_alone_shortens_the_difference_and_stays_in_floats(dtype):
+async def test_clipping_alone_shortens_the_difference_and_stays_in_floats(dtype):
     since = draw(3, 1000, seed=1, dtype=dtype)
     rows = since + draw(3, 1000, scale=0.001, dtype=dtype)
     rows[1] += 1.0
-    out = released(wrap(ring(3), clip=1.0), rows, since)
+    out = await released(wrap(ring(3), clip=1.0), rows, since)
     assert out.grid is None
     assert out.rows.dtype == dtype
     assert torch.equal(out.rows[[0, 2]], rows[[0, 2]])  # short differences pass
@@ -160,74 +160,74 @@ def test_clipping_alone_shortens_the_difference_and_stays_in_floats(dtype):
     assert moved[1] == pytest.approx(1.0, rel=torch.finfo(dtype).eps * 10)
 
 
-def test_a_wide_clip_with_tiny_noise_reads_back_as_the_rows():
+async def test_a_wide_clip_with_tiny_noise_reads_back_as_the_rows():
     rows, since = draw(4, 100), draw(4, 100, seed=1)
-    out = released(wrap(ring(4), clip=1e6, noise=1e-9, bits=24), rows, since)
+    out = await released(wrap(ring(4), clip=1e6, noise=1e-9, bits=24), rows, since)
     torch.testing.assert_close(out.values, rows, atol=2.0**-23, rtol=1e-6)
 
 
-def test_private_noise_has_its_deviation_and_is_new_for_each_peer_round_and_release():
+async def test_private_noise_has_its_deviation_and_is_new_for_each_peer_round_and_release():
     topology, size = complete(2), 100_000
     rows = torch.zeros(2, size)
     net = wrap(topology, noise=0.5)
     drawn = [
-        released(net, rows, rows),
-        released(net, rows, rows),
-        released(wrap(topology, noise=0.5, round=1), rows, rows),
+        await released(net, rows, rows),
+        await released(net, rows, rows),
+        await released(wrap(topology, noise=0.5, round=1), rows, rows),
     ]
     noises = torch.cat([one.values for one in drawn]).double()
     torch.testing.assert_close(torch.cov(noises), 0.25 * torch.eye(6).double(), atol=0.005, rtol=0)
 
 
-def test_a_second_release_in_a_round_has_new_masks():
+async def test_a_second_release_in_a_round_has_new_masks():
     topology, rows = ring(3), torch.zeros(3, 1000)
     net = wrap(topology, mask=5.0)
-    first, second = released(net, rows, rows).rows, released(net, rows, rows).rows
+    first, second = (await released(net, rows, rows)).rows, (await released(net, rows, rows)).rows
     assert not first.sum(0).any()
     assert not second.sum(0).any()
     assert abs(np.corrcoef(first[0].numpy(), second[0].numpy())[0, 1]) < 0.2
 
 
-def test_noise_is_drawn_by_the_exact_sampler_under_a_key_of_the_source():
+async def test_noise_is_drawn_by_the_exact_sampler_under_a_key_of_the_source():
     rows = torch.zeros(1, 50)
-    out = released(wrap(complete(1), noise=0.25), rows, rows)
+    out = await released(wrap(complete(1), noise=0.25), rows, rows)
     key = SOURCE.bytes(32, purpose="noise 0", peer="peer0", round=0)
     np.testing.assert_array_equal(out.rows[:1].numpy(), NoiseSampler(0.25 * 2**20).window([key], slice(0, 50)))
 
 
-def test_noise_from_the_secret_source_differs_every_time():
+async def test_noise_from_the_secret_source_differs_every_time():
     rows = torch.zeros(2, 50)
     net = wrap(complete(2), noise=0.25, source=SecretSource())
     other = wrap(complete(2), noise=0.25, source=SecretSource())
-    assert not torch.equal(released(net, rows, rows).rows, released(other, rows, rows).rows)
+    assert not torch.equal((await released(net, rows, rows)).rows, (await released(other, rows, rows)).rows)
 
 
-def test_a_peer_that_sits_out_releases_noise_and_masks_alone():
+async def test_a_peer_that_sits_out_releases_noise_and_masks_alone():
     topology, size = ring(3), 50
     masses = torch.tensor([[0.0], [1.0], [2.0]]).double()
     chosen = {"clip": 1.0, "noise": 0.3, "mask": 2.0}
-    out = released(wrap(topology, **chosen), draw(3, size), draw(3, size, seed=1), masses).rows
+    out = (await released(wrap(topology, **chosen), draw(3, size), draw(3, size, seed=1), masses)).rows
     zeros = torch.zeros(3, size)
-    assert torch.equal(out[0], released(wrap(topology, **chosen), zeros, zeros).rows[0])
+    assert torch.equal(out[0], (await released(wrap(topology, **chosen), zeros, zeros)).rows[0])
 
 
-def test_mixing_and_hearing_are_left_to_the_wrapped_neighbourhood():
+async def test_mixing_and_hearing_are_left_to_the_wrapped_neighbourhood():
     net = wrap(complete(2), clip=1.0)
     rows = Released(draw(2, 4))
     assert net.peers == ("peer0", "peer1")
-    assert torch.equal(asyncio.run(net.mix(rows)).rows[0], rows.rows.mean(0))
-    assert asyncio.run(net.hear(rows)).rows is rows.rows
+    assert torch.equal((await net.mix(rows)).rows[0], rows.rows.mean(0))
+    assert (await net.hear(rows)).rows is rows.rows
 
 
 @pytest.mark.parametrize("block", [64, 1 << 10])
-def test_the_size_of_a_block_changes_no_released_integer(block, monkeypatch):
+async def test_the_size_of_a_block_changes_no_released_integer(block, monkeypatch):
     rows, since, chosen = draw(3, 5000), draw(3, 5000, seed=1), {"clip": 1e9, "mask": 2.0}
-    expected = released(wrap(ring(3), **chosen), rows, since).rows
+    expected = (await released(wrap(ring(3), **chosen), rows, since)).rows
     monkeypatch.setattr(release, "BLOCK", block)
-    assert torch.equal(released(wrap(ring(3), **chosen), rows, since).rows, expected)
+    assert torch.equal((await released(wrap(ring(3), **chosen), rows, since)).rows, expected)
 
 
-def test_a_large_row_needs_little_memory_beside_its_integers():
+async def test_a_large_row_needs_little_memory_beside_its_integers():
     size = 1 << 21
     rows, since, net = (
         torch.ones(1, size),
@@ -235,7 +235,7 @@ def test_a_large_row_needs_little_memory_beside_its_integers():
         wrap(ring(3), ("peer0",), clip=1.0, noise=0.1, mask=1.0),
     )
     tracemalloc.start()
-    released(net, rows, since)
+    await released(net, rows, since)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * 8 * size
@@ -244,25 +244,25 @@ def test_a_large_row_needs_little_memory_beside_its_integers():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("chosen", [{"clip": 1.0}, {"clip": 1.0, "noise": 0.1}, {"noise": 0.1}, {"mask": 1.0}])
 @pytest.mark.parametrize("masses", [None, torch.tensor([[1.0], [0.0], [1.0]]).double()])
-def test_a_row_that_is_not_finite_never_leaves(bad, chosen, masses):
+async def test_a_row_that_is_not_finite_never_leaves(bad, chosen, masses):
     rows = torch.zeros(3, 10)
     rows[1, 4] = bad
     with pytest.raises(
         LearningError,
         match="the model of peer1 contains NaN or infinity before its release",
     ):
-        released(wrap(ring(3), **chosen), rows, torch.zeros(3, 10), masses)
+        await released(wrap(ring(3), **chosen), rows, torch.zeros(3, 10), masses)
 
 
 @pytest.mark.parametrize("part", ["rows", "since"])
-def test_a_value_beyond_the_grid_names_its_peer(part):
+async def test_a_value_beyond_the_grid_names_its_peer(part):
     values = {"rows": torch.zeros(3, 10), "since": torch.zeros(3, 10)}
     values[part][2, 4] = 3e9
     with pytest.raises(
         PrivacyError,
         match=r"a released value of peer2 is 3e\+09, above the limit of 2\.14748e\+09",
     ):
-        released(wrap(ring(3), noise=0.1), values["rows"], values["since"])
+        await released(wrap(ring(3), noise=0.1), values["rows"], values["since"])
 
 
 @pytest.mark.parametrize(
@@ -290,12 +290,12 @@ def test_masks_must_come_from_the_same_settings():
             private(room, settings=other, masks=built, source=SOURCE, round=0)
 
 
-def test_secret_participation_gives_the_estimator_with_a_fixed_denominator():
+async def test_secret_participation_gives_the_estimator_with_a_fixed_denominator():
     """McMahan et al. 2018: since + sum of the participants' clipped updates / (q N)."""
     topology, q, size = complete(40), 0.4, 30
     rows, since = draw(40, size, dtype=torch.float64), draw(40, size, seed=1, dtype=torch.float64)[:1].expand(40, -1)
     chosen = {"mask": 2.0, "clip": 3.0, "participation": q}
-    out = released(wrap(topology, **chosen), rows, since)
+    out = await released(wrap(topology, **chosen), rows, since)
     coins = [
         int.from_bytes(SOURCE.bytes(8, purpose="participation 0", peer=peer, round=0), "little") < q * 2**64
         for peer in topology.peers
@@ -308,28 +308,28 @@ def test_secret_participation_gives_the_estimator_with_a_fixed_denominator():
     torch.testing.assert_close(average, expected, rtol=0, atol=1e-5)
 
 
-def test_the_mass_of_who_sits_out_in_secret_tells_nothing():
+async def test_the_mass_of_who_sits_out_in_secret_tells_nothing():
     topology = ring(30)
     masses = torch.linspace(0.5, 1.5, 30, dtype=torch.float64).unsqueeze(1)
     rows = draw(30, 4)
-    out = released(wrap(topology, mask=1.0, participation=0.5), rows, torch.zeros(30, 4), masses)
+    out = await released(wrap(topology, mask=1.0, participation=0.5), rows, torch.zeros(30, 4), masses)
     assert torch.equal(out.masses, 0.5 * masses)
 
 
-def test_taking_part_always_is_the_plain_release_bit_for_bit():
+async def test_taking_part_always_is_the_plain_release_bit_for_bit():
     topology, rows = ring(6), draw(6, 50)
-    plain = released(wrap(topology, mask=1.0, noise=0.1), rows, torch.zeros(6, 50))
-    always = released(wrap(topology, mask=1.0, noise=0.1, participation=1.0), rows, torch.zeros(6, 50))
+    plain = await released(wrap(topology, mask=1.0, noise=0.1), rows, torch.zeros(6, 50))
+    always = await released(wrap(topology, mask=1.0, noise=0.1, participation=1.0), rows, torch.zeros(6, 50))
     assert torch.equal(plain.rows, always.rows)
     assert always.masses is None
 
 
 @pytest.mark.parametrize("chosen", [{"clip": 0.5}, {"clip": 0.5, "noise": 0.3, "mask": 2.0}])
 @pytest.mark.parametrize("size", [7, BLOCK + 5])
-def test_one_layer_is_flat_clipping_bit_for_bit(size, chosen):
+async def test_one_layer_is_flat_clipping_bit_for_bit(size, chosen):
     rows, since = draw(3, size), draw(3, size, seed=1)
     flat, layered = wrap(ring(3), **chosen), wrap(ring(3), **chosen, layers=(size,))
-    assert torch.equal(released(layered, rows, since).rows, released(flat, rows, since).rows)
+    assert torch.equal((await released(layered, rows, since)).rows, (await released(flat, rows, since)).rows)
 
 
 @given(
@@ -339,13 +339,13 @@ def test_one_layer_is_flat_clipping_bit_for_bit(size, chosen):
     block=st.sampled_from([1, 4, BLOCK]),
     masses=st.none() | st.just(torch.tensor([[0.5], [2.5]]).double()),
 )
-def test_each_tensor_is_clipped_by_itself_and_the_whole_is_at_most_the_clip(layers, clip, scale, block, masses):
+async def test_each_tensor_is_clipped_by_itself_and_the_whole_is_at_most_the_clip(layers, clip, scale, block, masses):
     size = sum(layers)
     rows = draw(2, size, scale=scale, dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "BLOCK", block)
         net = wrap(complete(2), clip=clip, layers=tuple(layers))
-        moved = released(net, rows, torch.zeros(2, size).double(), masses).rows
+        moved = (await released(net, rows, torch.zeros(2, size).double(), masses)).rows
     update = rows if masses is None else rows * masses
     bound = clip / math.sqrt(len(layers))
     for part, own in zip(moved.split(layers, dim=1), update.split(layers, dim=1), strict=True):
@@ -356,14 +356,14 @@ def test_each_tensor_is_clipped_by_itself_and_the_whole_is_at_most_the_clip(laye
     assert bool((moved.norm(dim=1) <= clip * (1 + 1e-12)).all())
 
 
-def test_rows_that_are_not_as_long_as_the_layers_are_refused():
+async def test_rows_that_are_not_as_long_as_the_layers_are_refused():
     with pytest.raises(
         InputError, match="the rows have 10 numbers, but the layers have 9 together; give the layers of this model"
     ):
-        released(wrap(ring(3), clip=1.0, layers=(4, 5)), torch.zeros(3, 10), torch.zeros(3, 10))
+        await released(wrap(ring(3), clip=1.0, layers=(4, 5)), torch.zeros(3, 10), torch.zeros(3, 10))
 
 
-def test_a_release_is_charged_before_anything_is_drawn():
+async def test_a_release_is_charged_before_anything_is_drawn():
     told = []
 
     class Silent:
@@ -379,5 +379,5 @@ def test_a_release_is_charged_before_anything_is_drawn():
         round=0,
         charge=lambda: told.append("charge"),
     )
-    released(net, draw(1, 3), torch.zeros(1, 3))
+    await released(net, draw(1, 3), torch.zeros(1, 3))
     assert told == ["charge", "noise 0"]

@@ -26,7 +26,7 @@ SIGNED = 7
 """Where the signature of an announcement is, after its kind."""
 
 
-def learned(versions):
+async def learned(versions):
     """What two peers report of each other while they learn."""
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=2", "rounds=2"])
     transport, notices = MemoryTransport(), []
@@ -38,24 +38,21 @@ def learned(versions):
         async with peer:
             await peer.run()
 
-    async def main():
-        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-            for name, version in versions.items():
-                tasks.create_task(one(name, version))
-
-    asyncio.run(main())
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        for name, version in versions.items():
+            tasks.create_task(one(name, version))
     return sorted((each for each in notices if isinstance(each, VersionDiffers)), key=attrgetter("peer"))
 
 
-def test_peers_of_different_releases_learn_together_and_both_report_the_other_once():
-    assert learned({"peer0": "0.1.0", "peer1": "0.2.0"}) == [
+async def test_peers_of_different_releases_learn_together_and_both_report_the_other_once():
+    assert await learned({"peer0": "0.1.0", "peer1": "0.2.0"}) == [
         VersionDiffers(peer="peer0", neighbour="peer1", theirs="0.2.0", ours="0.1.0"),
         VersionDiffers(peer="peer1", neighbour="peer0", theirs="0.1.0", ours="0.2.0"),
     ]
 
 
-def test_peers_of_one_release_report_no_difference():
-    assert learned({"peer0": OURS, "peer1": OURS}) == []
+async def test_peers_of_one_release_report_no_difference():
+    assert await learned({"peer0": OURS, "peer1": OURS}) == []
 
 
 def test_what_a_hostile_peer_announces_as_its_version_is_escaped_where_it_is_printed():
@@ -143,7 +140,7 @@ def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it
 
 
 @pytest.mark.parametrize("theirs", [1, 4, VERSION + 1])  # payloads that begin with 2, 3, 5 and 6 are sealed
-def test_a_peer_of_another_wire_format_is_refused_with_both_versions(theirs):
+async def test_a_peer_of_another_wire_format_is_refused_with_both_versions(theirs):
     """What the broker retains of it is the announcement of another release."""
     changes = ["topology.kind=path", "topology.peers=2", "transport.gather=0.2"]
     transport, experiment = MemoryTransport(), read(SMALL, changes=changes)
@@ -156,7 +153,7 @@ def test_a_peer_of_another_wire_format_is_refused_with_both_versions(theirs):
                 await peer.run()
 
     with pytest.raises(PeerError) as caught:
-        asyncio.run(main())
+        await main()
     assert caught.value.refused == (OtherWireFormat("peer1", theirs=theirs, ours=VERSION),)
     said = f'"peer1" uses version {theirs} of the wire format, and this peer uses version {VERSION}; install one'
     assert said in str(caught.value)

@@ -1,7 +1,5 @@
 """What is said for sums, decided without a network: who may say what, to whom, and when."""
 
-import asyncio
-
 import msgspec
 import numpy as np
 import pytest
@@ -355,7 +353,7 @@ def test_keys_that_were_not_asked_for_are_refused(begun):
 
 
 @pytest.mark.parametrize("lost", [None, "dan"])
-def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_it(lost):
+async def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_it(lost):
     receiver, givers = getting(), [giving(name) for name in NAMES[:4]]
     receiver.open((0, 0), weighted=False)
     brought(receiver, [giver for giver in givers if giver.peer != lost])
@@ -366,11 +364,11 @@ def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_it(los
     adding = Adding(giving=givers[0], getting=getting("ada"), lacking=lacking, lacked=lambda _: None)
     call = receiver.close()
     if lost is None:
-        assert [peer for peer, _ in asyncio.run(adding.hear("eve", call))] == ["eve"]
+        assert [peer for peer, _ in await adding.hear("eve", call)] == ["eve"]
     else:
         for _ in range(2):
             with pytest.raises(DecodeError, match="too much"):
-                asyncio.run(adding.hear("eve", call))
+                await adding.hear("eve", call)
 
 
 def test_a_term_fits_on_the_wire_only_as_a_piece_of_one():

@@ -79,8 +79,8 @@ async def together(changes, transport, *, prepare=None, dies=()):
     return {name: end for name, end in zip(names, ended, strict=True) if end is not None}
 
 
-def run(changes, transport=None, **given):
-    return asyncio.run(together(changes, transport or MemoryTransport(), **given))
+async def run(changes, transport=None, **given):
+    return await together(changes, transport or MemoryTransport(), **given)
 
 
 def simulated(changes):
@@ -112,8 +112,8 @@ CASES = {
 
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-def test_live_peers_in_memory_end_in_the_rows_of_the_simulation_to_the_last_bit(changes):
-    assert_same_bits(run(changes), simulated(changes))
+async def test_live_peers_in_memory_end_in_the_rows_of_the_simulation_to_the_last_bit(changes):
+    assert_same_bits(await run(changes), simulated(changes))
 
 
 def test_the_cases_use_both_rings():
@@ -122,16 +122,16 @@ def test_the_cases_use_both_rings():
 
 
 @pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
-def test_live_peers_over_a_real_broker_end_in_the_rows_of_the_simulation_to_the_last_bit():
+async def test_live_peers_over_a_real_broker_end_in_the_rows_of_the_simulation_to_the_last_bit():
     changes = CASES["FedAvg, noise and clip"]
     with embedded(kind="mosquitto") as broker:
-        ended = run(changes, connect(read(SMALL, changes=changes), urls=[broker.url], peer="all"))
+        ended = await run(changes, connect(read(SMALL, changes=changes), urls=[broker.url], peer="all"))
     assert_same_bits(ended, simulated(changes))
 
 
-def test_what_is_charged_where_nothing_is_lost_is_what_the_simulation_charges():
+async def test_what_is_charged_where_nothing_is_lost_is_what_the_simulation_charges():
     changes = CASES["FedAvg, noise and clip"]
-    spent = {record.privacy_spent for end in run(changes).values() for record in end.records[-1:]}
+    spent = {record.privacy_spent for end in (await run(changes)).values() for record in end.records[-1:]}
     found = resolved(changes).protection
     assert spent == {found.spent({found.cost: 3})}
     assert found.cost.mu < found.local.mu
@@ -171,12 +171,12 @@ class Dying(Threaded):
         return await super().fit(rows, round=round, **given)
 
 
-def test_the_weight_of_a_sender_that_vanished_falls_to_the_own_row():
+async def test_the_weight_of_a_sender_that_vanished_falls_to_the_own_row():
     def prepare(peer):
         if peer.name == "peer3":
             peer._training = Dying(peer, round=1)
 
-    ended = run(ALIKE, prepare=prepare, dies=("peer3",))
+    ended = await run(ALIKE, prepare=prepare, dies=("peer3",))
     rows = expected(3, since=1, rounds=3)
     for name, end in ended.items():
         np.testing.assert_array_equal(end.state.rows[0].numpy(), rows[int(name[-1])])
@@ -201,8 +201,8 @@ def dying_when_called(peer):
     peer.connection.adding.hear = heard
 
 
-def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer():
-    ended = run(ALIKE, prepare=dying_when_called, dies=("peer3",))
+async def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer():
+    ended = await run(ALIKE, prepare=dying_when_called, dies=("peer3",))
     rows = expected(3, since=2, rounds=3, kept=(1,))
     others = sorted({*ended, "peer3"})
     for name, end in ended.items():
@@ -211,12 +211,12 @@ def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer():
         assert [record.heard for record in end.records] == [4, 0, 3]
 
 
-def test_rows_are_kept_where_too_few_are_left_to_hide_each_other():
+async def test_rows_are_kept_where_too_few_are_left_to_hide_each_other():
     def prepare(peer):
         if peer.name in {"peer3", "peer4"}:
             peer._training = Dying(peer, round=0)
 
-    ended = run(ALIKE, prepare=prepare, dies=("peer3", "peer4"))
+    ended = await run(ALIKE, prepare=prepare, dies=("peer3", "peer4"))
     row = np.zeros(SIZE)
     for round in range(3):
         row = np.rint(trained(torch.from_numpy(row), peer="peer0", round=round).numpy() * 2.0**20) * 2.0**-20
@@ -224,20 +224,20 @@ def test_rows_are_kept_where_too_few_are_left_to_hide_each_other():
     assert all(len(record.missed) == 4 for record in ended["peer0"].records)
 
 
-def test_a_sum_that_lacks_a_term_makes_all_rounds_cost_what_private_noise_alone_hides():
+async def test_a_sum_that_lacks_a_term_makes_all_rounds_cost_what_private_noise_alone_hides():
     def prepare(peer):
         if peer.name == "peer3":
             peer._training = Dying(peer, round=1)
 
     changes = [*ALIKE, "privacy.noise=0.3", "privacy.clip=1.0"]
     found = resolved(changes).protection
-    for end in run(changes, prepare=prepare, dies=("peer3",)).values():
+    for end in (await run(changes, prepare=prepare, dies=("peer3",))).values():
         spent = [record.privacy_spent for record in end.records]
         assert spent[0] == found.spent({found.cost: 1})
         assert spent[1:] == pytest.approx([found.spent({found.local: rounds}) for rounds in (2, 3)])
 
 
-def test_where_that_would_cost_more_than_is_allowed_nothing_is_unmasked_and_the_run_ends():
+async def test_where_that_would_cost_more_than_is_allowed_nothing_is_unmasked_and_the_run_ends():
     def prepare(peer):
         if peer.name == "peer3":
             peer._training = Dying(peer, round=1)
@@ -245,13 +245,13 @@ def test_where_that_would_cost_more_than_is_allowed_nothing_is_unmasked_and_the_
     changes = [*ALIKE, "privacy.epsilon=8"]
     found = resolved(changes).protection
     assert found.spent({found.local: 1}) > 8
-    for end in run(changes, prepare=prepare, dies=("peer3",)).values():
+    for end in (await run(changes, prepare=prepare, dies=("peer3",))).values():
         assert [record.heard for record in end.records] == [4, 0]
         assert end.records[-1].privacy_spent == found.spent({found.cost: 2})
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_word_that_a_broker_drops_is_said_again(number):
+async def test_a_word_that_a_broker_drops_is_said_again(number):
     """Its roll, all consents, or its own consent or key: peer1 hears nothing of one of the first from peer0."""
     counted = Counter()
 
@@ -264,7 +264,7 @@ def test_a_word_that_a_broker_drops_is_said_again(number):
         return counted["words"] - 1 == number
 
     changes = [*ALIKE, "rounds=2"]
-    ended = run(changes, MemoryTransport(lose=lose))
+    ended = await run(changes, MemoryTransport(lose=lose))
     assert counted["dropped"] == 1
     assert_same_bits(ended, simulated(changes))
 
@@ -272,7 +272,7 @@ def test_a_word_that_a_broker_drops_is_said_again(number):
 # What others see
 
 
-def test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes(monkeypatch):
+async def test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes(monkeypatch):
     words = []
 
     def spying(message):
@@ -281,7 +281,7 @@ def test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes(monkeypatch):
 
     monkeypatch.setattr(envelope, "encode", spying)
     transport = Middle()
-    ended = run(SUMS, transport)
+    ended = await run(SUMS, transport)
     plain = [decode(data) for _, data, _ in transport.seen if data and data[0] not in {SEALED, PRIVATE}]
     assert {type(word) for word in plain} <= {Hello, Claim, Key}
     private = [data[9:] for _, data, _ in transport.seen if data[:1] == bytes([PRIVATE])]
@@ -293,7 +293,7 @@ def test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes(monkeypatch):
     assert len(ended) == 5
 
 
-def test_nobody_but_its_receiver_can_read_a_term_nor_speak_for_its_sender():
+async def test_nobody_but_its_receiver_can_read_a_term_nor_speak_for_its_sender():
     """Neighbours share the keys of what is for all; what is for one is bytes to them, and what they seal is not it."""
     moved = Counter()
 
@@ -309,7 +309,7 @@ def test_nobody_but_its_receiver_can_read_a_term_nor_speak_for_its_sender():
             ]
         return out
 
-    ended = run(SUMS, Middle(meddle))
+    ended = await run(SUMS, Middle(meddle))
     models = simulated(SUMS)
     for name, end in ended.items():
         assert torch.equal(end.state.rows[0], models[name]["row"])
@@ -382,8 +382,8 @@ def two_faced(peer):
     connection.post = told
 
 
-def test_who_signs_two_rolls_is_excluded_and_both_are_kept():
-    ended = run(ALIKE, prepare=two_faced)
+async def test_who_signs_two_rolls_is_excluded_and_both_are_kept():
+    ended = await run(ALIKE, prepare=two_faced)
     others = {name: end for name, end in ended.items() if name != "peer0"}
     for name, end in others.items():
         assert end.peer.connection.adding.giving.proofs["peer0"].holds(ended["peer0"].peer.identity.public)

@@ -1,6 +1,5 @@
 """A training loop of one's own, simulated."""
 
-import asyncio
 import dataclasses
 
 import pytest
@@ -57,9 +56,9 @@ def test_what_it_scores_is_not_what_one_model_scores_on_all_test_data():
     assert run.summary["common"] is None
 
 
-def test_it_ends_where_live_peers_end(monkeypatch):
+async def test_it_ends_where_live_peers_end(monkeypatch):
     run = simulate(resolved())
     monkeypatch.setattr("swarms.plan", lambda *_args, **_only: resolved())
-    ended = asyncio.run(live(read(TABLE), MemoryTransport()))
+    ended = await live(read(TABLE), MemoryTransport())
     for name, end in ended.items():
         torch.testing.assert_close(end.state.rows[0], run.models[name]["row"], rtol=0, atol=1e-5)

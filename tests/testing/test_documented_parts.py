@@ -1,6 +1,5 @@
 """The transport, the algorithm and the privacy mode that the documentation writes keep their contracts."""
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -23,10 +22,10 @@ def example(page, containing):
     return names
 
 
-def test_the_documented_transport_keeps_the_contract(monkeypatch):
+async def test_the_documented_transport_keeps_the_contract(monkeypatch):
     monkeypatch.setitem(SCHEMES, "zlib+memory", None)  # removed afterwards, as the page registers it
     example("compose.md", "class ZlibTransport")
-    asyncio.run(check_transport(lambda: opened("zlib+memory://documented")))
+    await check_transport(lambda: opened("zlib+memory://documented"))
 
 
 def test_the_documented_algorithm_keeps_the_contract():

@@ -225,7 +225,7 @@ def test_whoever_waits_for_a_broker_learns_of_its_end(kind):
 
 
 @pytest.mark.slow
-def test_a_listener_that_is_busy_loses_nothing(kind):
+async def test_a_listener_that_is_busy_loses_nothing(kind):
     count = 3000  # mosquitto's own setting keeps a thousand
 
     async def publish(url):
@@ -241,4 +241,4 @@ def test_a_listener_that_is_busy_loses_nothing(kind):
             assert [int(bytes((await anext(bob)).data)) for _ in range(count)] == list(range(count))
 
     with embedded(kind=kind) as broker:
-        asyncio.run(scenario(broker.url))
+        await scenario(broker.url)

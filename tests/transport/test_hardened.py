@@ -62,29 +62,22 @@ def join(place, url):
     return joined
 
 
-def played(scenario):
-    return asyncio.run(asyncio.wait_for(scenario, 20))
+async def test_a_peer_publishes_as_itself_and_into_inboxes_and_as_nobody_else(join):
+    async with asyncio.timeout(20), join("ada").join("clinic-ada-1") as ada, join("bob").join("clinic-bob-1") as bob:
+        await bob.subscribe(f"{ROOT}/ada/state", f"{ROOT}/ada/pub/0", f"{ROOT}/ada/account", f"{ROOT}/bob/in/+")
+        for place in ("ada/state", "ada/pub/0", "ada/account", "bob/in/ada"):
+            await ada.publish(f"{ROOT}/{place}", place.encode())
+        heard = {(await anext(bob)).data for _ in range(4)}
+        assert heard == {b"ada/state", b"ada/pub/0", b"ada/account", b"bob/in/ada"}
+        for place in ("bob/state", "bob/pub/0", "bob/account", "ada/in/bob", "bob/in/bob", "eve/state"):
+            with pytest.raises(RefusedError, match="Not authorized"):
+                await ada.publish(f"{ROOT}/{place}", b"forged")
+        with pytest.raises(RefusedError):
+            await ada.publish("p2pfl/v1/another/peer/ada/state", b"elsewhere")
 
 
-def test_a_peer_publishes_as_itself_and_into_inboxes_and_as_nobody_else(join):
-    async def scenario():
-        async with join("ada").join("clinic-ada-1") as ada, join("bob").join("clinic-bob-1") as bob:
-            await bob.subscribe(f"{ROOT}/ada/state", f"{ROOT}/ada/pub/0", f"{ROOT}/ada/account", f"{ROOT}/bob/in/+")
-            for place in ("ada/state", "ada/pub/0", "ada/account", "bob/in/ada"):
-                await ada.publish(f"{ROOT}/{place}", place.encode())
-            heard = {(await anext(bob)).data for _ in range(4)}
-            assert heard == {b"ada/state", b"ada/pub/0", b"ada/account", b"bob/in/ada"}
-            for place in ("bob/state", "bob/pub/0", "bob/account", "ada/in/bob", "bob/in/bob", "eve/state"):
-                with pytest.raises(RefusedError, match="Not authorized"):
-                    await ada.publish(f"{ROOT}/{place}", b"forged")
-            with pytest.raises(RefusedError):
-                await ada.publish("p2pfl/v1/another/peer/ada/state", b"elsewhere")
-
-    played(scenario())
-
-
-def test_nobody_hears_what_is_in_anothers_inbox_and_a_forged_will_is_not_published(join):
-    async def scenario():
+async def test_nobody_hears_what_is_in_anothers_inbox_and_a_forged_will_is_not_published(join):
+    async with asyncio.timeout(20):
         will = Will(f"{ROOT}/bob/state", b"dead")
         async with join("bob", version=4).join("clinic-bob-1") as bob:
             await bob.subscribe(f"{ROOT}/bob/state", f"{ROOT}/bob/in/+")
@@ -104,12 +97,10 @@ def test_nobody_hears_what_is_in_anothers_inbox_and_a_forged_will_is_not_publish
                 heard.append((await anext(bob)).data)
             assert sorted(heard) == [b"for bob alone", b"last", b"up"]
 
-    played(scenario())
-
 
 @pytest.mark.parametrize("shown", [{"user": None, "password": None}, {"password": "wrong"}], ids=["nobody", "wrong"])
 @pytest.mark.parametrize("version", [4, 5])
-def test_who_does_not_know_the_password_is_kept_out_at_once(join, shown, version):
+async def test_who_does_not_know_the_password_is_kept_out_at_once(join, shown, version):
     async def scenario():
         async with Lasting([join("ada", version=version, **shown)]).join("clinic-ada-1"):
             pass
@@ -122,7 +113,7 @@ def test_who_does_not_know_the_password_is_kept_out_at_once(join, shown, version
             r"transport\.credentials, or give a certificate"
         ),
     ):
-        played(scenario())
+        await asyncio.wait_for(scenario(), 20)
 
 
 def test_older_tls_is_refused_at_both_ends(url, place):
@@ -203,7 +194,7 @@ def test_passwords_are_hashed_as_mosquitto_does(tmp_path):
     assert line == f"ada:{hashed('p@ss', salt=salt)}"
 
 
-def test_without_peers_certificates_say_who_is_who(tmp_path, certificates):
+async def test_without_peers_certificates_say_who_is_who(tmp_path, certificates):
     with pytest.raises(
         InputError,
         match=(
@@ -229,7 +220,7 @@ def test_without_peers_certificates_say_who_is_who(tmp_path, certificates):
                 pass
 
     with started(folder) as broker:
-        played(scenario(broker.url.replace("mqtt:", "mqtts:")))
+        await asyncio.wait_for(scenario(broker.url.replace("mqtt:", "mqtts:")), 20)
 
 
 def test_the_access_list_is_patterns_alone():

@@ -15,17 +15,13 @@ from p2pfl.transport.memory import MemoryChannel, MemoryTransport
 SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
 
 
-def played(scenario):
-    return asyncio.run(asyncio.wait_for(scenario, 20))
-
-
 async def turns(count):
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_restart():
-    async def scenario():
+async def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_restart():
+    async with asyncio.timeout(20):
         broker = MemoryTransport()
         lasts = Lasting([broker], backoff=SOON)
         async with lasts.join("ada", will=Will("ada/state", b"dead")) as ada, lasts.join("bob") as bob:
@@ -49,11 +45,9 @@ def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_restart(
                 ada.abort()
                 assert await anext(cyd) == Message("ada/state", b"dead", retained=False)
 
-    played(scenario())
 
-
-def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again():
-    async def scenario():
+async def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again():
+    async with asyncio.timeout(20):
         broker = MemoryTransport()
         async with Lasting([broker], backoff=SOON).join("ada") as ada:
             broker.stop()
@@ -67,11 +61,9 @@ def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again():
             assert (await calls[2]).data == b"y"
             assert ada.outages == 1
 
-    played(scenario())
 
-
-def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
-    async def scenario():
+async def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
+    async with asyncio.timeout(20):
         said = []
         broker = MemoryTransport()
         broker.stop()
@@ -93,11 +85,9 @@ def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
         assert isinstance(wait.error, BrokerError)
         assert wait.seconds == 60
 
-    played(scenario())
 
-
-def test_a_peer_that_starts_without_a_broker_gives_up_after_the_outage():
-    async def scenario():
+async def test_a_peer_that_starts_without_a_broker_gives_up_after_the_outage():
+    async with asyncio.timeout(20):
         broker = MemoryTransport()
         broker.stop()
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
@@ -109,11 +99,9 @@ def test_a_peer_that_starts_without_a_broker_gives_up_after_the_outage():
                 pass
         assert caught.value.status == 1
 
-    played(scenario())
 
-
-def test_without_an_outage_the_first_failure_to_connect_counts():
-    async def scenario():
+async def test_without_an_outage_the_first_failure_to_connect_counts():
+    async with asyncio.timeout(20):
         said = []
         broker = MemoryTransport()
         broker.stop()
@@ -123,23 +111,19 @@ def test_without_an_outage_the_first_failure_to_connect_counts():
         assert caught.value.status == 2
         assert said == []
 
-    played(scenario())
 
-
-def test_without_an_outage_a_lost_connection_is_not_opened_again():
-    async def scenario():
+async def test_without_an_outage_a_lost_connection_is_not_opened_again():
+    async with asyncio.timeout(20):
         broker = MemoryTransport()
         async with Lasting([broker], backoff=Backoff(outage=0.0)).join("ada") as ada:
             broker.restart()
             with pytest.raises(TransportError, match=r"raise transport.outage"):
                 await ada.publish("a", b"x")
 
-    played(scenario())
-
 
 @pytest.mark.parametrize("kind", [AccessError, RefusedError])
-def test_a_broker_that_refuses_us_at_the_first_connection_is_not_asked_again(kind):
-    async def scenario():
+async def test_a_broker_that_refuses_us_at_the_first_connection_is_not_asked_again(kind):
+    async with asyncio.timeout(20):
         said = []
         strict = Strict(kind("expected to be let in, got: Not authorized"))
         strict.asked = 1
@@ -147,8 +131,6 @@ def test_a_broker_that_refuses_us_at_the_first_connection_is_not_asked_again(kin
             async with Lasting([strict, MemoryTransport()], backoff=SOON, notice=said.append).join("ada"):
                 pass
         assert (strict.asked, said) == (2, [])
-
-    played(scenario())
 
 
 class Busy:
@@ -172,8 +154,8 @@ class Busy:
             yield channel
 
 
-def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
-    async def scenario():
+async def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
+    async with asyncio.timeout(20):
         said = []
         busy = Busy(3)
         async with Lasting([busy], backoff=SOON, notice=said.append).join("ada") as ada:
@@ -185,11 +167,9 @@ def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
         assert isinstance(wait.error, BusyError)
         assert wait.seconds == 60
 
-    played(scenario())
 
-
-def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outage():
-    async def scenario():
+async def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outage():
+    async with asyncio.timeout(20):
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
         async with Lasting([Busy(10**9)], backoff=short).join("ada") as ada:
             with pytest.raises(TransportError, match=r"refuses the subscription a .*gave up after 0.02 s"):
@@ -198,11 +178,9 @@ def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outage():
             with pytest.raises(BusyError, match=r"refuses the subscription a"):
                 await ada.subscribe("a")
 
-    played(scenario())
 
-
-def test_a_broker_that_is_busy_after_its_restart_is_asked_again():
-    async def scenario():
+async def test_a_broker_that_is_busy_after_its_restart_is_asked_again():
+    async with asyncio.timeout(20):
         busy = Busy(0)
         async with Lasting([busy], backoff=SOON).join("ada") as ada:
             await ada.subscribe("a")
@@ -212,11 +190,9 @@ def test_a_broker_that_is_busy_after_its_restart_is_asked_again():
             assert (await anext(ada)).data == b"x"
             assert busy.refusals == 0
 
-    played(scenario())
 
-
-def test_hope_is_given_up_after_the_outage_and_everybody_is_told():
-    async def scenario():
+async def test_hope_is_given_up_after_the_outage_and_everybody_is_told():
+    async with asyncio.timeout(20):
         broker = MemoryTransport()
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
         async with Lasting([broker], backoff=short).join("ada") as ada:
@@ -230,8 +206,6 @@ def test_hope_is_given_up_after_the_outage_and_everybody_is_told():
                     ),
                 ):
                     await call
-
-    played(scenario())
 
 
 class Strict:
@@ -250,8 +224,8 @@ class Strict:
 
 
 @pytest.mark.parametrize("kind", [AccessError, RefusedError])
-def test_a_broker_that_refuses_us_is_not_asked_again(kind):
-    async def scenario():
+async def test_a_broker_that_refuses_us_is_not_asked_again(kind):
+    async with asyncio.timeout(20):
         strict = Strict(kind("expected to be let in, got: Not authorized"))
         async with Lasting([strict, MemoryTransport()], backoff=SOON).join("ada") as ada:
             await ada.subscribe("a")
@@ -262,26 +236,21 @@ def test_a_broker_that_refuses_us_is_not_asked_again(kind):
             await turns(10)
         assert strict.asked == 2
 
-    played(scenario())
 
-
-def test_a_refused_publish_is_no_loss(monkeypatch):
+async def test_a_refused_publish_is_no_loss(monkeypatch):
     async def refuse(*_, **__):
         raise RefusedError("expected to publish, got: Not authorized")
 
-    async def scenario():
-        async with Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
-            with monkeypatch.context() as patch:
-                patch.setattr(MemoryChannel, "publish", refuse)
-                with pytest.raises(RefusedError):
-                    await ada.publish("a", b"x")
-            await ada.publish("a", b"x")
-            assert ada.outages == 0
-
-    played(scenario())
+    async with asyncio.timeout(20), Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryChannel, "publish", refuse)
+            with pytest.raises(RefusedError):
+                await ada.publish("a", b"x")
+        await ada.publish("a", b"x")
+        assert ada.outages == 0
 
 
-def test_a_packet_that_ends_every_connection_is_named_with_the_setting(monkeypatch):
+async def test_a_packet_that_ends_every_connection_is_named_with_the_setting(monkeypatch):
     publish = MemoryChannel.publish
 
     async def cut(channel, topic, data, **options):
@@ -291,22 +260,19 @@ def test_a_packet_that_ends_every_connection_is_named_with_the_setting(monkeypat
 
     monkeypatch.setattr(MemoryChannel, "publish", cut)
 
-    async def scenario():
-        async with Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
-            with pytest.raises(
-                TransportError,
-                match=f"{TRIES} connections ended while publishing 200000 bytes on a .*lower transport.chunk",
-            ):
-                await ada.publish("a", bytes(200_000))
-            await ada.publish("a", bytes(1000))
-
-    played(scenario())
+    async with asyncio.timeout(20), Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
+        with pytest.raises(
+            TransportError,
+            match=f"{TRIES} connections ended while publishing 200000 bytes on a .*lower transport.chunk",
+        ):
+            await ada.publish("a", bytes(200_000))
+        await ada.publish("a", bytes(1000))
 
 
-def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_home_once_it_is_back(monkeypatch):
+async def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_home_once_it_is_back(monkeypatch):
     monkeypatch.setattr(lasting, "HOME", 0.01)
 
-    async def scenario():
+    async with asyncio.timeout(20):
         first, second = MemoryTransport(), MemoryTransport()
         lasts = Lasting([first, second], backoff=SOON)
         async with lasts.join("ada") as ada, lasts.join("bob") as bob:
@@ -323,11 +289,9 @@ def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_home_onc
             assert (await anext(bob)).data == b"first"
             assert ada.outages == 1
 
-    played(scenario())
 
-
-def test_a_broker_that_takes_less_than_the_first_is_said_at_the_publish():
-    async def scenario():
+async def test_a_broker_that_takes_less_than_the_first_is_said_at_the_publish():
+    async with asyncio.timeout(20):
         first, second = MemoryTransport(limit=1000), MemoryTransport(limit=100)
         async with Lasting([first, second], backoff=SOON).join("ada") as ada:
             assert ada.limit == 1000
@@ -339,12 +303,10 @@ def test_a_broker_that_takes_less_than_the_first_is_said_at_the_publish():
             ):
                 await ada.publish("a", bytes(500))
 
-    played(scenario())
-
 
 @pytest.mark.parametrize("count", range(12))
-def test_leaving_in_the_middle_of_an_outage_leaves_no_task_behind(count):
-    async def scenario():
+async def test_leaving_in_the_middle_of_an_outage_leaves_no_task_behind(count):
+    async with asyncio.timeout(20):
         others = asyncio.all_tasks()
         broker = MemoryTransport()
         async with Lasting([broker], backoff=Backoff(first=1e-9, largest=1e-9)).join("ada") as ada:
@@ -356,5 +318,3 @@ def test_leaving_in_the_middle_of_an_outage_leaves_no_task_behind(count):
             await reader
         assert asyncio.all_tasks() <= others
         assert not broker._broker.channels
-
-    played(scenario())

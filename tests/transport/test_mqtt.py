@@ -24,15 +24,7 @@ from p2pfl.transport.mqtt import MqttTransport
 DEADLINE = 20.0
 
 
-def played(scenario):
-    async def within():
-        async with asyncio.timeout(DEADLINE):
-            return await scenario
-
-    return asyncio.run(within())
-
-
-def refusal(transport):
+async def refusal(transport):
     """The sentence with which joining fails."""
 
     async def scenario():
@@ -40,7 +32,7 @@ def refusal(transport):
             pass
 
     with pytest.raises(BrokerError) as caught:
-        played(scenario())
+        await asyncio.wait_for(scenario(), DEADLINE)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -104,9 +96,9 @@ def test_what_is_no_url_of_a_broker_is_refused_without_showing_the_password(url)
     assert "secret" not in str(caught.value)
 
 
-def test_the_password_is_shown_nowhere():
+async def test_the_password_is_shown_nowhere():
     transport = MqttTransport("mqtt://ada:secret@127.0.0.1:1")
-    assert "secret" not in repr(transport) + repr(vars(transport)) + refusal(transport)
+    assert "secret" not in repr(transport) + repr(vars(transport)) + (await refusal(transport))
 
 
 def test_an_unknown_protocol_version_is_refused():
@@ -114,69 +106,63 @@ def test_an_unknown_protocol_version_is_refused():
         MqttTransport("mqtt://host", version=3)
 
 
-def test_nagle_is_off_on_the_real_socket(transport, room):
+async def test_nagle_is_off_on_the_real_socket(transport, room):
     if not isinstance(transport, MqttTransport):
         pytest.skip("no socket")
 
-    async def scenario():
-        async with transport.join(room) as channel:
-            fileno = channel._connection._client.socket().fileno()
-            with socket.socket(fileno=os.dup(fileno)) as same:
-                assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-
-    played(scenario())
+    async with asyncio.timeout(DEADLINE), transport.join(room) as channel:
+        fileno = channel._connection._client.socket().fileno()
+        with socket.socket(fileno=os.dup(fileno)) as same:
+            assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def test_the_private_names_in_use_are_still_there():
+async def test_the_private_names_in_use_are_still_there():
     hooks = [name for name in vars(mqtt._Connection) if name.startswith("_on_")]
     assert len(hooks) == 5
     for name in hooks:
         assert callable(getattr(aiomqtt.Client, name))
     assert callable(paho.mqtt.client.Client._sock_close)
 
-    async def scenario():
-        client = aiomqtt.Client("host")
-        assert isinstance(client._connected, asyncio.Future)
-        assert isinstance(client._disconnected, asyncio.Future)
-        assert isinstance(client._client, paho.mqtt.client.Client)
-        assert client._loop is asyncio.get_running_loop()
-        assert getattr(client._client, client_hook := "on_publish") == client._on_publish, client_hook
-
-    played(scenario())
+    client = aiomqtt.Client("host")
+    assert isinstance(client._connected, asyncio.Future)
+    assert isinstance(client._disconnected, asyncio.Future)
+    assert isinstance(client._client, paho.mqtt.client.Client)
+    assert client._loop is asyncio.get_running_loop()
+    assert getattr(client._client, client_hook := "on_publish") == client._on_publish, client_hook
 
 
-def test_where_nothing_listens_one_learns_how_to_start_a_broker():
+async def test_where_nothing_listens_one_learns_how_to_start_a_broker():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert refusal(MqttTransport(f"mqtt://127.0.0.1:{port}")) == (
+    assert await refusal(MqttTransport(f"mqtt://127.0.0.1:{port}")) == (
         f"cannot connect to an MQTT broker at mqtt://127.0.0.1:{port} because nothing listens there;"
         " start one with `p2pfl broker` or correct host and port"
     )
 
 
-def test_a_host_that_is_not_known_is_named(monkeypatch):
+async def test_a_host_that_is_not_known_is_named(monkeypatch):
     def unknown(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "create_connection", unknown)
-    assert "the host hopsital.example is not known; check its spelling" in refusal(
+    assert "the host hopsital.example is not known; check its spelling" in await refusal(
         MqttTransport("mqtt://hopsital.example")
     )
 
 
-def test_a_server_that_says_nothing_is_given_up(monkeypatch):
+async def test_a_server_that_says_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(mqtt, "ANSWER", 0.2)
     with listening() as port:
-        assert "nothing answers there; check host, port and firewall" in refusal(
+        assert "nothing answers there; check host, port and firewall" in await refusal(
             MqttTransport(f"mqtt://127.0.0.1:{port}")
         )
 
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x20\x02\x00\x01"])
-def test_a_server_that_is_no_broker_or_of_another_version_is_noticed_at_once(answer, version):
+async def test_a_server_that_is_no_broker_or_of_another_version_is_noticed_at_once(answer, version):
     with listening(answer) as port:
-        sentence = refusal(MqttTransport(f"mqtt://127.0.0.1:{port}", version=version))
+        sentence = await refusal(MqttTransport(f"mqtt://127.0.0.1:{port}", version=version))
     assert re.search("closed the connection without an answer|denies access", sentence)
 
 
@@ -189,7 +175,7 @@ def test_a_server_that_is_no_broker_or_of_another_version_is_noticed_at_once(ans
         (b"\x20\x03\x00\x87\x00", 5, "Not authorized"),
     ],
 )
-def test_a_broker_that_refuses_our_credentials_is_not_asked_again_whatever_its_version(answer, version, why):
+async def test_a_broker_that_refuses_our_credentials_is_not_asked_again_whatever_its_version(answer, version, why):
     async def scenario(port):
         transport = MqttTransport(f"mqtt://127.0.0.1:{port}", version=version)
         async with Lasting([transport, transport]).join("ada"):
@@ -199,10 +185,10 @@ def test_a_broker_that_refuses_our_credentials_is_not_asked_again_whatever_its_v
         listening(answer) as port,
         pytest.raises(AccessError, match=rf"denies access \({why}\); (set or )?correct P2PFL"),
     ):
-        played(scenario(port))
+        await asyncio.wait_for(scenario(port), DEADLINE)
 
 
-def test_to_be_welcomed_and_thrown_out_at_once_is_a_loss():
+async def test_to_be_welcomed_and_thrown_out_at_once_is_a_loss():
     async def scenario(port):
         async with MqttTransport(f"mqtt://127.0.0.1:{port}").join("ada") as ada:
             with pytest.raises(TransportError, match="the broker or the network closed it"):
@@ -210,10 +196,10 @@ def test_to_be_welcomed_and_thrown_out_at_once_is_a_loss():
 
     with listening(b"\x20\x02\x00\x00") as port:
         for _ in range(10):
-            played(scenario(port))
+            await asyncio.wait_for(scenario(port), DEADLINE)
 
 
-def test_joining_a_mute_server_can_be_cancelled(monkeypatch):
+async def test_joining_a_mute_server_can_be_cancelled(monkeypatch):
     monkeypatch.setattr(mqtt, "GOODBYE", 0.1)
 
     async def scenario(port):
@@ -221,27 +207,27 @@ def test_joining_a_mute_server_can_be_cancelled(monkeypatch):
             pass
 
     with listening() as port, pytest.raises(TimeoutError):
-        played(scenario(port))
+        await asyncio.wait_for(scenario(port), DEADLINE)
 
 
-def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url):
+async def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url):
     ours = {"ca": certificates.ca, "certificate": certificates.peer, "key": certificates.peer_key}
-    assert "its certificate is not trusted (self-signed certificate in certificate chain)" in refusal(
+    assert "its certificate is not trusted (self-signed certificate in certificate chain)" in await refusal(
         MqttTransport(tls_url)
     )
     stranger = MqttTransport(tls_url, **{**ours, "ca": certificates.stranger})
-    assert "name the CA that signed it" in refusal(stranger)
+    assert "name the CA that signed it" in await refusal(stranger)
     elsewhere = MqttTransport(tls_url.replace("127.0.0.1", "localhost"), **ours)
-    assert "not valid for 'localhost'" in refusal(elsewhere)
-    assert "whether it asks for a certificate" in refusal(MqttTransport(tls_url, ca=certificates.ca))
-    assert "check scheme, port" in refusal(MqttTransport(tls_url.replace("mqtts:", "mqtt:")))
-    plain = refusal(MqttTransport(mosquitto_url.replace("mqtt:", "mqtts:"), **ours))
+    assert "not valid for 'localhost'" in await refusal(elsewhere)
+    assert "whether it asks for a certificate" in await refusal(MqttTransport(tls_url, ca=certificates.ca))
+    assert "check scheme, port" in await refusal(MqttTransport(tls_url.replace("mqtts:", "mqtt:")))
+    plain = await refusal(MqttTransport(mosquitto_url.replace("mqtt:", "mqtts:"), **ours))
     assert re.search(
         "check scheme, port|check that this is its TLS port", plain
     )  # as the broker's farewell is read or not
 
 
-def test_where_the_clock_is_behind_a_certificate_is_not_valid_yet_and_the_broker_is_asked_again(
+async def test_where_the_clock_is_behind_a_certificate_is_not_valid_yet_and_the_broker_is_asked_again(
     certificates, configured_broker
 ):
     async def scenario(transport):
@@ -253,8 +239,8 @@ def test_where_the_clock_is_behind_a_certificate_is_not_valid_yet_and_the_broker
 
     with configured_broker(f"certfile {certificates.early}", f"keyfile {certificates.broker_key}") as broker:
         transport = MqttTransport(broker.url.replace("mqtt://", "mqtts://"), ca=certificates.ca)
-        assert "its certificate is not valid yet by the clock of this device; set the clock" in refusal(transport)
-        played(scenario(transport))
+        assert "its certificate is not valid yet by the clock of this device; set the clock" in await refusal(transport)
+        await asyncio.wait_for(scenario(transport), DEADLINE)
 
 
 def test_certificates_that_cannot_be_used_are_named(certificates, tmp_path):
@@ -308,35 +294,35 @@ def strict(tmp_path, configured_broker):
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_broker_that_does_not_know_us_says_so(strict, version):
-    nobody = refusal(MqttTransport(f"mqtt://{strict}", version=version))
-    wrong = refusal(MqttTransport(f"mqtt://ada:wrong@{strict}", version=version))
+async def test_a_broker_that_does_not_know_us_says_so(strict, version):
+    nobody = await refusal(MqttTransport(f"mqtt://{strict}", version=version))
+    wrong = await refusal(MqttTransport(f"mqtt://ada:wrong@{strict}", version=version))
     for sentence in (nobody, wrong):
         assert "denies access (Not authorized); set or correct P2PFL_BROKER_USER" in sentence
         assert "wrong" not in sentence
 
 
 @pytest.mark.parametrize(("version", "said"), [(4, False), (5, True)])
-def test_only_mqtt_5_tells_of_a_refused_publish(strict, version, said):
-    async def scenario():
-        async with MqttTransport(f"mqtt://ada:p%40ss@{strict}", version=version).join("ada") as ada:
-            await ada.publish("ada/state", b"mine")
-            if said:
-                with pytest.raises(
-                    TransportError,
-                    match=(
-                        r"mqtt://127\.0\.0\.1:\d+ refused 4 bytes on bob/state \(Not authorized\); check what "
-                        "this peer may publish there"
-                    ),
-                ):
-                    await ada.publish("bob/state", b"his!")
-            else:
+async def test_only_mqtt_5_tells_of_a_refused_publish(strict, version, said):
+    async with (
+        asyncio.timeout(DEADLINE),
+        MqttTransport(f"mqtt://ada:p%40ss@{strict}", version=version).join("ada") as ada,
+    ):
+        await ada.publish("ada/state", b"mine")
+        if said:
+            with pytest.raises(
+                TransportError,
+                match=(
+                    r"mqtt://127\.0\.0\.1:\d+ refused 4 bytes on bob/state \(Not authorized\); check what "
+                    "this peer may publish there"
+                ),
+            ):
                 await ada.publish("bob/state", b"his!")
+        else:
+            await ada.publish("bob/state", b"his!")
 
-    played(scenario())
 
-
-def test_mqtt_5_tells_the_limits_of_the_broker(configured_broker):
+async def test_mqtt_5_tells_the_limits_of_the_broker(configured_broker):
     async def scenario(url):
         async with MqttTransport(url, version=5).join("ada") as ada:
             assert ada.limit == 100_000 - 512
@@ -347,10 +333,10 @@ def test_mqtt_5_tells_the_limits_of_the_broker(configured_broker):
 
     small = {f"max_packet_size {2**21}": "max_packet_size 100000", "messages 100\n": "messages 7\n"}
     with configured_broker(replace=small) as broker:
-        played(scenario(broker.url))
+        await asyncio.wait_for(scenario(broker.url), DEADLINE)
 
 
-def test_without_mqtt_5_an_oversized_packet_is_a_lost_connection_with_a_hint(configured_broker):
+async def test_without_mqtt_5_an_oversized_packet_is_a_lost_connection_with_a_hint(configured_broker):
     async def scenario(url):
         async with MqttTransport(url).join("ada") as ada:
             assert ada.limit == LIMIT
@@ -364,11 +350,11 @@ def test_without_mqtt_5_an_oversized_packet_is_a_lost_connection_with_a_hint(con
                 await ada.publish("a/b", bytes(200_000))
 
     with configured_broker(replace={f"max_packet_size {2**21}": "max_packet_size 100000"}) as broker:
-        played(scenario(broker.url))
+        await asyncio.wait_for(scenario(broker.url), DEADLINE)
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_when_the_broker_dies_everything_that_waits_fails_at_once(version, monkeypatch):
+async def test_when_the_broker_dies_everything_that_waits_fails_at_once(version, monkeypatch):
     monkeypatch.setattr(mqtt, "ANSWER", 2 * DEADLINE)  # not because of that
 
     async def scenario(broker):
@@ -384,10 +370,10 @@ def test_when_the_broker_dies_everything_that_waits_fails_at_once(version, monke
     if mosquitto() is None:
         pytest.skip("mosquitto is not installed")
     with embedded(kind="mosquitto") as broker:
-        played(scenario(broker))
+        await asyncio.wait_for(scenario(broker), DEADLINE)
 
 
-def test_a_publish_that_nobody_acknowledges_fails_in_time(configured_broker, monkeypatch):
+async def test_a_publish_that_nobody_acknowledges_fails_in_time(configured_broker, monkeypatch):
     async def scenario(broker):
         async with MqttTransport(broker.url).join("ada") as ada:
             os.kill(broker.pid, signal.SIGSTOP)
@@ -407,11 +393,11 @@ def test_a_publish_that_nobody_acknowledges_fails_in_time(configured_broker, mon
 
     with configured_broker() as broker:
         monkeypatch.setattr(mqtt, "ANSWER", 5.0)
-        played(scenario(broker))
+        await asyncio.wait_for(scenario(broker), DEADLINE)
 
 
-def test_leaving_under_heavy_traffic_is_still_no_loss(mosquitto_url):
-    async def scenario():
+async def test_leaving_under_heavy_traffic_is_still_no_loss(mosquitto_url):
+    async with asyncio.timeout(DEADLINE):
         transport = MqttTransport(mosquitto_url)
         async with transport.join("ada") as ada, transport.join("cyd") as cyd:
             await cyd.subscribe("leaving/state")
@@ -424,22 +410,18 @@ def test_leaving_under_heavy_traffic_is_still_no_loss(mosquitto_url):
                 await ada.publish("leaving/state", b"%d" % turn)
                 assert (await anext(cyd)).data == b"%d" % turn
 
-    played(scenario())
 
-
-def test_nothing_is_left_behind_and_nothing_is_logged(transport, caplog, capfd):
+async def test_nothing_is_left_behind_and_nothing_is_logged(transport, caplog, capfd):
     threads = threading.active_count()
     sockets = {connection.fd for connection in psutil.Process().net_connections()}
 
-    async def scenario():
-        async with transport.join("ada") as ada, transport.join("bob") as bob:
+    with caplog.at_level("DEBUG", logger="p2pfl"):
+        caplog.set_level("CRITICAL", logger="p2pfl.transport.mqtt")
+        async with asyncio.timeout(DEADLINE), transport.join("ada") as ada, transport.join("bob") as bob:
             await bob.subscribe("a")
             await asyncio.gather(*[ada.publish("a", b"x") for _ in range(100)])
             ada.abort()
-
-    with caplog.at_level("DEBUG", logger="p2pfl"):
-        caplog.set_level("CRITICAL", logger="p2pfl.transport.mqtt")
-        played(scenario())
+    await asyncio.get_running_loop().shutdown_default_executor()  # its threads looked up the host's name
     assert threading.active_count() == threads
     assert {connection.fd for connection in psutil.Process().net_connections()} <= sockets
     assert caplog.records == []

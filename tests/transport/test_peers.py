@@ -1,7 +1,5 @@
 """The same peers over every transport: memory, mosquitto with and without TLS, MQTT 5, iotcore, websockets."""
 
-import asyncio
-
 import pytest
 
 from p2pfl.experiment import read
@@ -11,11 +9,11 @@ from swarms import SMALL, live
 
 
 @pytest.mark.sampled(fast=2)
-def test_peers_learn_the_same_over_every_transport(transport, request):
+async def test_peers_learn_the_same_over_every_transport(transport, request):
     name = request.node.name.split("[")[1].strip("]").replace(" ", "-").replace(".", "-")
     experiment = read(SMALL, changes=[f"name=over-{name}", "privacy.mode=pairwise", "rounds=2"])
     source = SeededSource(11)
-    ended = asyncio.run(live(experiment, transport, source=source))
+    ended = await live(experiment, transport, source=source)
     run = simulate(experiment, source=source, baselines=False)
     for peer, end in ended.items():
         model = end.peer.plan.learner.state_dict(end.state.rows[0])

@@ -21,10 +21,6 @@ SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
 SHORT = Backoff(first=0.001, largest=0.004, outage=0.05)
 
 
-def played(scenario):
-    return asyncio.run(asyncio.wait_for(scenario, DEADLINE))
-
-
 class Refusing(socketserver.ThreadingTCPServer):
     """A broker that grants subscriptions after so many refusals with one code, and acknowledges nothing else."""
 
@@ -83,10 +79,10 @@ async def subscribed(url, version, backoff, said):
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x80), (5, 0x83), (5, 0x97)])
-def test_a_subscription_that_is_refused_for_now_is_asked_for_again_until_it_is_granted(version, code):
+async def test_a_subscription_that_is_refused_for_now_is_asked_for_again_until_it_is_granted(version, code):
     said = []
     with refusing(version, code, refusals=3) as broker:
-        assert played(subscribed(broker.url, version, SOON, said)) == 0
+        assert await asyncio.wait_for(subscribed(broker.url, version, SOON, said), DEADLINE) == 0
         assert broker.asked == 4
     [wait] = said
     assert str(wait.error).startswith(f"{broker.url} refuses the subscription a/b (")
@@ -94,9 +90,9 @@ def test_a_subscription_that_is_refused_for_now_is_asked_for_again_until_it_is_g
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
-def test_after_the_deadline_both_possible_causes_of_a_refused_subscription_are_named(version, code):
+async def test_after_the_deadline_both_possible_causes_of_a_refused_subscription_are_named(version, code):
     with refusing(version, code) as broker, pytest.raises(TransportError) as caught:
-        played(subscribed(broker.url, version, SHORT, []))
+        await asyncio.wait_for(subscribed(broker.url, version, SHORT, []), DEADLINE)
     assert broker.asked > 2
     assert caught.value.status == 1
     assert (
@@ -106,14 +102,14 @@ def test_after_the_deadline_both_possible_causes_of_a_refused_subscription_are_n
 
 
 @pytest.mark.parametrize("code", [0x87, 0x8F, 0x9E, 0xA1, 0xA2])
-def test_what_mqtt_5_refuses_for_good_is_not_asked_for_again(code):
+async def test_what_mqtt_5_refuses_for_good_is_not_asked_for_again(code):
     said = []
     with refusing(5, code) as broker, pytest.raises(RefusedError, match=r"refuses the subscription a/b \(\w+"):
-        played(subscribed(broker.url, 5, SOON, said))
+        await asyncio.wait_for(subscribed(broker.url, 5, SOON, said), DEADLINE)
     assert (broker.asked, said) == (1, [])
 
 
-def test_without_an_outage_a_refused_subscription_is_asked_for_once():
+async def test_without_an_outage_a_refused_subscription_is_asked_for_once():
     with (
         refusing(4, 0x80) as broker,
         pytest.raises(
@@ -124,7 +120,7 @@ def test_without_an_outage_a_refused_subscription_is_asked_for_once():
             ),
         ),
     ):
-        played(subscribed(broker.url, 4, Backoff(outage=0.0), []))
+        await asyncio.wait_for(subscribed(broker.url, 4, Backoff(outage=0.0), []), DEADLINE)
     assert broker.asked == 1
 
 
@@ -157,7 +153,7 @@ def guarded(tmp_path, configured_broker):
 
 
 @pytest.mark.parametrize(("version", "kind"), [(4, TransportError), (5, RefusedError)])
-def test_a_real_access_list_is_final_where_mqtt_5_says_so_and_one_of_two_causes_where_not(guarded, version, kind):
+async def test_a_real_access_list_is_final_where_mqtt_5_says_so_and_one_of_two_causes_where_not(guarded, version, kind):
     async def scenario():
         transport = Lasting([MqttTransport(guarded, version=version)], backoff=SHORT)
         async with transport.join("ada") as ada:
@@ -169,5 +165,5 @@ def test_a_real_access_list_is_final_where_mqtt_5_says_so_and_one_of_two_causes_
     with pytest.raises(
         kind, match=r"refuses the subscription bob/news \((Not authorized|Unspecified error)\)"
     ) as caught:
-        played(scenario())
+        await asyncio.wait_for(scenario(), DEADLINE)
     assert ("or it is busy" in str(caught.value)) == (version == 4)
