@@ -48,6 +48,8 @@ class Connection:
     ----------
     durable
         Function that makes state durable; the connection awaits it before it publishes messages that depend on it.
+    observe
+        Function that is called with each event before the session handles it; ``None`` by default.
     bytes_out, bytes_in
         Bytes of the payloads sent and received so far.
     """
@@ -55,6 +57,7 @@ class Connection:
     def __init__(self, channel: Channel, session: Session, *, adding: Adding | None = None) -> None:
         self.channel, self.session, self.adding = channel, session, adding
         self.durable: Callable[[], Awaitable[None]] = _nothing
+        self.observe: Callable[[Event], None] | None = None
         self.bytes_out = self.bytes_in = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -164,6 +167,8 @@ class Connection:
         """Pass an event to the session, and carry out its effects."""
         if self._closed:
             return
+        if self.observe is not None:
+            self.observe(event)
         for effect in self.session.handle(event, now=self.clock()):
             self._carry_out(effect)
         if self._watches:

@@ -1,6 +1,6 @@
-"""Replay of a live peer's recording: the same peer receives the same at the same moments, in virtual time.
+"""Replay of the log of a live peer's session: the same peer receives the same at the same moments, in virtual time.
 
-What it sends is discarded; what it receives and draws comes from the recording, and its rounds train and end when they
+What it sends is discarded; what it receives and draws comes from the log, and its rounds train and end when they
 did. It makes the same decisions, under a debugger as often as needed, and ends with the same parameters.
 """
 
@@ -22,7 +22,7 @@ from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import check, plan
 from p2pfl.identity import FirstUse, Roster
 from p2pfl.peer import Notice, Peer
-from p2pfl.peer.launch.recorder import About, Came, Drawn, Ended, Joined, Last, Line, checksum
+from p2pfl.peer.launch.session_log import About, Drawn, Ended, Entered, Last, Line, Received, checksum
 from p2pfl.peer.storage.credentials import credentials
 from p2pfl.report import Record
 from p2pfl.report.notices.wording import sentence
@@ -40,15 +40,15 @@ AFTER = 600.0
 
 
 @dataclass(frozen=True)
-class Tape:
-    """Contents of a recording.
+class Contents:
+    """Contents of a log.
 
     Attributes
     ----------
     about
         Description of the peer.
-    drawn, joined, came, ended
-        Draws, joins, arrived messages and ended rounds.
+    drawn, entered, received, ended
+        Secrets, the beginning, arrivals and ended rounds.
     last
         Checksum of the final parameters; empty if the peer was killed, or has not ended yet.
     cut
@@ -57,8 +57,8 @@ class Tape:
 
     about: About
     drawn: tuple[Drawn, ...]
-    joined: tuple[Joined, ...]
-    came: tuple[Came, ...]
+    entered: Entered
+    received: tuple[Received, ...]
     ended: tuple[Ended, ...]
     last: str
     cut: bool = False
@@ -66,7 +66,7 @@ class Tape:
     @property
     def until(self) -> float:
         """Time of the last event, in seconds since the start."""
-        timed: tuple[Joined | Came | Ended, ...] = (*self.joined, *self.came, *self.ended)
+        timed: tuple[Entered | Received | Ended, ...] = (self.entered, *self.received, *self.ended)
         return max(each.at for each in timed)
 
 
@@ -103,7 +103,7 @@ class _EndError(RunError):
     """End of the draws in a recording that stopped early."""
 
 
-def tape(path: Path) -> Tape:
+def contents(path: Path) -> Contents:
     """Read a recording.
 
     Raises
@@ -122,10 +122,11 @@ def tape(path: Path) -> Tape:
     by: dict[type, list[Any]] = defaultdict(list)
     for line in lines:
         by[type(line)].append(line)
-    if not by[About] or not by[Joined]:
+    if not by[About] or not by[Entered]:
         raise InputError(f"{path}: the recording has {len(lines)} lines, but no peer that joined; record it again")
     last = by[Last][0].row if by[Last] else ""
-    return Tape(by[About][0], tuple(by[Drawn]), tuple(by[Joined]), tuple(by[Came]), tuple(by[Ended]), last, cut)
+    timed = by[Entered][0], tuple(by[Received]), tuple(by[Ended])
+    return Contents(by[About][0], tuple(by[Drawn]), *timed, last, cut)
 
 
 def _lines(data: bytes) -> tuple[list[Line], bool]:
@@ -150,7 +151,7 @@ def replayed(path: Path) -> Replayed:
     RunError
         The peer does not end, or draws other bytes than those recorded.
     """
-    found = tape(path)
+    found = contents(path)
     torch.set_num_threads(found.about.threads)
     records, notices = list[Record](), list[str]()
     ended = bool(found.last)
@@ -173,7 +174,7 @@ def replayed(path: Path) -> Replayed:
     return Replayed(tuple(records), tuple(notices), row, row == found.last, ended, found.cut, loop.now)
 
 
-def _peer(found: Tape, folder: Path, loop: VirtualLoop, *, records: list[Record], notices: list[str]) -> Peer:
+def _peer(found: Contents, folder: Path, loop: VirtualLoop, *, records: list[Record], notices: list[str]) -> Peer:
     """Return the peer as recorded, with simulated connections."""
     about = found.about
     try:
@@ -192,8 +193,8 @@ def _peer(found: Tape, folder: Path, loop: VirtualLoop, *, records: list[Record]
     return Peer(
         about.peer,
         replace(resolved, learner=Paced(resolved.learner, found.ended, loop=loop)),
-        transport=TapedTransport(found, loop),
-        source=TapedSource(found.drawn, ended=bool(found.last)),
+        transport=ReplayedTransport(found, loop),
+        source=ReplayedSource(found.drawn, ended=bool(found.last)),
         identity=identity,
         trust=FirstUse() if about.roster is None else Roster(about.roster),
         incarnation=about.incarnation,
@@ -228,7 +229,7 @@ class Paced(Timed):
         return super().evaluate(rows, peers=peers, part=part)
 
 
-class TapedSource:
+class ReplayedSource:
     """Source that repeats the recorded draws in order, for each purpose.
 
     Parameters
@@ -258,38 +259,38 @@ class TapedSource:
         return left.popleft()
 
 
-class TapedTransport:
+class ReplayedTransport:
     """Broker that repeats the messages that one peer received.
 
     Parameters
     ----------
     found
-        Recording.
+        Contents of the log.
     loop
         Event loop in virtual time.
     """
 
-    def __init__(self, found: Tape, loop: VirtualLoop) -> None:
+    def __init__(self, found: Contents, loop: VirtualLoop) -> None:
         self._found, self._loop = found, loop
 
     @asynccontextmanager
-    async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator[TapedChannel]:
+    async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator[ReplayedChannel]:
         """Open the channel at the recorded time."""
         del client, will
-        joined = self._found.joined[0]
-        await asyncio.sleep(joined.at - self._loop.time())
-        yield TapedChannel(self._found.came, self._loop, limit=joined.limit)
+        entered = self._found.entered
+        await asyncio.sleep(entered.at - self._loop.time())
+        yield ReplayedChannel(self._found.received, self._loop, limit=entered.limit)
 
 
-class TapedChannel:
-    """:class:`~p2pfl.transport.channel.Channel` of :class:`TapedTransport`."""
+class ReplayedChannel:
+    """:class:`~p2pfl.transport.channel.Channel` of :class:`ReplayedTransport`."""
 
-    def __init__(self, came: tuple[Came, ...], loop: VirtualLoop, *, limit: int) -> None:
+    def __init__(self, received: tuple[Received, ...], loop: VirtualLoop, *, limit: int) -> None:
         self.limit = limit
         self.away = self.grace = 0.0
         self.lost = False
         self._loop = loop
-        self._coming = deque(came)
+        self._coming = deque(received)
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Discard the message."""
@@ -313,8 +314,8 @@ class TapedChannel:
         """Return the next message at its recorded time."""
         if not self._coming:
             await asyncio.Event().wait()  # the peer ends before
-        came = self._coming[0]
-        await asyncio.sleep(max(0.0, came.at - self._loop.time()))
+        received = self._coming[0]
+        await asyncio.sleep(max(0.0, received.at - self._loop.time()))
         self._coming.popleft()
-        self.away, self.grace = came.away, came.grace
-        return Message(came.topic, came.data, came.retained)
+        self.away, self.grace = received.away, received.grace
+        return Message(received.topic, received.data, retained=False)

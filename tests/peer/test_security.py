@@ -66,14 +66,14 @@ TRUSTS = {"roster": roster, "known keys": lambda: FirstUse(PUBLIC)}
         (other_identity, NotTrusted),
     ],
 )
-def test_a_broker_that_puts_its_own_key_into_a_hello_is_told_by_name_and_hears_nothing(trust, forge, why):
+async def test_a_broker_that_puts_its_own_key_into_a_hello_is_told_by_name_and_hears_nothing(trust, forge, why):
     def meddle(topic, data, retain):
         if topic == f"{ROOT}/peer1/state" and data:
             data = encode(forge(decode(data)))
         return [(topic, data, retain)]
 
     transport = Middle(meddle)
-    ended = run(read(SMALL, changes=[*RING, "transport.gather=0.5"]), transport, trust=trust)
+    ended = await run(read(SMALL, changes=[*RING, "transport.gather=0.5"]), transport, trust=trust)
     for name in ("peer0", "peer2"):
         assert isinstance(ended[name], PeerError)
         [refusal] = ended[name].refused
@@ -118,7 +118,7 @@ def chi_square(data):
     return sum((count - expected) ** 2 / expected for count in Counter(data).values())
 
 
-def test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round(experiment, monkeypatch):
+async def test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round(experiment, monkeypatch):
     rows, masses = [], set()
 
     def spying(row, **fields):
@@ -129,7 +129,7 @@ def test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round(experime
 
     monkeypatch.setattr("p2pfl.peer.neighbourhoods.live.encode_row", spying)
     transport = Middle()
-    ended = run(experiment, transport, source=SeededSource(11))  # the same bytes in every run
+    ended = await run(experiment, transport, source=SeededSource(11))  # the same bytes in every run
     everything = b"".join(data for _, data, _ in transport.seen)
 
     numbers = {row[at : at + 8] for row in rows for at in range(0, len(row), 8)} - {bytes(8)}
@@ -155,7 +155,7 @@ def test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round(experime
 # ---------------------------------------------------------------------- replays, reordering, duplication
 
 
-def test_every_message_of_this_run_may_come_again_at_any_time(experiment, undisturbed):
+async def test_every_message_of_this_run_may_come_again_at_any_time(experiment, undisturbed):
     transport = Middle()
     chance = random.Random(5)
 
@@ -164,7 +164,7 @@ def test_every_message_of_this_run_may_come_again_at_any_time(experiment, undist
         return [(topic, data, retain), *((place, payload, False) for place, payload, _ in earlier if payload)]
 
     transport.meddle = again
-    ended = run(experiment, transport)
+    ended = await run(experiment, transport)
     assert_no_effect(ended, undisturbed)
     assert sum(end.peer.session.shared.refused["peer1: not a message"] for end in ended.values())
 
@@ -178,9 +178,9 @@ EARLIER = {
 
 @pytest.mark.parametrize("trust", TRUSTS.values(), ids=TRUSTS)
 @pytest.mark.parametrize("changes", EARLIER.values(), ids=EARLIER)
-def test_what_was_recorded_in_an_earlier_run_has_no_effect(experiment, undisturbed, changes, trust):
+async def test_what_was_recorded_in_an_earlier_run_has_no_effect(experiment, undisturbed, changes, trust):
     earlier = Middle()
-    run(read(SMALL, changes=[*RING, *changes]), earlier, trust=trust)
+    await run(read(SMALL, changes=[*RING, *changes]), earlier, trust=trust)
     tape = [each for each in earlier.seen if each[1]]
     transport = Middle()
     hellos = [each for each in tape if each[0].endswith("/state")]
@@ -196,10 +196,10 @@ def test_what_was_recorded_in_an_earlier_run_has_no_effect(experiment, undisturb
         return [*late, (topic, data, retain)]
 
     transport.meddle = replay
-    assert_no_effect(run(experiment, transport, trust=trust, life=200), undisturbed)
+    assert_no_effect(await run(experiment, transport, trust=trust, life=200), undisturbed)
 
 
-def test_messages_that_pass_each_other_or_come_twice_have_no_effect(experiment, undisturbed):
+async def test_messages_that_pass_each_other_or_come_twice_have_no_effect(experiment, undisturbed):
     chance, held = random.Random(6), []
 
     def shuffle(topic, data, retain):
@@ -212,7 +212,7 @@ def test_messages_that_pass_each_other_or_come_twice_have_no_effect(experiment, 
         return out
 
     transport = Middle(shuffle)
-    assert_no_effect(run(experiment, transport), undisturbed)
+    assert_no_effect(await run(experiment, transport), undisturbed)
     places = {}
     for topic, data, _ in transport.seen:
         if data[:1] == bytes([SEALED]):  # who seals: the owner of a stream, or who writes into an inbox
@@ -221,12 +221,12 @@ def test_messages_that_pass_each_other_or_come_twice_have_no_effect(experiment, 
             assert places.setdefault((sender, found.prefix), found.ciphertext) == found.ciphertext  # a nonce for each
 
 
-def test_an_absent_peer_that_an_earlier_hello_feigns_is_no_partner_in_masks():
+async def test_an_absent_peer_that_an_earlier_hello_feigns_is_no_partner_in_masks():
     changes = ["topology.kind=complete", "topology.peers=4", "transport.gather=1.0", "transport.quorum=0.5"]
     changes += ["privacy.mode=pairwise", "privacy.mask=100.0", "gossip.steps=20", "rounds=1"]
     experiment = read(SMALL, changes=changes)
     earlier, transport = Middle(), Middle()
-    run(experiment, earlier)
+    await run(experiment, earlier)
     for topic, data, _ in earlier.seen:
         if (
             topic.startswith(f"{ROOT}/peer3/")
@@ -234,13 +234,13 @@ def test_an_absent_peer_that_an_earlier_hello_feigns_is_no_partner_in_masks():
             and (not topic.endswith("/state") or decode(data).status == "up")
         ):
             transport.inject(topic, data, retain=True)
-    ended = run(experiment, transport, life=200, names=NAMES[:3])
+    ended = await run(experiment, transport, life=200, names=NAMES[:3])
     for end in ended.values():
         assert end.records[0].missed == ["peer3"] * 20
         assert end.state.rows.abs().max() < 10  # masks of deviation 100 have cancelled
 
 
-def test_what_a_peer_tells_one_neighbour_may_be_led_to_another(experiment, undisturbed):
+async def test_what_a_peer_tells_one_neighbour_may_be_led_to_another(experiment, undisturbed):
     chance = random.Random(8)
 
     def lead(topic, data, retain):
@@ -250,4 +250,4 @@ def test_what_a_peer_tells_one_neighbour_may_be_led_to_another(experiment, undis
             out += [(f"{ROOT}/{name}/in/{sender}", data, False) for name in NAMES]
         return out
 
-    assert_no_effect(run(experiment, Middle(lead)), undisturbed)
+    assert_no_effect(await run(experiment, Middle(lead)), undisturbed)

@@ -11,7 +11,7 @@ from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, SecretSource
 from p2pfl.peer import Peer
-from p2pfl.peer.launch.recorder import RecordedSource, RecordedTransport, Recording
+from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.virtual.clock import VirtualLoop
 from p2pfl.virtual.learner import Timed
 from p2pfl.virtual.network import Conditions, WorldTransport
@@ -36,21 +36,21 @@ def recorded(experiment, folder, *, slow=0.0):
         takes = slow if name == names[-1] else 0.5
         identity = Identity.generate(SecretSource(), peer=name)
         identity.save(folder / "keys" / f"{name}.pem")
-        recording, trust, records = Recording(folder / "recordings" / f"{name}.jsonl"), FirstUse(), []
+        log, records = SessionLog(folder / "recordings" / f"{name}.jsonl"), []
         peer = Peer(
             name,
             replace(resolved, learner=Timed(resolved.learner, takes=lambda *_: takes, spend=loop.spent)),
-            transport=RecordedTransport(transport, recording),
-            source=RecordedSource(SecretSource(), recording),
+            transport=transport,
+            source=LoggedSource(SecretSource(), log),
             identity=identity,
-            trust=trust,
-            observe=lambda record, _: (recording.record(record), records.append(record)),
+            trust=FirstUse(),
+            observe=lambda record, _: (log.ended(record), records.append(record)),
         )
-        recording.about(peer, trust=trust)
         async with peer:
+            log.attach(peer)
             state = await peer.run()
-        recording.end(state.rows)
-        found[recording.path] = records
+        log.close(state.rows)
+        found[log.path] = records
 
     async def all_():
         transport = WorldTransport(loop, {"": LINE}, seed=1)
@@ -121,7 +121,7 @@ def test_what_draws_otherwise_is_told(tmp_path):
 def killed(path, *, after, cut=0):
     """As a peer's recording is that was killed after so many messages had come, in the middle of a line perhaps."""
     lines = path.read_bytes().splitlines(keepends=True)
-    came = [place for place, line in enumerate(lines) if b'"is":"came"' in line]
+    came = [place for place, line in enumerate(lines) if b'"is":"received"' in line]
     kept = lines[: came[after] + 1]
     path.write_bytes(b"".join(kept) + lines[came[after] + 1][:cut])
     return sum(b'"is":"ended"' in line for line in kept)
@@ -131,7 +131,7 @@ def killed(path, *, after, cut=0):
 def test_the_recording_of_a_peer_that_was_killed_is_played_as_far_as_it_reaches(changes, tmp_path):
     path, records = next(iter(recorded(read(SMALL, changes=[*FOUR, *changes]), tmp_path).items()))
     whole = path.read_bytes()
-    count = whole.count(b'"is":"came"')
+    count = whole.count(b'"is":"received"')
     for after, cut in ((0, 1), (count // 3, 0), (2 * count // 3, 30)):
         path.write_bytes(whole)
         rounds = killed(path, after=after, cut=cut)

@@ -23,7 +23,7 @@ from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunE
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.joining.incarnation import started
-from p2pfl.peer.launch.recorder import RecordedSource, RecordedTransport, Recording
+from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
@@ -125,7 +125,7 @@ async def live(
     former
         What an earlier life left in the run directory, to go on from.
     record
-        Whether to write down in ``recordings/`` of the run directory what it hears and draws.
+        Whether to log the events of its session and its secrets in ``recordings/`` of the run directory.
     clock
         Returns the nanoseconds since 1970, by which starts are numbered.
     transport
@@ -146,8 +146,8 @@ async def live(
         del state
         last = done.round
         describe()
-        if recording is not None:
-            recording.record(done)
+        if log is not None:
+            log.ended(done)
         tell(done)
 
     def describe() -> None:
@@ -158,14 +158,14 @@ async def live(
             tell(Described(name, described(peer.plan)))
 
     store, source = Store(folder / "peers", name), SecretSource()
-    recording = Recording(folder / "recordings" / f"{name}.jsonl") if record else None
+    log = SessionLog(folder / "recordings" / f"{name}.jsonl") if record else None
     transport = transport or connect(resolved.experiment, urls=urls, peer=name, tell=tell)
     life = await _incarnation(resolved, name, transport=transport, owned=owned, former=former, clock=clock, tell=tell)
     peer = Peer(
         name,
         resolved,
-        transport=transport if recording is None else RecordedTransport(transport, recording),
-        source=source if recording is None else RecordedSource(source, recording),
+        transport=transport,
+        source=source if log is None else LoggedSource(source, log),
         identity=owned.identity,
         trust=owned.trust,
         incarnation=life,
@@ -176,14 +176,13 @@ async def live(
         remember=owned.keep,
     )
     store.about = lambda: metadata(described(peer.plan))
-    if recording is not None:
-        recording.about(peer, trust=owned.trust)
-        tell(SecretsRecorded(peer=name, file=str(recording.path)))
+    if log is not None:
+        tell(SecretsRecorded(peer=name, file=str(log.path)))
     watching = asyncio.create_task(_watch(peer, tell))
     try:
-        state = await _rounds(peer)
-        if recording is not None:
-            recording.end(state.rows)
+        state = await _rounds(peer, log=log)
+        if log is not None:
+            log.close(state.rows)
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
         learner = peer.plan.learner
@@ -253,9 +252,11 @@ async def _live_on(name: str, tell: Callable[[Event], None]) -> None:
         await asyncio.sleep(BEAT)
 
 
-async def _rounds(peer: Peer) -> State:
+async def _rounds(peer: Peer, *, log: SessionLog | None) -> State:
     """Run a peer; what goes wrong before its first round is wrong input, unless it resumes a run."""
     async with peer:
+        if log is not None:
+            log.attach(peer)
         try:
             return await peer.run()
         except P2PFLError as error:

@@ -1,0 +1,194 @@
+"""Sections on what is learned, and how it is compressed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from p2pfl.experiment.schema.values import NotNegative, Number, Positive, Reference, Section, Share
+
+
+class Data(Section, frozen=True):
+    """What peers learn from, and which peer holds which samples.
+
+    Attributes
+    ----------
+    name
+        A known data set, or a ``package.module:function`` that returns the data of one peer.
+    split
+        How the samples are shared out: ``iid``, ``dirichlet`` (``alpha``), ``shards`` (``shards``), ``power_law``
+        (``exponent``), ``column`` (``column``).
+    alpha
+        Parameter of the Dirichlet split; smaller values make peers differ more.
+    shards
+        Shards per peer.
+    exponent
+        Exponent of the power law of sample counts.
+    column
+        The column whose values name the peer of a sample.
+    test
+        Share of the data that is held out for testing.
+    validation
+        Share of each peer's training data that is held out for validation.
+    scale
+        Scale each feature to mean 0 and deviation 1 over the training parts of all peers. Peers agree on both by sums
+        before the first round, under masks if masks are on.
+    options
+        Arguments of the data set's loader, such as ``path`` and ``target`` of a CSV file.
+    """
+
+    name: Reference = "digits"
+    split: Literal["iid", "dirichlet", "shards", "power_law", "column"] = "iid"
+    alpha: Positive = 0.3
+    shards: Number = 2
+    exponent: Positive = 1.5
+    column: str | None = None
+    test: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    scale: bool = False
+    options: dict[str, Any] = {}
+
+
+class Model(Section, frozen=True):
+    """The model to train.
+
+    Attributes
+    ----------
+    name
+        ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``.
+    hidden
+        Widths of the hidden layers of ``mlp``.
+    options
+        Keyword arguments of a class of your own.
+    pretrained
+        A safetensors file with parameters to start from.
+    frozen
+        Name patterns of parameters that are neither trained nor shared.
+    """
+
+    name: Reference = "mlp"
+    hidden: tuple[Number, ...] = (64,)
+    options: dict[str, Any] = {}
+    pretrained: str | None = None
+    frozen: tuple[str, ...] = ()
+
+
+class Learning(Section, frozen=True):
+    """How peers train.
+
+    Attributes
+    ----------
+    algorithm
+        An algorithm of docs/algorithms.md, or a ``package.module:Class``. ``fedsgd`` is ``fedavg`` with one step on all
+        data per round.
+    algorithm_options
+        Parameters of the algorithm.
+    optimizer
+        Any elementwise optimiser of torch.optim.
+    rate
+        Learning rate.
+    options
+        Arguments of the optimiser.
+    schedule
+        A scheduler of torch.optim.lr_scheduler, stepped once per round.
+    schedule_options
+        Arguments of the scheduler.
+    batch
+        Samples per optimiser step.
+    epochs
+        Passes over the data per round.
+    steps
+        Optimiser steps per round, instead of ``epochs``.
+    stragglers
+        Share of the peers that, in each round, do only a random number of their epochs or steps, from 1 to all.
+    drop_stragglers
+        Leave stragglers out of the round instead of counting what they did.
+    fraction
+        Share of the peers that take part in a round, for algorithms that allow it.
+    weighted
+        Weight peers by their number of samples, for algorithms that allow it.
+    stop
+        Stop when no peer's released model moves by more than this in a round.
+    consensus
+        After the last round, gossip until all peers hold the same model, the mean of what they released, and add up its
+        scores on the test data of all peers (``common`` in the summary).
+    loss
+        A ``package.module:function`` of (outputs, targets) that returns one number per sample.
+    metrics
+        Names, each with a function like that of ``loss``.
+    learner
+        A ``package.module:factory`` of a learner, such as a training loop of another framework.
+    learner_options
+        What the factory receives besides the keys above for which it has parameters.
+    device
+        Where to train: ``auto``, or a device of torch.
+    precision
+        ``mixed`` trains in bfloat16 where the device supports it.
+    dtype
+        The type of the parameters.
+    example_noise
+        Protect each sample inside its peer by DP-SGD: noise of this multiple of ``example_clip`` on every gradient.
+        ``batch`` is then the mean size of secret batches. Works with FedAvg; the guarantee is for ``privacy.delta``.
+    example_clip
+        Bound of the norm of each sample's gradient under ``example_noise``.
+    """
+
+    algorithm: Reference = "fedavg"
+    algorithm_options: dict[str, Any] = {}
+    optimizer: str = "sgd"
+    rate: NotNegative = 0.1
+    options: dict[str, Any] = {}
+    schedule: str | None = None
+    schedule_options: dict[str, Any] = {}
+    batch: Number | Literal["all"] = 32
+    epochs: Number = 1
+    steps: Number | None = None
+    stragglers: Share = 0.0
+    drop_stragglers: bool = False
+    fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    weighted: bool = True
+    stop: Positive | None = None
+    consensus: bool = False
+    learner: Reference | None = None
+    learner_options: dict[str, Any] = {}
+    loss: Reference | None = None
+    metrics: dict[str, Reference] = {}
+    device: str = "auto"
+    precision: Literal["full", "mixed"] = "full"
+    dtype: Literal["float32", "float64"] = "float32"
+    example_noise: NotNegative = 0.0
+    example_clip: Positive = 1.0
+
+
+class Compression(Section, frozen=True):
+    """How models are made smaller; later messages make up for what compression lost.
+
+    Attributes
+    ----------
+    name
+        ``none``; ``float16`` or ``bfloat16``; a codec of differences from what was sent before: the numbers of
+        largest magnitude (``top_k``), random numbers (``random_k``), or all numbers in few bits (``qsgd``,
+        ``quantise``); or a ``package.module:Class``, which receives those of the keys below that it has parameters for.
+    share
+        Share of the numbers that ``top_k`` and ``random_k`` send.
+    levels
+        Levels of a number's magnitude under ``qsgd``: 7 take 4 bits, 127 take 8.
+    bits
+        Bits of a number under ``quantise``.
+    gamma
+        How far a peer moves towards what its neighbours sent; by default a value with which no tested graph diverges:
+        twice ``share`` (top_k), half of it (random_k), 1 where little is lost.
+    refresh
+        Send whole models every so many rounds, which repairs what lost messages left.
+    zstd
+        Compress messages without loss as well; works with every other setting.
+    """
+
+    name: Reference = "none"
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.01
+    levels: Annotated[int, Meta(ge=1, lt=2**15)] = 127
+    bits: Annotated[int, Meta(ge=2, le=8)] = 8
+    gamma: Annotated[float, Meta(gt=0, le=1)] | None = None
+    refresh: Number | None = None
+    zstd: bool = False
