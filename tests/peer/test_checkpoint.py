@@ -14,7 +14,8 @@ from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS
 from p2pfl.neighbourhood import Public, settled
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Journal, Store, opened, packed, sealed, unpacked
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, packed, unpacked
+from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.protocol.entering import common, entrance
 from p2pfl.protocol.ledgers.books import Books
@@ -93,7 +94,7 @@ def test_a_checkpoint_of_which_a_byte_has_changed_or_is_missing_is_refused(data)
 def test_a_journal_of_which_a_byte_has_changed_is_refused(place, change):
     whole = bytearray(sealed(Journal(5, bytes(32))))
     whole[place % len(whole)] ^= change
-    with pytest.raises(StorageError, match="as it was written"):
+    with pytest.raises(StorageError, match="has changed since it was written"):
         opened(bytes(whole))
 
 
