@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.report.notices import wording
-from p2pfl.report.results import alarms_of, stop_of
+from p2pfl.report.reading import alarms_of, stop_of
 
 if TYPE_CHECKING:
     from p2pfl.report import Record, Run  # what it prints need not be imported twice

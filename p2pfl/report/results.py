@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -430,34 +428,3 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     split: str | msgspec.UnsetType = msgspec.UNSET
     versions: Versions | msgspec.UnsetType = msgspec.UNSET
     began: str | msgspec.UnsetType | None = msgspec.UNSET
-
-
-SCORES = {"scores", "before", "now"}
-"""Fields of records and notices that hold scores by name, in which NaN is written as null."""
-
-
-def restored(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record or a notice as JSON has it, with NaN for each score that is null.
-
-    Examples
-    --------
-    >>> restored({"round": 3, "scores": {"loss": None}})
-    {'round': 3, 'scores': {'loss': nan}}
-    """
-    found = {key: table[key] for key in SCORES & table.keys() if isinstance(table[key], dict)}
-    whole = {
-        key: {name: math.nan if score is None else score for name, score in scores.items()}
-        for key, scores in found.items()
-    }
-    return {**table, **whole}
-
-
-def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
-    """Return how the budget stopped a run, as read from ``summary.json``; ``None`` if it did not."""
-    return msgspec.convert(summary.get("stopped"), BudgetStop | None)
-
-
-def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:
-    """Return the alarms that a summary lists, as read from ``summary.json``."""
-    listed = [restored(alarm) for alarm in summary.get("alarms", ())]
-    return msgspec.convert(listed, list[MasksUncancelled | LossRose])

@@ -36,8 +36,9 @@ from p2pfl.files import DRIVE, replace
 from p2pfl.report.notices.damage import kinds
 from p2pfl.report.notices.kinds import SCHEMA, Notice
 from p2pfl.report.provenance import provenance
+from p2pfl.report.reading import restored
 from p2pfl.report.records import Record
-from p2pfl.report.results import PeerSummary, Summary, restored
+from p2pfl.report.results import PeerSummary, Summary
 
 
 class Run:

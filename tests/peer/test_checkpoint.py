@@ -14,7 +14,8 @@ from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS
 from p2pfl.neighbourhood import Public, settled
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Journal, Store, opened, packed, sealed, unpacked
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, packed, unpacked
+from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.protocol.entering import common, entrance
 from p2pfl.protocol.ledgers.books import Books

@@ -11,7 +11,8 @@ from p2pfl.algorithms import State
 from p2pfl.errors import StorageError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public
-from p2pfl.peer.storage.checkpoint import Checkpoint, Journal, Store
+from p2pfl.peer.storage.checkpoint import Checkpoint, Store
+from p2pfl.peer.storage.journal import Journal
 from p2pfl.peer.storage.writer import Keeper, erase_keys
 from p2pfl.protocol.ledgers.slots import END
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.peer.masking.unsettled import unsettled
-from p2pfl.peer.storage.checkpoint import Journal, opened, sealed
+from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.ledgers.payments import Mask

@@ -16,7 +16,7 @@ from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
 from p2pfl.peer.masking.settling import Cover
-from p2pfl.peer.storage.checkpoint import Journal
+from p2pfl.peer.storage.journal import Journal
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.flows import FlowLedger
 from p2pfl.protocol.ledgers.masks import MaskLedger

@@ -15,7 +15,7 @@ from p2pfl.peer.connection import Connection
 from p2pfl.peer.masking.covering import covered
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.peer.storage.checkpoint import Journal as Kept
+from p2pfl.peer.storage.journal import Journal as Kept
 from p2pfl.peer.threads import Unhurried
 from p2pfl.privacy import Masks, neighbour_secrets
 from p2pfl.privacy.accounting.examples import Sampling

@@ -10,7 +10,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from p2pfl.identity import KEY_BYTES, Announced, Source
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Journal, Store
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
+from p2pfl.peer.storage.journal import Journal
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.protocol.equivocation import Proof

@@ -1,0 +1,143 @@
+"""Journal of a peer: what it has used and spent, which no checkpoint may take back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import blake3
+import msgspec
+
+from p2pfl.errors import StorageError
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.protocol.ledgers import masks as ledger
+from p2pfl.protocol.ledgers.drawn import Drawn, Epochs
+from p2pfl.protocol.ledgers.slots import END, Run, Slot
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """What must never go back to an older state; see :mod:`p2pfl.peer.storage.checkpoint`.
+
+    Attributes
+    ----------
+    incarnation
+        Of the last life.
+    key
+        The private X25519 key of all incarnations in this run; erased when the run has ended.
+    released
+        The last round of which anything hidden may have been sent; -1 before.
+    until, notes
+        The mask ledger's.
+    costs
+        What releases have cost so far: mu, probability, how often.
+    ended
+        How many rounds there were, once the last has been played; -1 before.
+    alone
+        Releases that count as hidden by their private noise alone: attempt and round.
+    samplings
+        How the peer has trained so far, where that has a price for single samples: noise, rate, steps, how often.
+    """
+
+    incarnation: int
+    key: bytes
+    released: int = -1
+    until: tuple[int, int] = (0, 0)
+    notes: dict[str, _Masks] = {}
+    costs: tuple[tuple[float, float, int], ...] = ()
+    ended: int = -1
+    alone: tuple[tuple[int, int], ...] = ()
+    samplings: tuple[tuple[float, float, int, int], ...] = ()
+
+    @property
+    def sampled(self) -> Counter[Sampling]:
+        """As the meter reads :attr:`samplings`."""
+        return Counter({Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings})
+
+    @property
+    def uncovered(self) -> frozenset[Slot]:
+        """As the cover of releases reads :attr:`alone`."""
+        return frozenset(Slot(*each) for each in self.alone)
+
+    @property
+    def over(self) -> bool:
+        """Whether it was promised that nothing more is released."""
+        return self.until == END
+
+    @property
+    def masks(self) -> ledger.Journal:
+        """As the mask ledger reads it."""
+        return ledger.Journal(Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
+
+    @property
+    def spent(self) -> Counter[Cost]:
+        """As the meter reads it."""
+        return Counter({Cost(mu, probability): count for mu, probability, count in self.costs})
+
+    def after(
+        self,
+        *,
+        round: int,
+        masks: ledger.Journal,
+        spent: Mapping[Cost, int],
+        alone: Collection[Slot] = (),
+        sampled: Mapping[Sampling, int] | None = None,
+    ) -> Journal:
+        """Return the journal with a release, before it is sent."""
+        return msgspec.structs.replace(
+            self,
+            released=max(self.released, round),
+            until=tuple(masks.until),
+            notes={name: _Masks.of(note) for name, note in masks.notes.items()},
+            costs=tuple((cost.mu, cost.probability, count) for cost, count in sorted(spent.items())),
+            alone=tuple((slot.attempt, slot.round) for slot in sorted(alone)),
+            samplings=tuple(
+                (each.noise, each.rate, each.steps, count) for each, count in sorted((sampled or {}).items())
+            ),
+        )
+
+
+class _Masks(msgspec.Struct, frozen=True):
+    """:class:`p2pfl.protocol.ledgers.masks.Notes` as they are written."""
+
+    own: tuple[Run, ...]
+    heard: tuple[Run, ...]
+    until: tuple[int, int]
+    paid: tuple[int, int]
+    known: tuple[int, int]
+    confirmed: tuple[int, int]
+    key: bytes = b""
+    own_epochs: Epochs = ()
+    heard_epochs: Epochs = ()
+
+    @staticmethod
+    def of(note: ledger.Notes) -> _Masks:
+        points = note.until, note.paid, note.known, note.confirmed
+        return _Masks(note.own.runs, note.heard.runs, *points, note.key, note.own.epochs, note.heard.epochs)
+
+    def read(self) -> ledger.Notes:
+        own, heard = Drawn.read(self.own, self.own_epochs), Drawn.read(self.heard, self.heard_epochs)
+        until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
+        return ledger.Notes(own, heard, until, paid, known, confirmed, self.key)
+
+
+def sealed(journal: Journal) -> bytes:
+    """Return the bytes of a journal, which begin with a hash."""
+    data = msgspec.msgpack.encode(journal)
+    return blake3.blake3(data).digest() + data
+
+
+def opened(data: bytes) -> Journal:
+    """Read what :func:`sealed` wrote.
+
+    Raises
+    ------
+    StorageError
+        If it is not that; then no mask may be used again, and nothing can be resumed.
+    """
+    if blake3.blake3(data[32:]).digest() != data[:32]:
+        raise StorageError("the journal has changed since it was written")
+    try:
+        return msgspec.msgpack.decode(data[32:], type=Journal)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"the file is no journal ({error})") from None
