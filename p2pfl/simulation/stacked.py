@@ -202,7 +202,7 @@ class StackedNeighbourhood:
         Raises
         ------
         TopologyError
-            There is no graph, it is directed, or the peers that are present are not connected.
+            There is no graph, or the peers that are present are not connected.
         PrivacyError
             An integer is so large that a total could wrap around, or masks could not hide the contributions.
         """

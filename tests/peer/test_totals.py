@@ -65,6 +65,9 @@ CASES = {
     "masks": ["privacy.mode=pairwise"],
     "masks of a complete graph": ["privacy.mode=pairwise", "privacy.mask_graph=complete", "topology.kind=path"],
     "sums": ["privacy.mode=secagg", "topology.kind=complete", "learning.weighted=false", "gossip.steps=1"],
+    "directed": ["topology.kind=exponential"],
+    "directed, masks": ["topology.kind=exponential", "privacy.mode=pairwise"],
+    "schedule": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "small pieces": ["transport.chunk=1024", "privacy.mode=pairwise"],
 }
 

@@ -13,7 +13,7 @@ from p2pfl.protocol.session.effects import Convened, Fail, Publish, Subscribe, T
 from p2pfl.protocol.session.events import Contribute, Convene
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
-from p2pfl.protocol.totals.participants import Known, Participation, TreeParticipation
+from p2pfl.protocol.totals.participants import Known, Participation
 from p2pfl.protocol.wire.messages import (
     Abort,
     Again,
@@ -105,7 +105,7 @@ class Totals:
         self._early.clear()
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
         try:
-            self._participation = found = TreeParticipation(
+            self._participation = found = Participation(
                 shared.edges.topology.union,
                 tuple(peer for peer in shared.edges.topology.peers if peer not in self.lost),
                 me=shared.me.peer,
