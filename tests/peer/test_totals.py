@@ -123,8 +123,8 @@ def test_masks_that_hide_nothing_are_refused_before_anything_is_sent():
     assert "could part the masks of the other participants" in str(error)
 
 
-def test_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
-    found = resolved(["transport.patience=1"])
+def test_under_masks_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
+    found = resolved(["transport.patience=1", "privacy.mode=pairwise"])
 
     async def dies(transport):
         """Join, take part in the first round, and vanish without a goodbye."""
