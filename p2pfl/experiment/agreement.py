@@ -18,9 +18,12 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import learner_traits
+from p2pfl.learning.histograms import scored
+from p2pfl.learning.learner import Tallies
 from p2pfl.neighbourhood import Neighbourhood, PublicContribution, derived, settled
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.totals import TotalMasks
+from p2pfl.rows import Rows
 from p2pfl.secagg.in_process import partners
 
 WORDS, FRACTION = 4, 96
@@ -28,6 +31,9 @@ WORDS, FRACTION = 4, 96
 
 LARGEST = largest_wide(words=WORDS, fraction=FRACTION)
 """No number of a contribution is as large."""
+
+NOTHING = torch.zeros(1, 0, dtype=torch.int64)
+"""No integers, ``[1, 0]``."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,20 @@ class Agreement:
 
     async def total(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
         """Return the sum over all peers of private numbers ``[R, K]``, the same in each of the R rows."""
+        return (await self._added(net, values, NOTHING.expand(len(values), 0)))[0]
+
+    async def _added(self, net: Neighbourhood, values: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, Ints]:
+        """Return the sums over all peers of private numbers ``[R, K]``, in each of the R rows, and integers ``[T]``."""
         own = dict(zip(net.peers, values.double().cpu().numpy(), strict=True))
-        size, how = values.shape[-1], {"words": WORDS, "fraction": FRACTION}
-        total = await net.total(lambda peer: wide(own[peer], **how), size=WORDS * size)
-        return torch.from_numpy(from_wide(total, **how)).to(values.device).expand(len(net.peers), -1)  # [R, K]
+        whole = dict(zip(net.peers, counts.numpy(), strict=True))
+        first, how = WORDS * values.shape[-1], {"words": WORDS, "fraction": FRACTION}
+
+        def encoded(peer: str) -> Ints:
+            return np.concatenate([wide(own[peer], **how), whole[peer]])  # [4 K + T]
+
+        total = await net.total(encoded, size=first + counts.shape[-1])
+        sums = torch.from_numpy(from_wide(total[:first], **how)).to(values.device)  # [K]
+        return sums.expand(len(net.peers), -1), total[first:]
 
     @property
     def scored(self) -> bool:
@@ -97,12 +113,32 @@ class Agreement:
         public = derived(lambda rows: mean.expand_as(rows).clone(), state.public)  # [R, P]
         return replace(state, rows=public.rows, public=public)
 
-    async def score(self, net: Neighbourhood, scores: dict[str, torch.Tensor]) -> dict[str, float]:
-        """Return the scores of the common model on the test data of all peers, from its scores on each peer's own."""
-        targets = scaling.target_totals(self.plan.federation, net.peers)
+    async def score(self, net: Neighbourhood, rows: Rows, scores: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Return the scores of the common model on the test data of all peers, by one total.
+
+        Parameters
+        ----------
+        net
+            Neighbourhood that carries the total.
+        rows
+            The common model, ``[R, P]``.
+        scores
+            Its scores on each peer's own test data, ``[R]``.
+        """
+        learner, peers = self.plan.learner, net.peers
+        targets = scaling.target_totals(self.plan.federation, peers)
         squared = self.plan.experiment.learning.loss is None
-        found = await pooled(partial(self.total, net), scores=scores, targets=targets, squared=squared)
-        return {name: float(values[0]) for name, values in found.items()}
+        counts = learner.tallies(rows, peers=peers) if isinstance(learner, Tallies) else NOTHING.expand(len(rows), 0)
+        tallied: list[Ints] = []
+
+        async def total(values: torch.Tensor) -> torch.Tensor:
+            sums, added = await self._added(net, values, counts)
+            tallied.append(added)
+            return sums
+
+        found = await pooled(total, scores=scores, targets=targets, squared=squared)
+        curves = scored(tallied[0]) if len(tallied[0]) else {}
+        return {name: float(values[0]) for name, values in found.items()} | curves
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:

@@ -98,7 +98,7 @@ class Agreeing:
         if not scored or not self.agreement.scored:
             return state, None
         try:
-            return state, await self.agreement.score(net(), scored)
+            return state, await self.agreement.score(net(), state.rows, scored)
         except (LostError, PrivacyError) as error:
             tell(CommonScoresUnknown(peer=self.name, message=str(error)))
             return state, None

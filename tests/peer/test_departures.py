@@ -125,6 +125,6 @@ def test_a_round_that_has_released_models_is_not_repeated(event):
 
 
 def test_without_a_majority_there_is_no_total():
-    results, killed = lived(["topology.peers=2"], "peer1", 60, among=PEERS[:2])
+    results, killed = lived(["topology.peers=2"], "peer1", 20, among=PEERS[:2])
     assert killed
     assert str(results["peer0"]).startswith("a total needs a majority of the 2 peers, but peer1 did not answer; start")
