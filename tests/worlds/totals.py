@@ -4,7 +4,9 @@ its masks hides two plaintexts."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -56,9 +58,7 @@ class Adding:
         """Take both totals."""
         (me,) = net.peers
         await learner.fit(state.rows, peers=net.peers, round=round)
-        found = [
-            await net.total(lambda peer, number=number: self.own(peer, round, number), size=SIZE) for number in (0, 1)
-        ]
+        found = [await net.total(partial(self.own, round=round, number=number), size=SIZE) for number in (0, 1)]
         for number, total in enumerate(found):  # both or neither: an attempt that ends between them gives none
             self.taken[round, number][me] = total.tolist()
         return State(state.rows.clone(), Released(state.rows).public)
@@ -74,7 +74,8 @@ class Adding:
         among = [peer for place, peer in enumerate(self.peers) if total[0] >> place & 1]
         if not among or total[0] >> len(self.peers):
             return None
-        return np.sum([self.own(peer, round, number) for peer in among], axis=0)
+        found: Ints = np.sum([self.own(peer, round, number) for peer in among], axis=0)
+        return found
 
 
 def adding(plan: Plan, *, seed: int) -> Plan:
@@ -112,19 +113,18 @@ def watched(peer: Peer, keys: KeyWatch) -> None:
 
     def totals() -> TotalMasks | None:
         masks = given()
-        return None if masks is None else WatchedMasks(masks.secrets, masks.graph, masks.colluders, keys)
+        return None if masks is None else WatchedMasks(**vars(masks), watch=keys)
 
     hiding.totals = totals  # type: ignore[method-assign]
 
 
+@dataclass(frozen=True)
 class WatchedMasks(TotalMasks):
     """Masks of totals that tell which key hides what."""
 
-    def __init__(self, secrets, graph, colluders, keys: KeyWatch) -> None:
-        super().__init__(secrets, graph=graph, colluders=colluders)
-        object.__setattr__(self, "watch", keys)
+    watch: KeyWatch = field(kw_only=True, repr=False)
 
-    def hide(self, values: Ints, *, peer: str, slot: Slot, participants, bits: int) -> Ring:
+    def hide(self, values: Ints, *, peer: str, slot: Slot, participants: Sequence[str], bits: int) -> Ring:
         """Hide a contribution."""
         for other, key in self.keys(peer, slot=slot, participants=participants).items():
             self.watch.used(key, f"mask of the total of {peer} with {other}", values.tobytes())
