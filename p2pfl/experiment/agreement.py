@@ -113,22 +113,27 @@ class Agreement:
         public = derived(lambda rows: mean.expand_as(rows).clone(), state.public)  # [R, P]
         return replace(state, rows=public.rows, public=public)
 
-    async def score(self, net: Neighbourhood, rows: Rows, scores: dict[str, torch.Tensor]) -> dict[str, float]:
+    def tallies(self, rows: Rows, *, peers: tuple[str, ...]) -> torch.Tensor:
+        """Return histograms of what models ``[R, P]`` predict for the test data of the R peers, ``[R, T]``."""
+        learner = self.plan.learner.bare
+        return learner.tallies(rows, peers=peers) if isinstance(learner, Tallies) else NOTHING.expand(len(rows), 0)
+
+    async def score(
+        self, net: Neighbourhood, scores: dict[str, torch.Tensor], counts: torch.Tensor
+    ) -> dict[str, float]:
         """Return the scores of the common model on the test data of all peers, by one total.
 
         Parameters
         ----------
         net
             Neighbourhood that carries the total.
-        rows
-            The common model, ``[R, P]``.
         scores
-            Its scores on each peer's own test data, ``[R]``.
+            Scores of the model on each peer's own test data, ``[R]``.
+        counts
+            :meth:`tallies` of the model.
         """
-        learner, peers = self.plan.learner, net.peers
-        targets = scaling.target_totals(self.plan.federation, peers)
+        targets = scaling.target_totals(self.plan.federation, net.peers)
         squared = self.plan.experiment.learning.loss is None
-        counts = learner.tallies(rows, peers=peers) if isinstance(learner, Tallies) else NOTHING.expand(len(rows), 0)
         tallied: list[Ints] = []
 
         async def total(values: torch.Tensor) -> torch.Tensor:

@@ -97,8 +97,9 @@ class Agreeing:
         scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
         if not scored or not self.agreement.scored:
             return state, None
+        counts = await asyncio.to_thread(self.agreement.tallies, state.rows, peers=(self.name,))
         try:
-            return state, await self.agreement.score(net(), state.rows, scored)
+            return state, await self.agreement.score(net(), scored, counts)
         except (LostError, PrivacyError) as error:
             tell(CommonScoresUnknown(peer=self.name, message=str(error)))
             return state, None

@@ -75,13 +75,14 @@ class Totalling:
         LostError
             Peers were lost, and the others cannot go on without them.
         """
+        public = isinstance(contribution, PublicContribution)
         if not self.participants:
-            await self._convene()
+            await self._convene(masked=not public and self.masks() is not None)
         first = self._number == 0
         values = await asyncio.to_thread(contribution, peer)  # once, as it may have private noise
         while True:
             check_contribution(values, peer=peer, size=size, participants=len(self.participants), bits=bits)
-            masks = None if isinstance(contribution, PublicContribution) else self._masks
+            masks = None if public else self._masks
             self._check(masks)
             masked = await asyncio.to_thread(self._masked, values, peer=peer, bits=bits, masks=masks)
             self._number += 1
@@ -96,10 +97,10 @@ class Totalling:
                     "peers were lost after an earlier total of the round; take all totals of the round again"
                 )
 
-    async def _convene(self) -> None:
+    async def _convene(self, *, masked: bool) -> None:
         answer = await self.connection.ask(Convene(self.round))
         if isinstance(answer, Unfinished):
-            await self._again(answer, masked=self.masks() is not None)
+            await self._again(answer, masked=masked)
             return
         assert isinstance(answer, Convened)  # noqa: S101 (the answer to this request)
         self._begin(answer)

@@ -139,11 +139,12 @@ def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
     assert int(one.peer.statistics.samples[0]) == int(other.peer.statistics.samples[0]) == sum(train)
 
 
-def test_without_somebody_the_majority_agrees_on_one_model_and_its_score():
+@pytest.mark.parametrize("masks", [[], ["privacy.mode=pairwise", "privacy.partners=1"]], ids=["bare", "masks"])
+def test_without_somebody_the_majority_agrees_on_one_model_and_on_its_score_where_no_masks_forbid_it(masks):
     changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
-    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
+    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
     ended = asyncio.run(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     one, other = ended.values()
-    assert one.peer.common is not None
+    assert (one.peer.common is None) == bool(masks)  # a total under masks needs all peers
     assert one.peer.common == other.peer.common
     assert torch.equal(one.state.rows, other.state.rows)
