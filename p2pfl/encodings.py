@@ -1,20 +1,11 @@
 r"""Numbers as integers, so that their sums over all peers are exact.
 
-============  ==============================================  =========================================================
-Encoding      Integers                                        For
-============  ==============================================  =========================================================
-counts        the numbers themselves                          histograms of counts, numbers of samples
-narrow        :math:`\mathrm{rint}(x 2^f)`                    numbers with a public bound; f is :func:`fraction`
-wide          two: :math:`a 2^{48} + b` is :math:`x 2^{40}`   anything below :math:`2^{56}`, with no bound to agree on
-packed        one: :math:`g 2^{32} + h`                       pairs of numbers below :math:`2^{31}` in sum
-============  ==============================================  =========================================================
-
-All operations are those that IEEE 754 fixes, so that every peer decodes the same total to the same bits.
+Counts are integers already. :func:`wide` encodes any number below :math:`2^{56}` as two integers: :math:`a 2^{48} + b`
+stands for :math:`x 2^{40}`, and peers agree on no bound. All operations are those that IEEE 754 fixes, so that every
+peer decodes the same total to the same bits.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +25,6 @@ MOST = 2**14
 """Participants of a total of wide numbers are fewer than this."""
 
 _LOW = 48  # bits of the second integer of a wide number
-_HALF = 32  # bits of the second number of a packed pair
-_WHOLE = 2.0**53  # magnitude up to which float64 counts whole numbers
 
 
 def limit(participants: int, *, bits: int = 64) -> int:
@@ -77,83 +66,6 @@ def check_contribution(values: Ints, *, peer: str, size: int, participants: int,
             f"the contribution of {peer} has an integer of magnitude {largest}, but a total over {participants} peers "
             f"in {bits} bits is exact only below {bound}; use fewer fraction bits or 64 bits"
         )
-
-
-def counts(values: npt.ArrayLike) -> Ints:
-    """Return whole numbers as they are, ``[K]`` int64.
-
-    Raises
-    ------
-    InputError
-        A number is not whole, or too large for a float64 to count.
-
-    Examples
-    --------
-    >>> counts([3.0, 0.0, 5.0])
-    array([3, 0, 5])
-    """
-    given = np.asarray(values)
-    if given.dtype.kind in "iub":
-        return given.astype(np.int64)
-    if not ((np.abs(given) <= _WHOLE) & (given == np.rint(given))).all():
-        raise InputError("counts must be whole numbers below 2^53; round them, or use another encoding")
-    return given.astype(np.int64)
-
-
-def fraction(largest: float, *, participants: int, bits: int = 64) -> int:
-    r"""Return the fraction bits of narrow numbers: the largest f with :math:`N L 2^f < 2^{\text{bits} - 2}`.
-
-    Parameters
-    ----------
-    largest
-        L, a public bound on the magnitude of every number of a contribution.
-    participants
-        N.
-    bits
-        Bits of the ring.
-
-    Examples
-    --------
-    >>> fraction(1000.0, participants=8), fraction(1000.0, participants=8, bits=32)
-    (49, 17)
-    """
-    if not 0 < largest < math.inf:
-        raise InputError(f"narrow numbers need a positive finite bound, got {largest}; use wide numbers without one")
-    limit(participants, bits=bits)
-    return bits - 2 - math.frexp(participants * largest)[1]
-
-
-def narrow(values: npt.ArrayLike, *, fraction: int) -> Ints:
-    r"""Return :math:`\mathrm{rint}(x 2^f)`, half to even, ``[K]`` int64.
-
-    Round every sample and then add, where the total must not depend on who holds which sample.
-
-    Raises
-    ------
-    InputError
-        A number is not finite, or leaves 63 bits.
-
-    Examples
-    --------
-    >>> narrow([0.5, -0.375], fraction=2)
-    array([ 2, -2])
-    """
-    points = np.rint(np.ldexp(np.asarray(values, np.float64), fraction))
-    if not (np.abs(points) < 2.0**63).all():
-        raise InputError(f"narrow numbers must be finite and below 2^{63 - fraction}; use fewer fraction bits")
-    return points.astype(np.int64)
-
-
-def from_narrow(total: Ints, *, fraction: int) -> Floats:
-    """Return the numbers that a total of narrow ones stands for, ``[K]``.
-
-    Examples
-    --------
-    >>> from_narrow(np.array([2, -1]), fraction=2).tolist()
-    [0.5, -0.25]
-    """
-    values: Floats = np.ldexp(total.astype(np.float64), -fraction)
-    return values
 
 
 def largest_wide(*, words: int = 2, fraction: int = FRACTION) -> float:
@@ -232,44 +144,3 @@ def from_wide(total: Ints, *, words: int = 2, fraction: int = FRACTION) -> Float
     for word, digit in enumerate(digits):
         value += np.ldexp(digit.astype(np.float64), _LOW * word - fraction)
     return value
-
-
-def packed(first: Ints, second: Ints) -> Ints:
-    """Return pairs as one integer each, ``[K]``; the totals of both must stay below 2^31, see :func:`check_packed`.
-
-    Examples
-    --------
-    >>> packed(np.array([1, -2]), np.array([-3, 4]))
-    array([ 4294967293, -8589934588])
-    """
-    return (first << _HALF) + second
-
-
-def check_packed(first: Ints, second: Ints, *, participants: int) -> None:
-    """Refuse pairs whose totals could run into each other.
-
-    Raises
-    ------
-    PrivacyError
-        An integer is not below the limit of 32 bits.
-    """
-    bound = limit(participants, bits=_HALF)
-    largest = max(int(np.abs(each).max(initial=0)) for each in (first, second))
-    if largest >= bound:
-        raise PrivacyError(
-            f"a packed pair has an integer of magnitude {largest}, but totals over {participants} peers keep pairs "
-            f"apart only below {bound}; use fewer fraction bits, or two integers for each pair"
-        )
-
-
-def unpacked(total: Ints) -> tuple[Ints, Ints]:
-    """Return the totals of both numbers of packed pairs, ``[K]`` each.
-
-    Examples
-    --------
-    >>> unpacked(packed(np.array([1, -2]), np.array([-3, 4])))
-    (array([ 1, -2]), array([-3,  4]))
-    """
-    half = 1 << (_HALF - 1)
-    second = ((total + half) & ((1 << _HALF) - 1)) - half
-    return (total - second) >> _HALF, second

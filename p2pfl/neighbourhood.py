@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -80,6 +80,36 @@ def checked(value: object, what: str) -> Public:
             "released.public, or a result of derived()"
         )
     return value
+
+
+class PublicContribution:
+    """Contribution to a total that all peers could compute: integers made of public parameters, which need no masks.
+
+    Parameters
+    ----------
+    public
+        Public parameters ``[R, P]``.
+    peers
+        Names of the R peers.
+    encode
+        Function that returns the integers ``[K]`` of the parameters ``[P]`` of one peer. Everything else that it uses
+        must also be public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from p2pfl.encodings import wide
+    >>> of = PublicContribution(Public(torch.ones(1, 1)), ("ada",), lambda row: wide(row.numpy()))
+    >>> of("ada")
+    array([            0, 1099511627776])
+    """
+
+    def __init__(self, public: Public, peers: Sequence[str], encode: Callable[[torch.Tensor], Ints]) -> None:
+        self._rows, self._peers, self._encode = checked(public, "a contribution without masks").rows, peers, encode
+
+    def __call__(self, peer: str) -> Ints:
+        """Return the integers of one peer, ``[K]``."""
+        return self._encode(self._rows[self._peers.index(peer)])
 
 
 @dataclass(frozen=True)
@@ -240,7 +270,7 @@ class Neighbourhood(Protocol):
         ----------
         contribution
             ``contribution(peer)`` returns what one of ``peers`` adds, ``[size]``; it is called once for each.
-            :mod:`p2pfl.encodings` makes integers of numbers.
+            :mod:`p2pfl.encodings` makes integers of numbers. A :class:`PublicContribution` needs no masks.
         size
             Number of integers.
         bits

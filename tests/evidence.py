@@ -82,7 +82,8 @@ HELD: dict[tuple[str, int], str] = {
         peer/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",
     ("- The topology and public", 2): """
         peer/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",
-    ("- With `data.scale` all peers", 7): """
+    ("- With `data.scale` all peers", 8): """
+        peer/test_departures.py::test_whenever_a_peer_is_killed_the_others_go_on_with_the_same_totals
         experiment/test_agreement.py::test_scaled_features_are_refused_where_noise_promises_more
         experiment/test_agreement.py::test_with_a_guarantee_one_model_is_agreed_on_and_no_score
         privacy/test_totals.py::test_transcripts_of_three_peers_are_the_same_exactly_where_totals_are

@@ -61,52 +61,6 @@ def test_wide_numbers_have_a_range_that_is_told(wrong):
         encodings.wide([1.0, wrong])
 
 
-@given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=30), st.sampled_from([32, 64]), st.floats(1e-6, 1e6))
-def test_a_total_of_narrow_numbers_is_off_by_half_a_point_a_peer(values, bits, scale):
-    values = [each * scale for each in values]
-    places = encodings.fraction(scale, participants=len(values), bits=bits)
-    encoded = [encodings.narrow([each], fraction=places) for each in values]
-    for number, each in enumerate(encoded):
-        encodings.check_contribution(each, peer=f"peer{number}", size=1, participants=len(values), bits=bits)
-    found = encodings.from_narrow(sum(encoded), fraction=places)[0]
-    off = Fraction(len(values), 2) / Fraction(2) ** places
-    assert abs(Fraction(float(found)) - exact(values)) <= off + abs(exact(values)) * Fraction(2, 2**53)
-
-
-def test_narrow_numbers_use_the_ring_but_for_one_bit():
-    for bits in (32, 64):
-        for count in (1, 2, 3, 8, 1000):
-            places = encodings.fraction(1.0, participants=count, bits=bits)
-            assert count * 2**places < 2 ** (bits - 2) <= 2 * count * 2**places
-
-
-def test_narrow_numbers_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="use fewer fraction bits"):
-        encodings.narrow([1.0, 2.0**33], fraction=30)
-    with pytest.raises(InputError, match="positive finite bound"):
-        encodings.fraction(np.inf, participants=3)
-
-
-PAIRS = st.lists(st.tuples(st.integers(-(2**20), 2**20), st.integers(-(2**20), 2**20)), min_size=1, max_size=40)
-
-
-@given(PAIRS)
-def test_packed_pairs_add_up_without_running_into_each_other(pairs):
-    first, second = (np.array(each, np.int64) for each in zip(*pairs, strict=True))
-    encodings.check_packed(first, second, participants=len(pairs))
-    total = encodings.packed(first, second).sum(keepdims=True)
-    assert [int(each[0]) for each in encodings.unpacked(total)] == [first.sum(), second.sum()]
-
-
-def test_packed_pairs_that_could_run_into_each_other_are_refused():
-    bound = encodings.limit(4, bits=32)
-    fits, wrong = np.array([bound - 1]), np.array([bound])
-    encodings.check_packed(fits, -fits, participants=4)
-    for pair in ((wrong, fits), (fits, -wrong)):
-        with pytest.raises(PrivacyError, match="apart only below 536870912"):
-            encodings.check_packed(*pair, participants=4)
-
-
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("peers", [1, 2, 3, 7, 64])
 def test_a_contribution_at_the_limit_is_refused_and_below_it_never_wraps(bits, peers):
@@ -118,14 +72,6 @@ def test_a_contribution_at_the_limit_is_refused_and_below_it_never_wraps(bits, p
         if wrong != 2**63 - 1 or bound < 2**63:
             with pytest.raises(PrivacyError, match=rf"of ada has an integer .* over {peers} peers in {bits} bits"):
                 encodings.check_contribution(np.array([0, wrong]), peer="ada", size=2, participants=peers, bits=bits)
-
-
-def test_counts_are_whole_numbers():
-    assert encodings.counts(np.array([True, False])).tolist() == [1, 0]
-    assert encodings.counts(np.array([3, 4], np.uint8)).tolist() == [3, 4]
-    for wrong in (0.5, np.nan, np.inf, 2.0**60):
-        with pytest.raises(InputError, match="whole numbers"):
-            encodings.counts([1.0, wrong])
 
 
 def test_other_widths_than_those_of_rings_are_refused():

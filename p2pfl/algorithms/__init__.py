@@ -34,7 +34,7 @@ from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
 from p2pfl.algorithms.settlement import places, settle, settling_places
 from p2pfl.algorithms.slots import slots, width
-from p2pfl.algorithms.statistics import Accord, Statistics, pooled, statistics
+from p2pfl.algorithms.statistics import Statistics, pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "SCAFFOLD",
     "SGP",
     "UNSET",
-    "Accord",
     "Accounting",
     "Algorithm",
     "AsyncLearner",

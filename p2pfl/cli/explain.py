@@ -125,14 +125,13 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.rounds
     row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
     agreement = Agreement(resolved)
-    closing = agreement.near().exchanges if experiment.learning.consensus else 0
     hears = sum(each.matrix.nnz - peers for each in resolved.weights) / (len(resolved.weights) * peers)
-    exchanges = rounds * resolved.gossip.steps + closing
+    exchanges = rounds * resolved.gossip.steps
     return {
         "rounds": rounds,
         "gossip_steps_per_round": resolved.gossip.steps,
         "totals_before": agreement.opening,
-        "gossip_steps_after": closing,
+        "totals_after": agreement.closing,
         "row_bytes": row,
         "bytes_per_peer_and_round": row * resolved.gossip.steps,
         "bytes_sent_per_peer": row * exchanges,
@@ -225,7 +224,7 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
     cost = found["cost"]
     more = [
         f"{cost[key]} {when}"
-        for key, when in (("totals_before", "exact sums before"), ("gossip_steps_after", "after"))
+        for key, when in (("totals_before", "exact sums before"), ("totals_after", "after"))
         if cost[key]
     ]
     beside = f", {' and '.join(more)} them" if more else ""

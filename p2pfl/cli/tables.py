@@ -188,6 +188,9 @@ def _gains(result: Mapping[str, Any]) -> Table:
         table.add_row("one model on all data", "", _number(result["pooled"]))
     if result.get("common"):
         table.add_row("one model of all peers", "", _number(result["common"].get(metric)))
+        for name, said in (("auc", "its area under the ROC curve"), ("ece", "its calibration error")):
+            if name in result["common"]:
+                table.add_row(said, "", _number(result["common"][name]))
     return table
 
 

@@ -6,20 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Accord, Gossip, State, Statistics, pooled, statistics
-from p2pfl.algorithms.statistics import Mean
+from p2pfl.algorithms import State, Statistics, pooled, statistics
+from p2pfl.algorithms.statistics import Sum
 from p2pfl.data import scaling
-from p2pfl.encodings import from_wide, largest_wide, wide
+from p2pfl.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import learner_traits
-from p2pfl.neighbourhood import Neighbourhood, Released, settled
+from p2pfl.learning.histograms import scored
+from p2pfl.learning.learner import Tallies
+from p2pfl.neighbourhood import Neighbourhood, PublicContribution, derived, settled
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.totals import TotalMasks
+from p2pfl.rows import Rows
 from p2pfl.secagg.in_process import partners
 
 WORDS, FRACTION = 4, 96
@@ -28,10 +32,13 @@ WORDS, FRACTION = 4, 96
 LARGEST = largest_wide(words=WORDS, fraction=FRACTION)
 """No number of a contribution is as large."""
 
+NOTHING = torch.zeros(1, 0, dtype=torch.int64)
+"""No integers, ``[1, 0]``."""
+
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the peers of an experiment agree, and through what.
+    """How the peers of an experiment agree, by totals.
 
     Parameters
     ----------
@@ -43,27 +50,30 @@ class Agreement:
 
     @property
     def opening(self) -> int:
-        """Totals before the first round."""
+        """Number of totals before the first round."""
         return 2 if self.plan.experiment.data.scale else 0
 
-    async def mean(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
-        """Return the mean over all peers of private numbers ``[R, K]``, the same in each of the R rows."""
-        own = dict(zip(net.peers, values.double().cpu().numpy(), strict=True))
-        size, how = values.shape[-1], {"words": WORDS, "fraction": FRACTION}
-        total = await net.total(lambda peer: wide(own[peer], **how), size=WORDS * size)
-        average = from_wide(total, **how) / len(self.plan.topology.peers)  # [K]
-        return torch.from_numpy(average).to(values.device).expand(len(net.peers), -1)  # [R, K]
+    @property
+    def closing(self) -> int:
+        """Number of totals after the last round: the mean of all models, and its scores where they may be added up."""
+        return 1 + self.scored if self.plan.experiment.learning.consensus else 0
 
-    def near(self) -> Accord:
-        """Return the agreement on public models, to the tolerance of the experiment."""
-        weights, scale = self.plan.weights, max(1.0, self.plan.protection.scale)
-        tolerance = self.plan.experiment.gossip.tolerance / scale
-        if len(weights) == 1 and weights[0].symmetric:
-            rho = graphs.contraction(weights)
-            gossip = Gossip(graphs.chebyshev_steps(rho, tolerance=tolerance), rho)
-        else:
-            gossip = Gossip(graphs.steps(weights, tolerance=tolerance))
-        return Accord(gossip, self.plan.diameter)
+    async def total(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum over all peers of private numbers ``[R, K]``, the same in each of the R rows."""
+        return (await self._added(net, values, NOTHING.expand(len(values), 0)))[0]
+
+    async def _added(self, net: Neighbourhood, values: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, Ints]:
+        """Return the sums over all peers of private numbers ``[R, K]``, in each of the R rows, and integers ``[T]``."""
+        own = dict(zip(net.peers, values.double().cpu().numpy(), strict=True))
+        whole = dict(zip(net.peers, counts.numpy(), strict=True))
+        first, how = WORDS * values.shape[-1], {"words": WORDS, "fraction": FRACTION}
+
+        def encoded(peer: str) -> Ints:
+            return np.concatenate([wide(own[peer], **how), whole[peer]])  # [4 K + T]
+
+        total = await net.total(encoded, size=first + counts.shape[-1])
+        sums = torch.from_numpy(from_wide(total[:first], **how)).to(values.device)  # [K]
+        return sums.expand(len(net.peers), -1), total[first:]
 
     @property
     def scored(self) -> bool:
@@ -89,19 +99,51 @@ class Agreement:
                 f"data.scale: the squares of the features of a peer add up to {largest:.3g}, which is too much for an "
                 "exact sum; give the features in larger units"
             )
-        return await _scaled(self.plan, net.peers, mean=partial(self.mean, net))
+        return await _scaled(self.plan, net.peers, total=partial(self.total, net))
 
     async def settle(self, net: Neighbourhood, state: State) -> State:
         """Agree on one model: the mean of what all peers have released already, so nothing more is."""
-        rows = await self.near().settle(net, Released(state.public.rows))  # [R, P]
-        return replace(state, rows=rows, public=Released(rows).public)
+        size = state.rows.shape[-1]
 
-    async def score(self, net: Neighbourhood, scores: dict[str, torch.Tensor]) -> dict[str, float]:
-        """Return the scores of the common model on the test data of all peers, from its scores on each peer's own."""
+        def encoded(row: torch.Tensor) -> Ints:
+            return np.append(wide(row.double().cpu().numpy()), 1)  # [2 P + 1]: the parameters, and one more peer
+
+        total = await net.total(PublicContribution(state.public, net.peers, encoded), size=2 * size + 1)
+        mean = torch.from_numpy(from_wide(total[:-1]) / total[-1]).to(state.rows)  # [P]
+        public = derived(lambda rows: mean.expand_as(rows).clone(), state.public)  # [R, P]
+        return replace(state, rows=public.rows, public=public)
+
+    def tallies(self, rows: Rows, *, peers: tuple[str, ...]) -> torch.Tensor:
+        """Return histograms of what models ``[R, P]`` predict for the test data of the R peers, ``[R, T]``."""
+        learner = self.plan.learner.bare
+        return learner.tallies(rows, peers=peers) if isinstance(learner, Tallies) else NOTHING.expand(len(rows), 0)
+
+    async def score(
+        self, net: Neighbourhood, scores: dict[str, torch.Tensor], counts: torch.Tensor
+    ) -> dict[str, float]:
+        """Return the scores of the common model on the test data of all peers, by one total.
+
+        Parameters
+        ----------
+        net
+            Neighbourhood that carries the total.
+        scores
+            Scores of the model on each peer's own test data, ``[R]``.
+        counts
+            :meth:`tallies` of the model.
+        """
         targets = scaling.target_totals(self.plan.federation, net.peers)
         squared = self.plan.experiment.learning.loss is None
-        found = await pooled(partial(self.mean, net), scores=scores, targets=targets, squared=squared)
-        return {name: float(values[0]) for name, values in found.items()}
+        tallied: list[Ints] = []
+
+        async def total(values: torch.Tensor) -> torch.Tensor:
+            sums, added = await self._added(net, values, counts)
+            tallied.append(added)
+            return sums
+
+        found = await pooled(total, scores=scores, targets=targets, squared=squared)
+        curves = scored(tallied[0]) if len(tallied[0]) else {}
+        return {name: float(values[0]) for name, values in found.items()} | curves
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:
@@ -119,17 +161,16 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
 def directly(plan: Plan) -> tuple[Plan, Statistics]:
     """Return the result of :meth:`Agreement.open`, computed from the data of all peers."""
 
-    async def mean(values: torch.Tensor) -> torch.Tensor:
-        return values.mean(0, keepdim=True).expand_as(values)
+    async def total(values: torch.Tensor) -> torch.Tensor:
+        return values.sum(0, keepdim=True).expand_as(values)
 
-    return settled(_scaled(plan, plan.topology.peers, mean=mean))
+    return settled(_scaled(plan, plan.topology.peers, total=total))
 
 
-async def _scaled(plan: Plan, peers: tuple[str, ...], *, mean: Mean) -> tuple[Plan, Statistics]:
+async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:
     federation = plan.federation
     found = await statistics(
-        mean,
-        peers=len(plan.topology.peers),
+        total,
         totals=scaling.totals(federation, peers),
         squares=lambda middle: scaling.squares(federation, peers, mean=middle),
         features=federation.dataset.features[0].numel(),

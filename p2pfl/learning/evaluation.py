@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
+from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.steps.batching import Footprint
 from p2pfl.rows import Layout, Rows
@@ -49,9 +50,33 @@ def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine
     if learner.r2:
         functions["r2"] = squared_error
     sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R]
+    for where, outputs, targets, real in _blocks(learner, rows, parts, engine=engine, shared=shared):
+        for name, function in functions.items():
+            each = each_sample(function, outputs, targets)  # [K, B]
+            sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
     counts = torch.tensor([len(part) for part in parts], dtype=torch.float64, device=rows.device)  # [R]
+    scores = {name: total / counts for name, total in sums.items()}
+    if learner.r2:
+        scores["r2"] = _determination(learner, scores["r2"], parts, shared=shared)
+    return scores
+
+
+def tallied(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs, classes: int) -> torch.Tensor:
+    """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
+    found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
+    for where, outputs, targets, real in _blocks(learner, rows, parts, engine=engine, shared=False):
+        for number, row in enumerate(where.tolist()):
+            found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
+    return found
+
+
+def _blocks(
+    learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs, shared: bool
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
     order = np.argsort([-len(part) for part in parts], kind="stable")
-    block = learner.footprint.rows(min(SAMPLES, max(1, int(counts.max()))))
+    longest = max(len(part) for part in parts)
+    block = learner.footprint.rows(min(SAMPLES, max(1, longest)))
     for low in range(0, len(rows), block):
         chosen = order[low : low + block]
         where = torch.from_numpy(chosen).to(rows.device)  # [K]
@@ -62,13 +87,7 @@ def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine
             targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
             with torch.no_grad():
                 outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
-            for name, function in functions.items():
-                each = each_sample(function, outputs, targets)  # [K, B]
-                sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
-    scores = {name: total / counts for name, total in sums.items()}
-    if learner.r2:
-        scores["r2"] = _determination(learner, scores["r2"], parts, shared=shared)
-    return scores
+            yield where, outputs, targets, real
 
 
 def _chunks(parts: Sequence[IntArray], device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

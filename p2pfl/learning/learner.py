@@ -177,6 +177,15 @@ class Pools(Protocol):
 
 
 @runtime_checkable
+class Tallies(Protocol):
+    """A learner whose histograms of predictions can be added up over peers."""
+
+    def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
+        """Return histograms of each row over the test part of its peer, ``[R, T]`` int64."""
+        ...
+
+
+@runtime_checkable
 class Federated(Protocol):
     """A learner that knows the data of its peers."""
 

@@ -17,7 +17,7 @@ from p2pfl.identity import Source
 from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.dropout import keyed
-from p2pfl.learning.evaluation import evaluate
+from p2pfl.learning.evaluation import evaluate, tallied
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
 from p2pfl.learning.models import fill
@@ -405,6 +405,21 @@ class TorchLearner:
             stack, parts = rows.to(self.device, self.dtype), [held[peer] for peer in peers]
             scores = evaluate(self, stack, parts, engine=self._engine(rows))
         return {name: score.to(rows.device) for name, score in scores.items()}
+
+    def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
+        """Return histograms of what each row predicts for the test part of its peer, ``[R, T]`` int64.
+
+        Sums of them over peers give the scores of :func:`p2pfl.learning.histograms.scored`. T is 0 unless the model
+        is a classifier of single samples under the cross-entropy.
+        """
+        classes = self.federation.dataset.classes
+        if classes is None or self.loss is not cross_entropy or self.targets.dim() > 1:
+            return torch.zeros(len(rows), 0, dtype=torch.int64)
+        self._check_rows(rows, peers)
+        with self.alone, checks.blamed(self.model, doing="on the test part"):
+            self.model.eval()
+            stack, parts = rows.to(self.device, self.dtype), [self.federation.test[peer] for peer in peers]
+            return tallied(self, stack, parts, engine=self._engine(rows), classes=classes).cpu()
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 from p2pfl.algorithms import State, Statistics
-from p2pfl.errors import PrivacyError, RunError
+from p2pfl.errors import InputError, PrivacyError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import Agreement, scaled
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.peer.totals import LostError
-from p2pfl.report.notices.damage import CommonScoresUnknown
+from p2pfl.peer.totals import LostError, RepeatError
+from p2pfl.report.notices.damage import CommonScoresUnknown, ConsensusUnknown
 from p2pfl.report.notices.kinds import Notice
 
 
@@ -52,12 +52,9 @@ class Agreeing:
         """
         if first == 0:
             try:
-                return await self.agreement.open(net)
+                return await self._opened(net)
             except LostError as error:
-                raise RunError(
-                    "all peers must stay while everybody agrees on the statistics of the features, but nothing came "
-                    f"from {', '.join(error.gone) or 'a peer'}; start the run again"
-                ) from None
+                raise RunError(f"data.scale: {error}") from None
         if earlier is None:
             raise RunError(
                 "this run has begun, and its peers agreed on the statistics of the features before the first round; "
@@ -65,20 +62,44 @@ class Agreeing:
             )
         return scaled(self.plan, earlier), earlier
 
+    async def _opened(self, net: LiveNeighbourhood) -> tuple[Plan, Statistics]:
+        """Agree on the statistics, once more without the peers that are lost between the two totals."""
+        while True:
+            try:
+                return await self.agreement.open(net)
+            except RepeatError:
+                continue
+
     async def close(
         self,
-        net: LiveNeighbourhood,
+        net: Callable[[], LiveNeighbourhood],
         state: State,
         *,
         tell: Callable[[Notice], None],
     ) -> tuple[State, dict[str, float] | None]:
-        """Return the one model, and its scores; none where somebody is missing, or there is no test data."""
-        state = await self.agreement.settle(net, state)
+        """Return the one model and its scores: the peer's own model and no scores where peers are missing.
+
+        Parameters
+        ----------
+        net
+            Function that makes a neighbourhood for each of the two totals, which are taken apart: a peer that is lost
+            in the second one is in the first one.
+        state
+            State of the peer after the last round.
+        tell
+            Function that takes notices.
+        """
+        try:
+            state = await self.agreement.settle(net(), state)
+        except (LostError, InputError) as error:
+            tell(ConsensusUnknown(peer=self.name, message=str(error)))
+            return state, None
         scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
-        common = None
-        if scored and self.agreement.scored:
-            try:
-                common = await self.agreement.score(net, scored)
-            except (LostError, PrivacyError) as error:
-                tell(CommonScoresUnknown(peer=self.name, message=str(error)))
-        return state, None if net.missed else common
+        if not scored or not self.agreement.scored:
+            return state, None
+        counts = await asyncio.to_thread(self.agreement.tallies, state.rows, peers=(self.name,))
+        try:
+            return state, await self.agreement.score(net(), scored, counts)
+        except (LostError, PrivacyError) as error:
+            tell(CommonScoresUnknown(peer=self.name, message=str(error)))
+            return state, None

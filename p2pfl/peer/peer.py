@@ -40,7 +40,7 @@ from p2pfl.peer.storage.best import BestModel
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
-from p2pfl.peer.totals import Totalling
+from p2pfl.peer.totals import Repeating, Totalling
 from p2pfl.peer.updates import Progress
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.mailbox import Mailbox, Newest
@@ -56,7 +56,6 @@ from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
 from p2pfl.report.meter import Meter
-from p2pfl.report.notices.damage import ConsensusIncomplete
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
 from p2pfl.report.notices.masses import given
 from p2pfl.report.results import BudgetStop, Unsettled
@@ -334,7 +333,7 @@ class Peer:
         self.connection.tell(events.Tolerate(plan.experiment.transport.hurry))  # before and after, all must hear all
         try:
             self._state = await learn(
-                plan.played,
+                Repeating(plan.played),
                 Resting(self._training, round=first) if late else self._training,
                 self._state,
                 rounds=self._turns(range(0) if over else self.meter.since(first)),
@@ -426,10 +425,8 @@ class Peer:
 
     async def _close(self, state: State) -> State:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
-        net = self._neighbourhood(self._next, conserving=False)
-        state, self.common = await Agreeing(self.plan, self.name).close(net, state, tell=self._tell)
-        if net.missed:
-            self._tell(ConsensusIncomplete(peer=self.name, neighbours=tuple(sorted({*net.missed}))))
+        agreeing = Agreeing(self.plan, self.name)
+        state, self.common = await agreeing.close(lambda: self._neighbourhood(self._next), state, tell=self._tell)
         return state
 
     def _neighbourhood(self, round: int, *, opening: bool = False, conserving: bool = True) -> LiveNeighbourhood:

@@ -24,7 +24,7 @@ import torch
 
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
-from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, checked
+from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, PublicContribution, Released, Wrapped, checked
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, spans, to_grid
@@ -180,6 +180,8 @@ class PrivateNeighbourhood(Wrapped):
         PrivacyError
             There is private noise, and nobody knows in relation to what, or the integers are too coarse for it.
         """
+        if isinstance(contribution, PublicContribution):
+            return await self._net.total(contribution, size=size, bits=bits, change=change)
         if self._charge is not None:
             self._charge()
         number, self._totals = self._totals, self._totals + 1

@@ -315,7 +315,7 @@ def _close(resolved: Plan, state: State, *, round: int) -> tuple[State, dict[str
     if not scored or not agreement.scored:
         return state, None
     try:
-        return state, settled(agreement.score(net, scored))
+        return state, settled(agreement.score(net, scored, agreement.tallies(state.rows, peers=net.peers)))
     except PrivacyError:  # live peers keep their scores as well, and report why
         return state, None
 

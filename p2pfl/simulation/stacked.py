@@ -17,7 +17,7 @@ from p2pfl.encodings import Ints, check_contribution
 from p2pfl.errors import TopologyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
-from p2pfl.neighbourhood import Contribution, Heard, Public, Released, bare, checked, moved
+from p2pfl.neighbourhood import Contribution, Heard, Public, PublicContribution, Released, bare, checked, moved
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.topology import Topology, Tree, Weights, spanning
@@ -202,7 +202,7 @@ class StackedNeighbourhood:
         Raises
         ------
         TopologyError
-            There is no graph, it is directed, or the peers that are present are not connected.
+            There is no graph, or the peers that are present are not connected.
         PrivacyError
             An integer is so large that a total could wrap around, or masks could not hide the contributions.
         """
@@ -212,7 +212,7 @@ class StackedNeighbourhood:
         there = self.faults.present(self.peers, seed=self.seed, round=self.round).tolist()
         among = tuple(compress(self.peers, there))
         tree = spanning(self.graph, among=among)
-        if self.masks is not None:
+        if self.masks is not None and not isinstance(contribution, PublicContribution):
             self.masks.check(among)
         total = np.zeros(size, np.int64)  # [K]
         for peer in among:

@@ -134,17 +134,16 @@ def live_peers_end_where_the_simulation_ends(case: Case) -> None:
 
 @ALGORITHM_CHECKS.add
 def public_parameters_follow_from_releases_alone(case: Case) -> None:
-    released = [call.released for call in case.plain.of("release")]
-    other = case.play(change=_otherwise, script=released)
+    other = case.play(change=_otherwise, script=case.plain.answers)
     for before, after in zip(case.plain.states, other.states, strict=True):
         kept = {"public": before.public, **before.known}
         for name, value in {"public": after.public, **after.known}.items():
             leaks = name not in kept or not torch.equal(kept[name].rows, value.rows)
-            require(not leaks, f"{name} of the state depends on training otherwise than by release")
+            require(not leaks, f"{name} of the state depends on training otherwise than by release or total")
 
 
 @ALGORITHM_CHECKS.add
-def nothing_private_leaves_a_peer_but_by_release(case: Case) -> None:
+def nothing_private_leaves_a_peer_but_by_release_and_total(case: Case) -> None:
     if case.traits.no_privacy:
         return
     for call, other in _otherwise_trained(case):
@@ -183,14 +182,15 @@ def a_single_step_is_one_gossip_step_in_a_round(case: Case) -> None:
     if not case.traits.single_step:
         return
     for round, calls in _by_round(case.plain):
-        count = sum(call.kind != "release" for call in calls)
+        count = sum(call.kind in {"mix", "hear"} for call in calls)
         require(count <= 1, f"round {round} makes {count} gossip steps; do not declare single_step")
 
 
 @ALGORITHM_CHECKS.add
 def rounds_without_a_release_are_declared(case: Case) -> None:
     if not case.traits.silent_rounds:
-        silent = {*range(case.rounds)} - {call.round for call in case.plain.of("release")}
+        shown = {call.round for call in case.plain.calls if call.kind in {"release", "total"}}
+        silent = {*range(case.rounds)} - shown
         require(not silent, f"round {sorted(silent)[:1]} releases nothing; declare silent_rounds")
 
 
@@ -198,6 +198,7 @@ def rounds_without_a_release_are_declared(case: Case) -> None:
 def a_linear_algorithm_releases_once_and_mixes_linearly(case: Case) -> None:
     if not case.traits.linear:
         return
+    require(not case.plain.of("total"), "it takes totals, which no mixing of releases shows; do not declare linear")
     for round, calls in _by_round(case.plain):
         count = sum(call.kind == "release" for call in calls)
         require(count <= 1, f"round {round} releases {count} times")
@@ -277,8 +278,7 @@ def _otherwise(found: Rows, rows: Rows, slope: bool) -> Rows:  # noqa: FBT001 (a
 
 def _otherwise_trained(case: Case) -> list[tuple[Call, Call]]:
     """Return the calls of a run, each with that of a run with other training whose releases are the same."""
-    released = [call.released for call in case.plain.of("release")]
-    other = case.play(change=_otherwise, script=released)
+    other = case.play(change=_otherwise, script=case.plain.answers)
     counts = len(case.plain.calls), len(other.calls)
     require(counts[0] == counts[1], f"how often it calls net depends on training: {counts[0]} and {counts[1]} times")
     return list(zip(case.plain.calls, other.calls, strict=True))

@@ -9,17 +9,28 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Unpack
 
+import numpy as np
 import torch
 from torch import nn
 
 from p2pfl.algorithms import Algorithm, State, learn, start
+from p2pfl.encodings import Ints
 from p2pfl.errors import P2PFLError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.composing import compose
 from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, Wrapped, settled
+from p2pfl.neighbourhood import (
+    Contribution,
+    Heard,
+    Neighbourhood,
+    Public,
+    PublicContribution,
+    Released,
+    Wrapped,
+    settled,
+)
 from p2pfl.peer import Peer
 from p2pfl.rows import Rows, draw
 from p2pfl.simulation import StackedNeighbourhood, simulate
@@ -44,14 +55,14 @@ class Call:
     round
         Round of the call.
     rows, masses
-        What was passed.
+        What was passed: of a total the integers if they are public, and otherwise their number and width.
     since
         Public parameters of a release.
     released
-        What a release returned, or what was mixed or heard.
+        What a release or a total returned, or what was mixed or heard.
     """
 
-    kind: Literal["release", "mix", "hear"]
+    kind: Literal["release", "mix", "hear", "total"]
     round: int
     rows: Rows
     masses: torch.Tensor | None
@@ -60,7 +71,7 @@ class Call:
 
 
 class Watched(Wrapped):
-    """Neighbourhood that notes its calls, and may answer releases from a script.
+    """Neighbourhood that notes its calls, and may answer releases and totals from a script.
 
     Parameters
     ----------
@@ -69,7 +80,8 @@ class Watched(Wrapped):
     calls
         List to which each call is appended.
     script
-        Answers to the releases of all rounds; each is removed when it is used. ``None`` for those of ``net``.
+        Answers to the releases and totals of all rounds; each is removed when it is used. ``None`` for those of
+        ``net``.
     """
 
     def __init__(self, net: Neighbourhood, round: int, *, calls: list[Call], script: list[Released] | None) -> None:
@@ -78,10 +90,7 @@ class Watched(Wrapped):
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release rows, or return the next release of the script."""
-        released = await self._net.release(rows, since=since, masses=masses)
-        if self.script is not None:
-            require(bool(self.script), "how often it releases depends on what training returned")
-            released = self.script.pop(0)
+        released = self._answer(await self._net.release(rows, since=since, masses=masses))
         self.calls.append(Call("release", self.number, rows.clone(), masses, since.rows.clone(), released))
         return released
 
@@ -94,6 +103,26 @@ class Watched(Wrapped):
         """Return the received rows."""
         self._note("hear", released)
         return await self._net.hear(released)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Take a total, or return the next one of the script."""
+        found = await self._net.total(contribution, size=size, bits=bits, change=change)
+        answer = self._answer(Released(torch.from_numpy(found).unsqueeze(0)))
+        passed = torch.tensor([[size, bits]])
+        if isinstance(contribution, PublicContribution):
+            passed = torch.from_numpy(np.stack([contribution(peer) for peer in self.peers]))
+        self.calls.append(Call("total", self.number, passed, None, None, answer))
+        total: Ints = answer.rows[0].numpy()
+        return total
+
+    def _answer(self, found: Released) -> Released:
+        """Return what was released, or the next answer of the script."""
+        if self.script is None:
+            return found
+        require(bool(self.script), "how often it releases or takes totals depends on what training returned")
+        return self.script.pop(0)
 
     def _note(self, kind: Literal["mix", "hear"], released: Released) -> None:
         self.calls.append(Call(kind, self.number, released.values.clone(), released.masses, None, released))
@@ -156,6 +185,11 @@ class Played:
         """Return the calls of one method."""
         return [call for call in self.calls if call.kind == kind]
 
+    @property
+    def answers(self) -> list[Released]:
+        """What releases and totals returned, in order: all that becomes public."""
+        return [call.released for call in self.calls if call.kind in {"release", "total"}]
+
 
 @dataclass(frozen=True)
 class Case:
@@ -211,12 +245,12 @@ class Case:
         change
             Function that replaces what training returns.
         script
-            Answers to releases.
+            Answers to releases and totals.
         """
         made = self.plan() if plan is None else plan
         trainer = Trainer(made.learner, change)
         states, calls = [begin or start(made.learner, made.topology.peers)], list[Call]()
-        answers = None if script is None else list(script)
+        answers, union = None if script is None else list(script), made.topology.union
 
         async def observe(_round: int, state: State, _net: StackedNeighbourhood) -> None:
             states.append(state)
@@ -227,12 +261,12 @@ class Case:
                 trainer,
                 states[0],
                 rounds=range(self.rounds) if rounds is None else rounds,
-                neighbourhood=lambda round: StackedNeighbourhood(made.weights, round=round, seed=SEED),
+                neighbourhood=lambda round: StackedNeighbourhood(made.weights, round=round, seed=SEED, graph=union),
                 private=lambda net, round: Watched(net, round, calls=calls, script=answers),
                 observe=observe,
             )
         )
-        require(not answers, "how often it releases depends on what training returned")
+        require(not answers, "how often it releases or takes totals depends on what training returned")
         return Played(states, calls, trainer)
 
     def mean(self, plan: Plan) -> Rows:

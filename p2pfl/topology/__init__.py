@@ -43,7 +43,7 @@ from p2pfl.topology.schedules import (
     hierarchical,
     one_peer_exponential,
 )
-from p2pfl.topology.spanning import Tree, centre, cut, spanning
+from p2pfl.topology.spanning import Tree, cut, spanning
 from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
 from p2pfl.topology.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
 
@@ -58,7 +58,6 @@ __all__ = [
     "base",
     "best_rate",
     "build",
-    "centre",
     "chebyshev_steps",
     "check_connected",
     "circulant",

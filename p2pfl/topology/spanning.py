@@ -26,8 +26,8 @@ class Tree:
     Examples
     --------
     >>> tree = Tree("bob", {"ada": "bob", "cleo": "bob", "dan": "cleo"})
-    >>> tree.children("bob"), tree.subtree("cleo"), tree.depth
-    (('ada', 'cleo'), ('cleo', 'dan'), 2)
+    >>> tree.children("bob"), tree.subtree("cleo")
+    (('ada', 'cleo'), ('cleo', 'dan'))
     """
 
     root: str
@@ -38,18 +38,6 @@ class Tree:
         """All peers of the tree, sorted."""
         return tuple(sorted((self.root, *self.parents)))
 
-    @cached_property
-    def depth(self) -> int:
-        """Number of edges from the root to the furthest peer."""
-        return max(map(self.height, self.peers))
-
-    def height(self, peer: str) -> int:
-        """Return the number of edges from the root to a peer."""
-        height = 0
-        while peer != self.root:
-            peer, height = self.parents[peer], height + 1
-        return height
-
     def parent(self, peer: str) -> str | None:
         """Return the parent of a peer; ``None`` for the root."""
         return self.parents.get(peer)
@@ -57,11 +45,6 @@ class Tree:
     def children(self, peer: str) -> tuple[str, ...]:
         """Return the children of a peer, sorted."""
         return self._children.get(peer, ())
-
-    def neighbours(self, peer: str) -> tuple[str, ...]:
-        """Return the children and the parent of a peer, sorted."""
-        above = () if peer == self.root else (self.parents[peer],)
-        return tuple(sorted((*above, *self.children(peer))))
 
     def subtree(self, peer: str) -> tuple[str, ...]:
         """Return a peer and all peers below it, sorted."""
@@ -78,76 +61,56 @@ class Tree:
         return {parent: tuple(children) for parent, children in found.items()}
 
 
-def spanning(graph: Topology, *, among: Collection[str], turn: int = 0) -> Tree:
-    """Return the breadth-first tree of a participant set, from its centre.
+def spanning(graph: Topology, *, among: Collection[str]) -> Tree:
+    """Return the breadth-first tree of a participant set, from the first peer of its centre in the order of names.
 
     Every peer that knows the graph and the set computes the same tree.
 
     Parameters
     ----------
     graph
-        Undirected.
+        Edges count in both directions, for peers at both ends can send to each other.
     among
         Participants.
-    turn
-        Which of the equally central peers is the root, modulo their number, in the order of their names: a number that
-        grows with the rounds shares the work of the root among them.
 
     Raises
     ------
     TopologyError
-        The graph is directed, there are no participants or unknown ones, or the participants are not connected.
+        There are no participants or unknown ones, or the participants are not connected.
 
     Examples
     --------
     >>> from p2pfl.topology import path, ring
     >>> spanning(path(3), among=["peer0", "peer1", "peer2"]).root
     'peer1'
-    >>> spanning(ring(4), among=ring(4).peers, turn=1)
-    Tree(root='peer1', parents={'peer0': 'peer1', 'peer2': 'peer1', 'peer3': 'peer0'})
+    >>> spanning(ring(4), among=ring(4).peers)
+    Tree(root='peer0', parents={'peer1': 'peer0', 'peer3': 'peer0', 'peer2': 'peer1'})
     """
-    return _spanning(graph, tuple(sorted({*among})), turn)
+    return _spanning(graph, tuple(sorted({*among})))
 
 
 @lru_cache(maxsize=64)
-def _spanning(graph: Topology, among: tuple[str, ...], turn: int) -> Tree:
+def _spanning(graph: Topology, among: tuple[str, ...]) -> Tree:
     _check(graph, among)
-    middle = _centre(graph, among)
-    here, root = {*among}, middle[turn % len(middle)]
+    here, root = {*among}, _centre(graph, among)
     parents: dict[str, str] = {}
     reached = [root]
     for peer in reached:  # which grows
-        for other in graph.hears(peer):
+        for other in graph.neighbours(peer):
             if other in here and other != root and other not in parents:
                 parents[other] = peer
                 reached.append(other)
     return Tree(root, parents)
 
 
-def centre(graph: Topology, *, among: Collection[str]) -> tuple[str, ...]:
-    """Return the participants whose furthest participant is nearest, sorted.
+def _centre(graph: Topology, among: tuple[str, ...]) -> str:
+    """Return the first participant whose furthest participant is nearest.
 
-    Raises
-    ------
-    TopologyError
-        As in :func:`spanning`.
-
-    Examples
-    --------
-    >>> from p2pfl.topology import path
-    >>> centre(path(4), among=path(4).peers)
-    ('peer1', 'peer2')
+    All balls grow by one edge at a time, as sets of bits, until one holds everybody.
     """
-    here = tuple(sorted({*among}))
-    _check(graph, here)
-    return _centre(graph, here)
-
-
-def _centre(graph: Topology, among: tuple[str, ...]) -> tuple[str, ...]:
-    """Let all balls grow by one edge at a time, as sets of bits, until one holds everybody."""
     place = {peer: 1 << number for number, peer in enumerate(among)}
     everybody = (1 << len(among)) - 1
-    around = {peer: [other for other in graph.hears(peer) if other in place] for peer in among}
+    around = {peer: [other for other in graph.neighbours(peer) if other in place] for peer in among}
     balls = dict(place)
     while everybody not in balls.values():
         grown = dict(balls)
@@ -155,14 +118,10 @@ def _centre(graph: Topology, among: tuple[str, ...]) -> tuple[str, ...]:
             for other in others:
                 grown[peer] |= balls[other]
         balls = grown
-    return tuple(peer for peer in among if balls[peer] == everybody)
+    return next(peer for peer in among if balls[peer] == everybody)
 
 
 def _check(graph: Topology, among: tuple[str, ...]) -> None:
-    if graph.directed:
-        raise TopologyError(
-            "a total needs edges on which both peers send, but the topology is directed; choose an undirected one"
-        )
     if not among:
         raise TopologyError("a total needs at least one participant, but the participant set is empty; name a peer")
     unknown = sorted({*among} - {*graph.peers})

@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from stacks import stack
 
 from p2pfl import topology
-from p2pfl.algorithms import Accord, Gossip, maximum, pooled, statistics
+from p2pfl.algorithms import maximum, pooled, statistics
 from p2pfl.data import Dataset, Federation, scaling
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Public, settled
-from p2pfl.privacy import Masks, Settings, private, swarm_secrets
+from p2pfl.encodings import from_wide, wide
+from p2pfl.neighbourhood import settled
+from p2pfl.simulation import StackedNeighbourhood
 
 GRAPHS = {
     "ring": topology.ring(7),
@@ -24,26 +22,22 @@ GRAPHS = {
 }
 
 
-def accord(graph, *, tolerance=1e-13):
+def total(net, *, words=4, fraction=96):
+    """The sum of private numbers over all peers, by exact totals."""
+
+    async def added(values):
+        own = dict(zip(net.peers, values.double().numpy(), strict=True))
+        how = {"words": words, "fraction": fraction}
+        found = await net.total(lambda peer: wide(own[peer], **how), size=words * values.shape[-1])
+        return torch.from_numpy(from_wide(found, **how)).expand_as(values)
+
+    return added
+
+
+def taking(graph):
+    """A neighbourhood of all peers that takes totals."""
     weights = [topology.metropolis(graph.at(phase)) for phase in range(graph.period)]
-    return Accord(Gossip(topology.steps(weights, tolerance=tolerance)), len(graph.peers))
-
-
-def mean(agreement, net):
-    """The mean of private numbers, which are released before the agreement."""
-
-    async def agreed(values):
-        released = await net.release(values.double(), since=Public(torch.zeros_like(values.double())))
-        return await agreement.settle(net, released)
-
-    return agreed
-
-
-def masked(graph, net):
-    """The neighbourhood behind masks far larger than what they hide."""
-    secrets = swarm_secrets(graph, source=SeededSource(1), run="test")
-    masks = Masks(secrets, deviation=4096.0, topology=graph.union)
-    return private(net, settings=Settings(mask=4096.0), masks=masks, source=SeededSource(1), round=0)
+    return StackedNeighbourhood(weights, round=0, seed=0, graph=graph.union)
 
 
 def owned(peers, *, classes=3, features=4, seed=0):
@@ -58,25 +52,21 @@ def owned(peers, *, classes=3, features=4, seed=0):
     return Federation(data, parts, parts, parts)
 
 
-def found(graph, federation, *, hide=False):
-    net = stack(graph)
+def found(graph, federation):
     return settled(
         statistics(
-            mean(accord(graph), masked(graph, net) if hide else net),
-            peers=len(graph.peers),
+            total(taking(graph)),
             totals=scaling.totals(federation, graph.peers),
             squares=lambda middle: scaling.squares(federation, graph.peers, mean=middle),
             features=4,
-            resolution=2.0**-20 if hide else 0.0,
         )
     )
 
 
-@pytest.mark.parametrize("hide", [False, True], ids=["plain", "masks"])
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_the_statistics_are_those_of_all_data_in_one_place(graph, hide):
+def test_the_statistics_are_those_of_all_data_in_one_place(graph):
     federation = owned(graph.peers)
-    told = found(graph, federation, hide=hide)
+    told = found(graph, federation)
     x, y = federation.dataset.features.double(), federation.dataset.targets
     deviation = x.std(0, correction=0)
     deviation[3] = 1.0  # constant
@@ -87,32 +77,12 @@ def test_the_statistics_are_those_of_all_data_in_one_place(graph, hide):
         assert torch.allclose(told.deviation[row].double(), deviation, rtol=1e-6)
 
 
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_masked_sums_are_exact_to_the_grid_and_the_same_bits_everywhere(graph):
-    values = torch.from_numpy(np.random.default_rng(2).normal(size=(len(graph.peers), 5)) * 100)
-    rows = settled(mean(accord(graph), masked(graph, stack(graph)))(values))
-    assert torch.equal(rows, rows[:1].expand_as(rows))
-    on_grid = (values * 2**20).round().mean(0) / 2**20
-    assert (rows[0] - on_grid).abs().max() < 1e-8  # what gossip leaves of masks of 4096
-
-
-@given(
-    st.lists(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2), min_size=5, max_size=5),
-    st.sampled_from([topology.ring(5), topology.star(5), topology.path(5)]),
-)
-def test_whatever_peers_hold_the_mean_is_theirs(values, graph):
-    values = torch.tensor(values, dtype=torch.float64)
-    rows = settled(mean(accord(graph), stack(graph))(values))
-    assert torch.allclose(rows, values.mean(0).expand_as(rows), rtol=1e-9, atol=1e-6)
-
-
 def test_one_peer_alone_has_the_statistics_of_its_own_data():
     graph = topology.ring(1)
     federation = owned(graph.peers)
     told = settled(
         statistics(
-            mean(Accord(Gossip(1), 0), stack(graph)),
-            peers=1,
+            total(taking(graph)),
             totals=scaling.totals(federation, graph.peers),
             squares=lambda middle: scaling.squares(federation, graph.peers, mean=middle),
             features=4,
@@ -124,7 +94,7 @@ def test_one_peer_alone_has_the_statistics_of_its_own_data():
 def test_scaled_features_have_mean_zero_and_deviation_one():
     graph = topology.ring(6)
     federation = owned(graph.peers)
-    told = found(graph, federation, hide=True)
+    told = found(graph, federation)
     scaled = scaling.standardised(federation, mean=told.mean[0], deviation=told.deviation[0])
     x = scaled.dataset.features.double()
     assert x.mean(0).abs().max() < 1e-4
@@ -153,11 +123,9 @@ def test_a_pooled_score_is_the_score_on_all_test_data():
         "r2": torch.zeros(5),
     }
     targets = torch.stack([torch.stack([t.new_tensor(len(t)), t.sum(), t.square().sum()]) for t in y])
-    told = settled(
-        pooled(mean(accord(graph), masked(graph, stack(graph))), scores=scores, targets=targets, squared=True)
-    )
+    told = settled(pooled(total(taking(graph)), scores=scores, targets=targets, squared=True))
     everybody, error = torch.cat(y), torch.cat(errors)
     assert torch.allclose(told["loss"], error.mean().expand(5), atol=1e-5)
     assert torch.allclose(told["r2"], (1 - error.mean() / everybody.var(correction=0)).expand(5), atol=1e-5)
-    unknown = settled(pooled(mean(accord(graph), stack(graph)), scores=scores, targets=targets, squared=False))
+    unknown = settled(pooled(total(taking(graph)), scores=scores, targets=targets, squared=False))
     assert set(unknown) == {"loss"}

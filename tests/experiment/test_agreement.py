@@ -9,6 +9,7 @@ from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.agreement import Agreement, directly
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
+from p2pfl.learning.histograms import scored
 from p2pfl.neighbourhood import settled
 from p2pfl.simulation import simulate
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -42,7 +43,7 @@ def test_features_are_scaled_as_if_all_data_were_in_one_place(mode):
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_at_consensus_all_peers_hold_one_model_whose_score_is_that_on_all_test_data(mode):
-    ended = run("learning.consensus=true", "gossip.steps=30", *mode)
+    ended = run("learning.consensus=true", *mode)
     models = list(ended.models.values())
     for name, tensor in models[0].items():
         assert all(torch.equal(tensor, other[name]) for other in models)
@@ -51,15 +52,18 @@ def test_at_consensus_all_peers_hold_one_model_whose_score_is_that_on_all_test_d
     learner = resolved.learner.on(federation.pooled())
     row = learner.layout.join({name: tensor.unsqueeze(0) for name, tensor in models[0].items()})
     scores = learner.evaluate(row, peers=["pooled"])
-    assert ended.summary["common"] == pytest.approx({name: float(value) for name, value in scores.items()}, abs=1e-5)
+    curves = scored(learner.tallies(row, peers=["pooled"])[0].numpy())
+    expected = {name: float(value) for name, value in scores.items()} | curves
+    assert {*expected} == {"loss", "accuracy", "ece"}
+    assert ended.summary["common"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_one_model_is_the_mean_of_what_was_released():
     ended = run("learning.weighted=false")
-    agreed = run("learning.weighted=false", "learning.consensus=true", "gossip.tolerance=1e-6")
+    agreed = run("learning.weighted=false", "learning.consensus=true")
     for name, tensor in agreed.models["peer0"].items():
-        mean = torch.stack([model[name] for model in ended.models.values()]).mean(0)
-        assert torch.allclose(tensor, mean, atol=1e-5)
+        mean = torch.stack([model[name] for model in ended.models.values()]).double().mean(0).to(tensor)
+        assert torch.equal(tensor, mean)
 
 
 def test_without_either_nothing_changes_and_nothing_is_told():
@@ -142,9 +146,9 @@ def test_statistics_by_totals_are_those_of_float64_sums_to_rounding(changes):
     resolved = plan(read(TABLE, changes=["data.scale=true", *changes]))
     net = StackedNeighbourhood(resolved.weights, round=0, seed=0, graph=resolved.topology.union)
     values = scaling.totals(resolved.federation, net.peers) / 3  # [N, 1 + C + F]
-    means = settled(Agreement(resolved).mean(net, values))
-    assert torch.allclose(means, values.mean(0).expand_as(means), rtol=1e-12, atol=1e-14)
-    assert torch.equal(means, means[:1].expand_as(means))
+    sums = settled(Agreement(resolved).total(net, values))
+    assert torch.allclose(sums, values.sum(0).expand_as(sums), rtol=1e-12, atol=1e-14)
+    assert torch.equal(sums, sums[:1].expand_as(sums))
     found, direct = settled(Agreement(resolved).open(net))[1], directly(resolved)[1]
     for name, rows in vars(found).items():
         assert torch.allclose(rows.double(), vars(direct)[name].double(), rtol=1e-12), name

@@ -114,19 +114,31 @@ async def test_a_mass_that_no_peer_can_have_is_not_mixed():
     assert [record.missed for record in ended.records] == [["peer2"]] * experiment.rounds
 
 
-async def test_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
+async def test_under_masks_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
     changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
-    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
+    masks = ["privacy.mode=pairwise", "privacy.partners=1"]
+    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
     with pytest.raises(ExceptionGroup) as caught:
         await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
     said = [str(error) for error in caught.value.exceptions]
-    assert any("agrees on the statistics of the features, but nothing came from peer2" in each for each in said), said
+    assert any(each.startswith("data.scale: a total over all peers did not complete") for each in said), said
+    assert any("peer2 did not answer; start the peers that are missing" in each for each in said), said
 
 
-async def test_without_somebody_there_is_no_consensus_and_no_score_of_it_but_a_model():
-    changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
+async def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
+    changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
+    one, other = (await live(experiment, MemoryTransport(), names=["peer0", "peer1"])).values()
+    train = [len(end.peer.plan.federation.train[name]) for name, end in (("peer0", one), ("peer1", other))]
+    assert int(one.peer.statistics.samples[0]) == int(other.peer.statistics.samples[0]) == sum(train)
+
+
+@pytest.mark.parametrize("masks", [[], ["privacy.mode=pairwise", "privacy.partners=1"]], ids=["bare", "masks"])
+async def test_without_somebody_the_majority_agrees_on_one_model_and_on_its_score_where_no_masks_forbid_it(masks):
+    changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
+    experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
     ended = await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
-    for end in ended.values():
-        assert end.peer.common is None
-        assert torch.isfinite(end.state.rows).all()
+    one, other = ended.values()
+    assert (one.peer.common is None) == bool(masks)  # a total under masks needs all peers
+    assert one.peer.common == other.peer.common
+    assert torch.equal(one.state.rows, other.state.rows)

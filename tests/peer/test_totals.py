@@ -15,10 +15,12 @@ from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Released
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.worker import connect
+from p2pfl.protocol.session.events import Contribute
+from p2pfl.protocol.session.totals import Totals
 from p2pfl.simulation import simulate
 from p2pfl.traits import Traits
 from p2pfl.transport import MemoryTransport
-from p2pfl.transport.broker import embedded, mosquitto
+from p2pfl.transport.broker import embedded, iotcore, mosquitto
 from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL, live
 
@@ -65,6 +67,9 @@ CASES = {
     "masks": ["privacy.mode=pairwise"],
     "masks of a complete graph": ["privacy.mode=pairwise", "privacy.mask_graph=complete", "topology.kind=path"],
     "sums": ["privacy.mode=secagg", "topology.kind=complete", "learning.weighted=false", "gossip.steps=1"],
+    "directed": ["topology.kind=exponential"],
+    "directed, masks": ["topology.kind=exponential", "privacy.mode=pairwise"],
+    "schedule": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "small pieces": ["transport.chunk=1024", "privacy.mode=pairwise"],
 }
 
@@ -83,10 +88,12 @@ async def test_live_peers_in_memory_end_with_the_totals_of_the_simulation(change
     assert_same(await run(changes), changes)
 
 
-@pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
-async def test_live_peers_over_a_real_broker_end_with_the_totals_of_the_simulation():
+@pytest.mark.parametrize("kind", ["mosquitto", "iotcore"])
+async def test_live_peers_over_a_real_broker_end_with_the_totals_of_the_simulation(kind):
+    if {"mosquitto": mosquitto, "iotcore": iotcore}[kind]() is None:
+        pytest.skip(f"{kind} is not installed")
     changes = CASES["masks"]
-    with embedded(kind="mosquitto") as broker:
+    with embedded(kind=kind) as broker:
         ended = await run(changes, connect(read(SMALL, changes=changes), urls=[broker.url], peer="all"))
     assert_same(ended, changes)
 
@@ -108,10 +115,20 @@ async def failing(changes=(), **given):
     return foremost(caught.value)
 
 
-async def test_a_contribution_out_of_range_ends_the_run_before_anything_of_it_is_sent():
+async def test_a_contribution_out_of_range_ends_the_run_before_anything_of_it_is_sent(monkeypatch):
+    sent, contribute = set(), Totals.ask
+
+    def asked(self, event):
+        if isinstance(event, Contribute):
+            sent.add(self.shared.me.peer)
+        contribute(self, event)
+
+    monkeypatch.setattr(Totals, "ask", asked)
     error = await failing(bits=32, largest=2**31)
     assert isinstance(error, PrivacyError)
-    assert re.match(r"the contribution of peer. has an integer .* over 6 peers in 32 bits", str(error))
+    found = re.match(r"the contribution of (peer.) has an integer .* over 6 peers in 32 bits", str(error))
+    assert found is not None
+    assert found[1] not in sent
 
 
 async def test_masks_that_hide_nothing_are_refused_before_anything_is_sent():
@@ -120,8 +137,8 @@ async def test_masks_that_hide_nothing_are_refused_before_anything_is_sent():
     assert "could part the masks of the other participants" in str(error)
 
 
-async def test_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
-    found = resolved(["transport.patience=1"])
+async def test_under_masks_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
+    found = resolved(["transport.patience=1", "privacy.mode=pairwise"])
 
     async def dies(transport):
         """Join, take part in the first round, and vanish without a goodbye."""

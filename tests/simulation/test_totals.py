@@ -55,9 +55,9 @@ def test_a_contribution_of_another_size_is_refused():
         settled(stacked(ring(3)).total(own({peer: [0] for peer in ring(3).peers}), size=2))
 
 
-def test_a_directed_graph_has_no_total():
-    with pytest.raises(TopologyError, match="both peers send"):
-        settled(stacked(exponential(8)).total(own({}), size=1))
+def test_edges_of_a_directed_graph_carry_a_total_in_both_directions():
+    values = {peer: [2**number] for number, peer in enumerate(exponential(8).peers)}
+    assert settled(stacked(exponential(8)).total(own(values), size=1)).tolist() == [255]
 
 
 def test_a_peer_alone_is_a_neighbourhood_of_one():

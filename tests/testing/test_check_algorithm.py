@@ -4,12 +4,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
 import p2pfl
 from p2pfl import topology
 from p2pfl.algorithms import State
+from p2pfl.encodings import from_wide, wide
 from p2pfl.neighbourhood import Public, Released, derived
 from p2pfl.testing import ContractError, check_algorithm
 from p2pfl.traits import Traits
@@ -237,3 +239,59 @@ def test_a_broken_algorithm_is_told_which_promise_it_breaks(broken, message):
 
 def test_the_algorithm_from_which_the_broken_ones_differ_keeps_the_contract():
     check_algorithm(Plain())
+
+
+@dataclass(frozen=True)
+class Adds:
+    """A correct algorithm that averages by totals: each peer adds its trained parameters, as integers."""
+
+    traits: ClassVar[Traits] = Traits(full_participation=True)
+
+    async def round(self, state, learner, net, round):
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round)
+        own = dict(zip(net.peers, fitted.rows.numpy(), strict=True))
+        size = fitted.rows.shape[-1]
+        total = await net.total(lambda peer: self.added(own[peer]), size=2 * size + 1)
+        mean = torch.from_numpy(from_wide(total[:-1]) / total[-1])  # [P]
+        public = derived(lambda rows: mean.expand_as(rows).clone(), state.public)  # [R, P]
+        return self.kept(public, fitted)
+
+    def added(self, row):
+        return np.append(wide(row), 1)
+
+    def kept(self, public, fitted):
+        return State(public.rows, public, report=fitted.report)
+
+
+class AddsAndKeepsItsOwn(Adds):
+    def kept(self, public, fitted):
+        return State(public.rows, Public((public.rows + fitted.rows) / 2), report=fitted.report)
+
+
+class AddsAsManyAsItLearned(Adds):
+    async def round(self, state, learner, net, round):
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round)
+        size = 1 + int(1e6 * abs(float(fitted.rows[0, 0]))) % 7
+        await net.total(lambda _: np.ones(size, np.int64), size=size)
+        return await super().round(state, learner, net, round)
+
+
+class AddsAndSaysLinear(Adds):
+    traits: ClassVar[Traits] = Traits(linear=True, full_participation=True)
+
+
+def test_an_algorithm_that_takes_totals_keeps_the_contract():
+    check_algorithm(Adds())
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (AddsAndKeepsItsOwn, "public of the state depends on training otherwise than by release or total"),
+        (AddsAsManyAsItLearned, "net.total depends on training|live peers"),
+        (AddsAndSaysLinear, "it takes totals, which no mixing of releases shows; do not declare linear"),
+    ],
+)
+def test_a_broken_algorithm_that_takes_totals_is_told_which_promise_it_breaks(broken, promise):
+    with pytest.raises(ContractError, match=promise):
+        check_algorithm(broken())

@@ -17,6 +17,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.peer import peer
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.journal import Journal
+from p2pfl.peer.totals import Totalling
+from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.flows import FlowLedger
 from p2pfl.protocol.ledgers.masks import MaskLedger
@@ -24,6 +26,7 @@ from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.presence import Presence
+from p2pfl.protocol.totals.convergecast import Convergecast
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Claim
 from p2pfl.protocol.wire.rows import Head
@@ -114,6 +117,7 @@ def test_where_nothing_goes_wrong_nobody_misses_anything(plans):
         assert not found.failure
         assert not found.kinds
         compared += found.faults["compared with simulate"]
+        compared += setting(seed).totals and found.faults["totals"] > 0
     assert compared >= 18  # all but those whose peers wait for nobody
 
 
@@ -176,6 +180,26 @@ weighed = Edges.row
 merging = gossip_learning.merged
 ANY = range(40)
 DEATHS = [55, 70]  # of running sums
+contributing = Convergecast.contribute
+totalling = Totalling.total
+keyed = TotalMasks.keys
+
+
+def twice(self, values):
+    return contributing(self, values * 2)
+
+
+async def other(self, contribution, *, peer, size, bits):
+    total = await totalling(self, contribution, peer=peer, size=size, bits=bits)
+    total[-1:] += peer == "peer1"
+    return total
+
+
+def numberless(self, peer, *, slot, participants):
+    return keyed(self, peer, slot=slot._replace(number=0), participants=participants)
+
+
+TOTALS = [seed for seed in range(120) if setting(seed).totals]
 WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
@@ -198,6 +222,9 @@ MUTANTS = {
     "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
     "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
+    "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),
+    "a peer ends with another total": (Totalling, "total", other, TOTALS),
+    "two totals of a round have one key": (TotalMasks, "keys", numberless, TOTALS),
     "nobody says who did not come back": (peer, "bereft", lambda *_: [], DEATHS),
 }
 

@@ -31,6 +31,7 @@ from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.tags import parts
 from p2pfl.protocol.wire.trailer import Said
 from p2pfl.rows import Rows, raw
+from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
 from worlds.remembering import Entered, WatchedFlows, WatchedMasks
 from worlds.sums import SumWatch
@@ -104,6 +105,8 @@ class Watch:
         session.books = WatchedBooks.of(session.books, self, peer)
         if peer.connection.adding is not None:
             self.sums.watched(peer.connection.adding)
+        if isinstance(peer.plan.algorithm, totals.Adding):
+            totals.watched(peer, self.keys)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.rows import draw
 from p2pfl.virtual.learner import Goals
+from worlds.totals import adding
 
 SMALL = {
     "name": "world",
@@ -50,6 +53,9 @@ CYCLES = 20
 LINES = (("8", "2048"), ("12", "4096"), ("20", "8192"))
 """Patience and chunk."""
 
+SHARE = 0.06
+"""Share of the seeds whose peers take totals."""
+
 HURRIES = (1.0, 1.0, 0.7, 0.4)
 """Drawn where slow neighbours may be left behind."""
 
@@ -66,6 +72,10 @@ HEALED = {
 """What takes the place of a graph in worlds in which it heals."""
 
 
+TOTALLED = ((), ("privacy.mode=pairwise",), ("privacy.mode=pairwise", "privacy.mask_graph=complete"))
+"""Privacy of worlds whose peers take totals, which need masks of a graph that no single peer parts."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """An experiment of a world.
@@ -74,9 +84,12 @@ class Setting:
     ----------
     changes
         Of :data:`SMALL`.
+    totals
+        Whether the peers take totals and do nothing else.
     """
 
     changes: tuple[str, ...]
+    totals: bool = False
 
     @property
     def table(self) -> dict[str, Any]:
@@ -112,6 +125,9 @@ class Setting:
 
 def setting(seed: int) -> Setting:
     """Draw the setting of a seed."""
+    some = draw(seed, "world integers")  # of its own, so that the other seeds stay what they were
+    if some.random() < SHARE:
+        return _totals(some)
     random = draw(seed, "world setting")
     algorithm: tuple[str, ...] = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
     more = draw(seed, "world other")  # of its own, so that the other seeds stay what they were
@@ -132,6 +148,18 @@ def setting(seed: int) -> Setting:
     line = (f"transport.patience={patience}", f"transport.chunk={chunk}", f"transport.hurry={hurry}")
     healing = ("topology.heal=true",) if heals else ()
     return Setting((*given, *healing, *line, *algorithm))
+
+
+def _totals(random: np.random.Generator) -> Setting:
+    """Draw the setting of peers that take totals."""
+    peers, privacy = int(random.integers(3, 7)), TOTALLED[int(random.integers(len(TOTALLED)))]
+    graphs = (
+        ("ring", "complete", "exponential") if privacy != () else ("path", "star", "ring", "complete", "exponential")
+    )
+    graph = graphs[int(random.integers(len(graphs)))]
+    patience, chunk = LINES[int(random.integers(len(LINES)))]
+    given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
+    return Setting((*given, f"transport.patience={patience}", f"transport.chunk={chunk}", *privacy), totals=True)
 
 
 def _hides(algorithm: tuple[str, ...]) -> str:
@@ -173,5 +201,7 @@ class Plans:
         found = self.known.get(setting)
         if found is None:
             found = self.known[setting] = plan(read(setting.table, changes=setting.changes))
+        if setting.totals:
+            found = adding(found, seed=seed)
         goals = Goals(found.learner.layout, dtype=found.learner.dtype, seed=seed)
         return replace(found, learner=goals, sized=None)  # under the masks of the model that they replace

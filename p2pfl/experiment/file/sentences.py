@@ -163,8 +163,6 @@ def _unmixed(experiment: Experiment) -> dict[str, str]:
     why: dict[str, str] = {}
     if _traits(name).single_step:
         why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one gossip step per round, without acceleration")
-    if experiment.learning.consensus:
-        return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
     if mode_traits(experiment.privacy.mode).sums:
         why["tolerance"] = f'privacy.mode is "{experiment.privacy.mode}", with one gossip step per round'
     elif _traits(name).full_participation:

@@ -111,8 +111,8 @@ class Learning(Section, frozen=True):
     stop
         Stop when no peer's released model moves by more than this in a round.
     consensus
-        After the last round, gossip until all peers hold the same model, the mean of what they released, and add up its
-        scores on the test data of all peers (``common`` in the summary).
+        After the last round, give all peers the same model, the exact mean of what they released, and add up its scores
+        on the test data of all peers (``common`` in the summary).
     loss
         A ``package.module:function`` of (outputs, targets) that returns one number per sample.
     metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from p2pfl.errors import DecodeError, PeerError, TopologyError
 from p2pfl.privacy.totals import Slot
@@ -13,7 +13,7 @@ from p2pfl.protocol.session.effects import Convened, Fail, Publish, Subscribe, T
 from p2pfl.protocol.session.events import Contribute, Convene
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
-from p2pfl.protocol.totals.participants import Known, Participation, TreeParticipation
+from p2pfl.protocol.totals.participants import Known, Participation
 from p2pfl.protocol.wire.messages import (
     Abort,
     Again,
@@ -45,6 +45,13 @@ Attempt = tuple[int, int]
 """Round and attempt, see :class:`~p2pfl.privacy.totals.Slot`."""
 
 
+class Sought(NamedTuple):
+    """Total that is incomplete at this peer, in an attempt that another peer may have completed."""
+
+    total: Convergecast
+    participation: Participation
+
+
 class Totals:
     """Participation in totals, one after the other.
 
@@ -73,6 +80,7 @@ class Totals:
         self._number = 0  # of the next total of this attempt
         self._current: Convergecast | None = None
         self._last: Convergecast | None = None  # the previous one, whose end children may still lack
+        self._sought: Sought | None = None  # the total at which an attempt failed, while another peer may have it
         self._since = 0.0
         self._moved: dict[str, float] = {}  # by neighbour: last time that it sent a missing message
         self._heard: dict[str, float] = {}  # by neighbour: time of its last message of any kind
@@ -81,6 +89,7 @@ class Totals:
         self._early: dict[str, list[Subtotal]] = {}
         self._here: dict[str, Here] = {}  # by neighbour, for an attempt that has not begun at this peer
         self._aborts: dict[str, Abort] = {}  # by neighbour, for such an attempt as well
+        self._reports: dict[str, Abort] = {}  # by neighbour, for an attempt whose last total is complete here
         self._reporter = ""  # neighbour that reported the failure of the attempt; empty if this peer noticed it
         self._place = ""  # place of the parent, to which this peer subscribes
         self._digests: dict[Slot, bytes] = {}  # of the last totals
@@ -100,12 +109,13 @@ class Totals:
         again = self._failed[1] + 1 if self._failed[0] == event.round else 0
         if (event.round, again) <= self._at:
             raise PeerError("the totals of a round are taken one after the other, once; take them in one transaction")
+        self._seek(event.round)
         self._at, self._number, self._reporter = (event.round, again), 0, ""
         self._last, self._current = self._current or self._last, None
         self._early.clear()
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
         try:
-            self._participation = found = TreeParticipation(
+            self._participation = found = Participation(
                 shared.edges.topology.union,
                 tuple(peer for peer in shared.edges.topology.peers if peer not in self.lost),
                 me=shared.me.peer,
@@ -131,6 +141,16 @@ class Totals:
         else:
             self._begin()
 
+    def _seek(self, round: int) -> None:
+        """Before another attempt at a round, look for the total that is missing; before a new round, take reports."""
+        participation, current = self._participation, self._current
+        if round != self._at[0]:
+            self._sought = None
+            self.lost |= {peer for report in self._reports.values() for peer in report.lost} - {self.shared.me.peer}
+        elif participation is not None and current is not None and not current.complete:
+            self._sought = Sought(current, participation)
+        self._reports.clear()
+
     def subscribed(self, receipt: str) -> None:
         """Take part once this peer can receive all messages of its parent."""
         if receipt == RECEIPT:
@@ -140,10 +160,16 @@ class Totals:
         """Begin the next total of the attempt."""
         if self._participation is None or self._participation.agreed is None:
             raise PeerError("a total needs participants; convene them first")
+        self._last, self._current = self._current or self._last, None
+        reports, self._reports = self._reports, {}
+        for sender, report in reports.items():
+            self._hear_abort(sender, report)
         self._check_incarnations()
+        if self._over(self._at):
+            self._wait("total")
+            return
         tree = self._participation.agreed.tree
         slot, self._number = Slot(*self._at, self._number), self._number + 1
-        self._last = self._current or self._last
         bits = 8 * event.values.itemsize
         how = {"size": len(event.values), "bits": bits, "piece": self.piece}
         self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **how)
@@ -172,6 +198,8 @@ class Totals:
         at = message.round, message.attempt
         if isinstance(message, Abort):
             self._hear_abort(sender, message)
+        elif isinstance(message, Total) and self._seeks(sender, message):
+            self._adopt(message)
         elif self._over(at):
             self._tell_failure((sender,))
         elif isinstance(message, Here | Participants):
@@ -223,6 +251,32 @@ class Totals:
             self._moved[sender] = self.shared.now
             self._send(current.learn(message))
 
+    def _seeks(self, sender: str, message: Total) -> bool:
+        """Return whether a message brings the total at which an attempt failed, from a peer that was not lost."""
+        sought, slot = self._sought, Slot(message.round, message.attempt, message.number)
+        return (
+            self.waits == "participants"
+            and sought is not None
+            and sought.total.slot == slot
+            and sender not in self.lost
+        )
+
+    def _adopt(self, message: Total) -> None:
+        """Go back to the attempt that another peer has completed, once this peer has its total as well.
+
+        A peer that has completed an attempt takes no part in the next one. So no other attempt is agreed on by peers
+        of which one could still take this total: it would have to come from a peer that they have lost.
+        """
+        assert self._sought is not None  # noqa: S101 (see _seeks)
+        current, participation = self._sought
+        messages = current.learn(message)
+        if current.complete:
+            self._at, self._number = current.slot[:2], current.slot.number + 1
+            self._failed = self._at[0], self._at[1] - 1
+            self._current, self._participation, self._sought = current, participation, None
+            self.waits = "total"
+        self._send(messages)
+
     def _hold(self, sender: str, message: Subtotal) -> None:
         """Keep a piece of a subtotal until this peer contributes; pieces beyond the limit are requested again then."""
         agreed = None if self._participation is None else self._participation.agreed
@@ -260,7 +314,9 @@ class Totals:
         if not lost <= {*self.shared.edges.topology.peers} or (at > self._at and not soon):
             raise DecodeError(f'"{sender}" aborts an attempt that cannot have begun')
         new = lost - self.lost - {self.shared.me.peer}
-        if at > self._at:
+        if at == self._at and self._done:
+            self._reports[sender] = message
+        elif at > self._at:
             self._aborts[sender] = message
         elif at[0] == self._at[0] and (new or at == self._at) and not self._over(self._at):
             self._reporter = sender
@@ -270,10 +326,15 @@ class Totals:
         """End the attempt if a participant was restarted since it was agreed on: masks name its new incarnation."""
         agreed = None if self._participation is None else self._participation.agreed
         up = self.shared.membership.up
-        if agreed is not None and not self._over(self._at):
+        if agreed is not None and not self._done and not self._over(self._at):
             known = {peer: agreed.members[peer] for peer in up if peer in agreed.members}
             if other := {peer for peer, mark in known.items() if mark_of(up[peer]) != mark}:
                 self._fail(other)
+
+    @property
+    def _done(self) -> bool:
+        """Whether the last total of this attempt that the peer asked for is complete: it may have been the last one."""
+        return self.waits is None and self._current is not None and self._current.complete
 
     def _replay(self, sender: str, step: Callable[[], None]) -> None:
         """Handle a message that was kept; an invalid one is refused as if it had just arrived."""
@@ -323,6 +384,7 @@ class Totals:
         """Answer if the participants or the total are complete; return whether no request is pending."""
         participation, current = self._participation, self._current
         if self.waits == "participants" and participation is not None and participation.agreed is not None:
+            self._sought = None
             self._answer(Convened(participation.agreed.peers, self._at[1]))
         elif self.waits == "total" and current is not None and current.complete:
             self._digests = {**dict([*self._digests.items()][-1:]), current.slot: current.digest}
@@ -346,10 +408,18 @@ class Totals:
         current = self._current
         if self.waits == "participants" and self._participation is not None:
             self._send(self._participation.again())
+            self._ask_for_sought()
         elif current is not None:
             for peer, offset in sorted(current.lacking.items()):
                 if self.shared.now >= self._moved.get(peer, self._since) + AGAIN:
                     self.shared.publish(f"in/{peer}", Again(*current.slot, offset))
+
+    def _ask_for_sought(self) -> None:
+        """Ask all neighbours that are not lost for the total at which the attempt before failed."""
+        if self._sought is not None:
+            current = self._sought.total
+            for peer in sorted((self.shared.edges.neighbours & self.shared.membership.present) - self.lost):
+                self.shared.publish(f"in/{peer}", Again(*current.slot, current.known))
 
     @property
     def _again_at(self) -> float:
@@ -373,6 +443,7 @@ class Totals:
         if self._participation is None or self.waits != "participants":
             return
         self._send(self._participation.begin())
+        self._ask_for_sought()
         early, self._here = self._here, {}
         for sender, message in early.items():
             at = message.round, message.attempt

@@ -88,6 +88,11 @@ class Convergecast:
         return self._known == self.size
 
     @property
+    def known(self) -> int:
+        """Bytes of the total that have arrived."""
+        return self._known
+
+    @property
     def total(self) -> Ring:
         """Total, ``[K]`` in the ring."""
         return self._values.astype(self._values.dtype.newbyteorder("="))
@@ -153,8 +158,14 @@ class Convergecast:
         return [*self._down(start)]
 
     def again(self, peer: str, *, offset: int) -> list[Subtotal | Total]:
-        """Return the messages to send again to the parent or a child, from the byte ``offset`` on."""
+        """Return the messages to send again from the byte ``offset`` on.
+
+        A complete total is for any neighbour, because the one that should have sent it may be lost; everything else is
+        for the parent or a child.
+        """
         most = offset + WINDOW * self._piece
+        if self.complete:
+            return [*self._totals(offset, min(self.size, most))]
         if peer == self.parent:
             return [*self._up(offset, min(self._sent, most))] if offset >= self._known else []
         return [*self._down(offset, min(self._known, most))] if peer in self._came else []
@@ -187,10 +198,11 @@ class Convergecast:
         for offset, data in self._pieces(start, end):
             yield Subtotal(*self.slot, offset, self.size, data)
 
-    def _down(self, start: int, end: int | None = None) -> Iterator[Total]:
-        if not self.children:
-            return
-        for offset, data in self._pieces(start, self._known if end is None else end):
+    def _down(self, start: int, end: int | None = None) -> list[Total]:
+        return [*self._totals(start, self._known if end is None else end)] if self.children else []
+
+    def _totals(self, start: int, end: int) -> Iterator[Total]:
+        for offset, data in self._pieces(start, end):
             last = offset + len(data) == self.size
             yield Total(*self.slot, offset, self.size, self.digest if last else b"", data)
 

@@ -1,10 +1,9 @@
-"""Participants in the totals of a round: :class:`Participation`, and an agreement along a spanning tree."""
+"""Participants in the totals of a round, who agree along a spanning tree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -39,46 +38,13 @@ class ParticipantSet:
         return self.tree.peers
 
 
-class Participation(Protocol):
-    """Part of one peer in the agreement on the participants of one attempt at a round.
+class Participation:
+    """Part of one peer in the agreement on the participants of an attempt at a round.
 
-    All peers that obtain a participant set for a round and attempt obtain the same one.
-    """
-
-    @property
-    def agreed(self) -> ParticipantSet | None:
-        """Participant set, once it is agreed; ``None`` before."""
-        ...
-
-    @property
-    def lacking(self) -> frozenset[str]:
-        """Neighbours that must send a message before there is agreement."""
-        ...
-
-    def begin(self) -> list[Here | Participants]:
-        """Take part; return the messages to send to the parent or to all neighbours."""
-        ...
-
-    def hear(self, sender: str, message: Here | Participants) -> list[Here | Participants]:
-        """Handle a message of a neighbour; return the messages to send.
-
-        Raises
-        ------
-        DecodeError
-            The message is not credible.
-        """
-        ...
-
-    def again(self) -> list[Here | Participants]:
-        """Return messages that may be lost, to send them again."""
-        ...
-
-
-class TreeParticipation:
-    """Agreement along a spanning tree of the expected peers: their names move up, the signed set moves down.
-
-    There is agreement only if all expected peers take part. A peer that does not know the key of the root believes the
-    key that its parent forwards: for it, the set is as authentic as the edges of the tree.
+    Along a spanning tree of the expected peers their names move up, and the signed set moves down. There is agreement
+    only if all expected peers take part, and those that obtain a set for a round and attempt obtain the same one. A
+    peer that does not know the key of the root believes the key that its parent forwards: for it, the set is as
+    authentic as the edges of the tree.
 
     Parameters
     ----------
@@ -96,7 +62,7 @@ class TreeParticipation:
     Raises
     ------
     TopologyError
-        The expected peers are not connected, or the graph is directed.
+        The expected peers are not connected.
     """
 
     def __init__(
@@ -131,12 +97,18 @@ class TreeParticipation:
         return frozenset({*self.tree.children(self.me)} - self._came | ({parent} if parent is not None else set()))
 
     def begin(self) -> list[Here | Participants]:
-        """Take part."""
+        """Take part; return the messages to send to the parent or to all children."""
         self._begun = True
         return self._go_on()
 
     def hear(self, sender: str, message: Here | Participants) -> list[Here | Participants]:
-        """Handle a message of a neighbour in the tree; other neighbours send theirs to other peers."""
+        """Handle a message of a neighbour in the tree; return the messages to send. Other neighbours use other parents.
+
+        Raises
+        ------
+        DecodeError
+            The message is not credible.
+        """
         if isinstance(message, Participants):
             return self._take(message) if sender == self.tree.parent(self.me) else []
         if sender not in self.tree.children(self.me):

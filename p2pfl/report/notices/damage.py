@@ -148,16 +148,16 @@ class WeightLost(Notice, frozen=True, kw_only=True):
     weight: float
 
 
-class ConsensusIncomplete(Notice, frozen=True, kw_only=True):
-    """Peers may not have agreed on one model.
+class ConsensusUnknown(Notice, frozen=True, kw_only=True):
+    """The peer keeps its own model, because the peers could not agree on one.
 
     Attributes
     ----------
-    neighbours
-        Neighbours from which nothing came.
+    message
+        Message of the error.
     """
 
-    neighbours: tuple[str, ...]
+    message: str
 
 
 class CommonScoresUnknown(Notice, frozen=True, kw_only=True):

@@ -193,8 +193,8 @@ def _(notice: damage.WeightLost) -> str:
 
 
 @sentence.register
-def _(notice: damage.ConsensusIncomplete) -> str:
-    return f"no consensus: nothing came from {', '.join(notice.neighbours)}, so models may differ"
+def _(notice: damage.ConsensusUnknown) -> str:
+    return f"no consensus, so models differ: {notice.message}"
 
 
 @sentence.register

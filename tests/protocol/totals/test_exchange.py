@@ -145,6 +145,37 @@ def test_a_neighbour_in_a_new_incarnation_ends_the_attempt_at_once():
     assert swarm.last()["peer3"] == Unfinished(frozenset({"peer1"}), reporter="peer0")
 
 
+def test_a_participant_that_is_restarted_between_two_pieces_ends_the_attempt_and_nothing_of_it_counts():
+    graph = complete(4)
+    root, child = "peer0", "peer1"
+    swarm, values = convened(graph), contributions(graph)
+    for session in swarm.sessions.values():
+        session.totals.piece = 8  # each number is a piece
+    for peer in graph.peers:
+        swarm.tell(peer, Contribute(values[peer]))
+    pieces = [each for each in swarm.queue if each[:2] == (child, root)]
+    assert len(pieces) == 4
+    swarm.queue.clear()
+    for sender, to, message in pieces[:2]:
+        swarm.tell(to, Heard(sender, message))
+    swarm.tell(root, Heard(child, Hello(child, 2, "up"), state=True))
+    assert swarm.last()[root] == Unfinished(frozenset({child}))
+    for sender, to, message in pieces[2:]:
+        swarm.tell(to, Heard(sender, message))
+    swarm.kill(child, noticed=True)
+    swarm.carry()
+    others = [peer for peer in graph.peers if peer != child]
+    for peer in others:
+        swarm.tell(peer, Convene(1))
+    swarm.carry()
+    for peer in others:
+        assert swarm.last()[peer] == Convened(tuple(others), 1)
+        swarm.tell(peer, Contribute(values[peer]))
+    swarm.carry()
+    expected = sum(values[peer] for peer in others).tolist()
+    assert all(answer.values.tolist() == expected for answer in swarm.last().values())
+
+
 def test_a_round_is_taken_once_and_no_slot_serves_two_totals():
     swarm = convened(path(3))
     for round in (1, 0):

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import connected
-from p2pfl.errors import DecodeError, TopologyError
+from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, SeededSource
-from p2pfl.protocol.totals.participants import Known, TreeParticipation
+from p2pfl.protocol.totals.participants import Known, Participation
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.messages import Here, Participants
-from p2pfl.topology import exponential, path
+from p2pfl.topology import path
 
 IDENTITIES = {f"peer{number}": Identity.generate(SeededSource(5), peer=f"peer{number}") for number in range(12)}
 
@@ -24,7 +24,7 @@ def mark(peer):
 
 def taking_part(graph, peer, *, known=None, **given):
     how = {"round": 1, "attempt": 0, "swarm": "s", "identity": IDENTITIES[peer], "known": known}
-    return TreeParticipation(graph, graph.peers, me=peer, mark=mark(peer), **(how | given))
+    return Participation(graph, graph.peers, me=peer, mark=mark(peer), **(how | given))
 
 
 def carried(parts, *, choose):
@@ -143,8 +143,3 @@ def test_a_child_names_all_below_it_and_strangers_are_not_listened_to():
     with pytest.raises(DecodeError, match="before this peer took part"):
         fresh.hear("peer2", Participants(1, 0, {}, "peer2"))
     del here
-
-
-def test_a_directed_graph_is_refused():
-    with pytest.raises(TopologyError, match="directed"):
-        taking_part(exponential(8), "peer0")

@@ -159,8 +159,8 @@ SENTENCES = [
         ),
     ),
     (
-        damage.ConsensusIncomplete(**ME, neighbours=("bob",)),
-        "no consensus: nothing came from bob, so models may differ",
+        damage.ConsensusUnknown(**ME, message="no partner is left"),
+        "no consensus, so models differ: no partner is left",
     ),
     (
         damage.CommonScoresUnknown(**ME, message="no partner is left"),

@@ -1,0 +1,109 @@
+r"""Scores of classifiers that follow from integer histograms, whose sums over peers are exact.
+
+With C classes, :math:`p_i` the softmax of the outputs for sample i, and :math:`\hat c_i` the most likely class:
+
+- **Expected calibration error**: samples fall into ``CONFIDENCES`` equal bins of :math:`\max_c p_{ic}`, and
+
+  .. math:: \mathrm{ECE} = \frac{1}{n} \sum_b \Bigl\lvert \sum_{i \in b} [\hat c_i = y_i]
+            - \sum_{i \in b} \max_c p_{ic} \Bigr\rvert,
+
+  where each confidence is rounded to a multiple of :math:`2^{-20}`.
+- **Area under the ROC curve**, for two classes: samples fall into ``SCORES`` equal bins of :math:`p_{i1}`, and with
+  :math:`P_b` and :math:`N_b` samples of class 1 and 0 in bin b
+
+  .. math:: \mathrm{AUC} = \frac{1}{P N} \sum_b P_b \Bigl( \sum_{a < b} N_a + \tfrac{1}{2} N_b \Bigr),
+
+  which is the area for scores that are rounded down to their bin.
+
+References
+----------
+Guo, Pleiss, Sun, Weinberger, On calibration of modern neural networks, ICML 2017; Hanley and McNeil, The meaning and
+use of the area under a receiver operating characteristic (ROC) curve, Radiology 143, 1982.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from p2pfl.data import IntArray
+
+CONFIDENCES = 15
+"""Bins of the confidence."""
+
+SCORES = 1000
+"""Bins of the probability of class 1."""
+
+_POINTS = 2**20  # resolution of a confidence
+
+
+def length(classes: int) -> int:
+    """Return the number of integers of the histograms of a classifier.
+
+    Examples
+    --------
+    >>> length(10), length(2)
+    (45, 2045)
+    """
+    return 3 * CONFIDENCES + (2 * SCORES if classes == 2 else 0)
+
+
+def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the histograms of samples, ``[T]`` int64: counts, hits and confidences by bin, then counts by class.
+
+    Parameters
+    ----------
+    outputs
+        Logits, ``[B, C]``.
+    targets
+        Classes, ``[B]``.
+
+    Examples
+    --------
+    >>> found = histograms(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1]))
+    >>> found[:15].sum(), found[15:30].sum(), found[45:].sum()
+    (tensor(2), tensor(1), tensor(2))
+    """
+    chances = outputs.double().softmax(-1)  # [B, C]
+    confidence, likely = chances.max(-1)  # [B]
+    place = _places(confidence, CONFIDENCES)
+    points = (confidence * _POINTS).round().long()  # [B]
+    hits = (likely == targets).long()  # [B]
+    parts = [_counted(place, values, CONFIDENCES) for values in (torch.ones_like(hits), hits, points)]
+    if chances.shape[-1] == 2:
+        place = _places(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
+        parts.append(_counted(place, torch.ones_like(hits), 2 * SCORES))
+    return torch.cat(parts)
+
+
+def scored(total: IntArray) -> dict[str, float]:
+    """Return the scores that follow from the sum of histograms over all peers, by name; none without samples.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[0.0, 2.0], [0.0, 1.0], [1.0, 0.0], [2.0, 0.0]])
+    >>> found = scored(histograms(logits, torch.tensor([1, 0, 1, 0])).numpy())
+    >>> round(found["ece"], 3), found["auc"]
+    (0.425, 0.75)
+    """
+    counts, hits, points = total[: 3 * CONFIDENCES].reshape(3, CONFIDENCES)
+    samples = int(counts.sum())
+    if not samples:
+        return {}
+    gaps = np.abs(hits * _POINTS - points)  # [B], exact
+    found = {"ece": int(gaps.sum()) / (_POINTS * samples)}
+    if len(total) > 3 * CONFIDENCES:
+        negative, positive = total[3 * CONFIDENCES :].reshape(2, SCORES)
+        pairs = int(negative.sum()) * int(positive.sum())
+        below = np.cumsum(negative) - negative  # [B]
+        if pairs:  # with one class alone there is no curve
+            found["auc"] = int((positive * (2 * below + negative)).sum()) / (2 * pairs)
+    return found
+
+
+def _places(values: torch.Tensor, bins: int) -> torch.Tensor:
+    return (values * bins).long().clamp(0, bins - 1)
+
+
+def _counted(place: torch.Tensor, values: torch.Tensor, bins: int) -> torch.Tensor:
+    return torch.zeros(bins, dtype=torch.int64, device=place.device).index_add_(0, place, values)

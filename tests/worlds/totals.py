@@ -1,0 +1,131 @@
+"""What must hold of totals: peers that hold one hold the same one, it is the sum over its participants, and no key of
+its masks hides two plaintexts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from p2pfl.algorithms import State
+from p2pfl.algorithms.algorithm import AsyncLearner
+from p2pfl.encodings import Ints
+from p2pfl.errors import P2PFLError
+from p2pfl.experiment import Plan
+from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.peer import Peer
+from p2pfl.privacy.ring import Ring
+from p2pfl.privacy.totals import Slot, TotalMasks
+from p2pfl.rows import draw
+from p2pfl.traits import Traits
+from worlds.keys import KeyWatch
+
+SIZE = 40
+"""Numbers of a total."""
+
+LARGEST = 2**40
+"""Their magnitude."""
+
+HARMLESS = frozenset({"latency", "loss", "duplication", "overtaking", "clocks", "stragglers", "forgeries"})
+"""Faults under which every total completes."""
+
+Taken = dict[tuple[int, int], dict[str, list[int]]]
+"""By round and number of the total, what each peer holds."""
+
+
+@dataclass(frozen=True)
+class Adding:
+    """Algorithm that takes two totals in a round, whose first number says who takes part.
+
+    Attributes
+    ----------
+    peers, seed
+        All peers, and the seed of their numbers.
+    taken
+        What peers were given.
+    """
+
+    traits: ClassVar[Traits] = Traits()
+    peers: tuple[str, ...]
+    seed: int
+    taken: Taken = field(default_factory=lambda: defaultdict(dict))
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Take both totals."""
+        (me,) = net.peers
+        await learner.fit(state.rows, peers=net.peers, round=round)
+        found = [await net.total(partial(self.own, round=round, number=number), size=SIZE) for number in (0, 1)]
+        for number, total in enumerate(found):  # both or neither: an attempt that ends between them gives none
+            self.taken[round, number][me] = total.tolist()
+        return State(state.rows.clone(), Released(state.rows).public)
+
+    def own(self, peer: str, round: int, number: int) -> Ints:
+        """What a peer adds: a bit of its own, and numbers."""
+        drawn = draw(self.seed, f"term {number}", peer, round).integers(-LARGEST, LARGEST, SIZE)  # [K]
+        drawn[0] = 2 ** self.peers.index(peer)
+        return drawn
+
+    def sum(self, total: list[int], round: int, number: int) -> Ints | None:
+        """The sum over the participants that a total names; ``None`` if it names none."""
+        among = [peer for place, peer in enumerate(self.peers) if total[0] >> place & 1]
+        if not among or total[0] >> len(self.peers):
+            return None
+        found: Ints = np.sum([self.own(peer, round, number) for peer in among], axis=0)
+        return found
+
+
+def adding(plan: Plan, *, seed: int) -> Plan:
+    """The plan of a world that takes totals."""
+    return replace(plan, algorithm=Adding(plan.topology.peers, seed))
+
+
+def wrong(algorithm: Adding) -> str:
+    """Why totals must not be what they are; empty if they may."""
+    for (round, number), held in sorted(algorithm.taken.items()):
+        one, *others = held.values()
+        if any(other != one for other in others):
+            return f"{', '.join(sorted(held))} hold different totals {number} of round {round}"
+        expected = algorithm.sum(one, round, number)
+        if expected is None or expected.tolist() != one:
+            return f"the total {number} of round {round} is not the sum over its participants"
+    return ""
+
+
+def whole(algorithm: Adding, rounds: int) -> bool:
+    """Whether every peer holds every total, over all peers."""
+    everybody = 2 ** len(algorithm.peers) - 1
+    all_ = [algorithm.taken[round, number] for round in range(rounds) for number in (0, 1)]
+    return all({*held} == {*algorithm.peers} and held[algorithm.peers[0]][0] == everybody for held in all_)
+
+
+def ended(error: BaseException | None) -> bool:
+    """Whether a peer without a result has ended with a sentence."""
+    return isinstance(error, P2PFLError) and bool(str(error))
+
+
+def watched(peer: Peer, keys: KeyWatch) -> None:
+    """Watch the masks of a peer's totals."""
+    hiding, given = peer.hiding, peer.hiding.totals
+
+    def totals() -> TotalMasks | None:
+        masks = given()
+        return None if masks is None else WatchedMasks(**vars(masks), watch=keys)
+
+    hiding.totals = totals  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class WatchedMasks(TotalMasks):
+    """Masks of totals that tell which key hides what."""
+
+    watch: KeyWatch = field(kw_only=True, repr=False)
+
+    def hide(self, values: Ints, *, peer: str, slot: Slot, participants: Sequence[str], bits: int) -> Ring:
+        """Hide a contribution."""
+        for other, key in self.keys(peer, slot=slot, participants=participants).items():
+            self.watch.used(key, f"mask of the total of {peer} with {other}", values.tobytes())
+        return super().hide(values, peer=peer, slot=slot, participants=participants, bits=bits)
