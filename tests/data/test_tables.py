@@ -56,6 +56,15 @@ def test_a_declared_table_becomes_numbers_and_one_feature_for_each_level(patient
     assert targets.tolist() == [1, 0, 1]
 
 
+def test_declared_means_and_deviations_scale_the_numbers(patients):
+    columns = COLUMNS | {"age": {"type": "integer", "mean": 50, "deviation": 10}, "sex": {"levels": ["f", "m"]}}
+    table = Table(columns, target="ill")
+    features, _ = table.read(patients())
+    assert features[:, 0].tolist() == [-1.9, -0.6, 0.2]
+    assert features[:, 1:].tolist() == [row[1:] for row in FEATURES]
+    assert (table.description.mean[:2].tolist(), table.description.deviation[:2].tolist()) == ([50, 0], [10, 1])
+
+
 def test_parquet_files_and_data_frames_give_what_the_csv_file_gives(patients):
     table = Table(COLUMNS, target="ill")
     for source in frames(patients()):
@@ -139,7 +148,10 @@ def test_a_data_frame_names_rows_by_their_number():
         ({"sex": ["f", "NA"]}, 'column "sex" has the level "NA", which stands for a missing cell; rename the level'),
         ({"sex": ["f", "f "]}, 'column "sex" has the level "f" twice; leave one out'),
         ({"sex": {"levels": ["f", "m"], "missing": "w"}}, 'names the level "w" in `missing`; choose from f, m'),
-        ({"ill": {"levels": [0, 1], "missing": 0}}, 'the target "ill" takes neither `missing` nor `unknown`'),
+        ({"ill": {"levels": [0, 1], "missing": 0}}, 'the target "ill" has the key `missing`, which is for features;'),
+        ({"age": {"type": "number", "deviation": 0}}, "has the deviation 0; write a number, above 0 for a deviation"),
+        ({"age": {"type": "number", "mean": "60"}}, "has the mean '60'; write a number, above 0 for a deviation"),
+        ({"sex": {"levels": ["f", "m"], "mean": 1}}, 'column "sex" has levels and a mean; leave it out'),
         ({"ill": ["yes"]}, 'the target "ill" has the one level "yes"; declare at least two'),
     ],
 )

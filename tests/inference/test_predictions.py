@@ -30,7 +30,7 @@ def simulated(table, folder):
 
 
 @pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("kind", ["own", "shared"])
+@pytest.mark.parametrize("kind", ["own", "shared", "declared"])
 def test_predictions_on_raw_columns_have_the_score_of_the_run(tmp_path, kind, scale):
     wards.write(tmp_path)
     table = wards.experiment(tmp_path)
@@ -40,11 +40,15 @@ def test_predictions_on_raw_columns_have_the_score_of_the_run(tmp_path, kind, sc
             name: column for name, column in wards.COLUMNS.items() if name != "weight"
         }
         table["learning"]["rate"] = 1e-3
+    if kind == "declared":
+        weight = {"type": "number", "missing": 80_000, "mean": 80_000, "deviation": 9_000}
+        age = {"type": "integer", "mean": 60, "deviation": 12.5}
+        table["data"]["options"]["columns"] = wards.COLUMNS | {"weight": weight, "age": age}
     if kind == "shared":
         table["data"] |= {"name": "csv", "options": {"path": str(tmp_path / "peer2.csv"), "target": "outcome"}}
     run, predictor = simulated(table, tmp_path / "run")
     held = plan(read(table)).federation.test["peer0"]  # the rows of peer0 come first
-    path = tmp_path / ("peer0.csv" if kind == "own" else "peer2.csv")
+    path = tmp_path / ("peer2.csv" if kind == "shared" else "peer0.csv")
     probabilities, targets = predictor.predict(path).values[held], predictor.targets(path)[held]
     [record] = [record for record in run.metrics if record.peer == "peer0" and record.round == 3]
     assert metrics.accuracy(probabilities, targets) == run.summary["per_peer"]["peer0"]["together"]

@@ -15,17 +15,18 @@ from p2pfl.errors import DataError
 
 NUMBER, INTEGER = "number", "integer"
 
-KEYS = ("type", "levels", "missing", "unknown")
+KEYS = ("type", "levels", "missing", "unknown", "mean", "deviation")
 """Keys of a column that is declared by a table."""
 
 
 class Table:
-    """Columns, types and levels that all peers agree on, and the target to predict.
+    r"""Columns, types and levels that all peers agree on, and the target to predict.
 
     A column is declared as ``"number"``, as ``"integer"``, by the list of its levels, or by a dictionary with ``type``
     or ``levels`` and with rules: ``missing`` replaces a missing cell (a number, or one of the levels) and ``unknown``
-    replaces a text that is not one of the levels (one of them). Without these rules such a cell is an error. Columns
-    that are not declared are not read.
+    replaces a text that is not one of the levels (one of them). Without these rules such a cell is an error. A number
+    may have a ``mean`` and a ``deviation`` that are known without looking at the data; its feature is then
+    :math:`(x - \mu) / \sigma`. Columns that are not declared are not read.
 
     Parameters
     ----------
@@ -67,8 +68,10 @@ class Table:
         self.fields = tuple(declared.values())
         if not self.fields:
             raise DataError("the columns declare no feature besides the target; declare at least one")
-        if self.target.missing is not None or self.target.unknown is not None:
-            raise DataError(f'the target "{target}" takes neither `missing` nor `unknown`; leave them out')
+        if isinstance(columns[target], Mapping) and (extra := {*columns[target]} - {"type", "levels"}):
+            raise DataError(f'the target "{target}" has the key `{min(extra)}`, which is for features; leave it out')
+        self.mean = _spread(self.fields, columns, "mean", 0.0)  # [F]
+        self.deviation = _spread(self.fields, columns, "deviation", 1.0)  # [F]
         self.names = None if self.target.levels is None else _class_names(columns[target])
         if self.names is not None and len(self.names) < 2:
             raise DataError(f'the target "{target}" has the one level "{self.names[0]}"; declare at least two')
@@ -84,6 +87,8 @@ class Table:
         return Description(
             raw="the cells of a row",
             columns=self.fields,
+            mean=self.mean,
+            deviation=self.deviation,
             cells=Rules(tuple(sorted(MISSING)), stripped=True),
             classes=self.names,
             target=self.target.name,
@@ -100,7 +105,7 @@ class Table:
         Returns
         -------
         features
-            ``[n, F]`` float64: a number for a number, and for text one feature per level.
+            ``[n, F]`` float64: one feature for a number, and one per level for text.
         targets
             ``[n]``: int64 classes, or float64 numbers.
 
@@ -112,7 +117,7 @@ class Table:
         cells = source if isinstance(source, Cells) else read(source)
         features = encoded(coded(cells, self.fields), self.fields)
         known = numbers if self.target.levels is None else labels
-        return features, known(cells, self.target)
+        return (features - self.mean) / self.deviation, known(cells, self.target)
 
     def source(self, load: Any) -> Private:
         """Return the source of data whose samples ``load`` reads for each peer."""
@@ -140,17 +145,25 @@ def _number(name: str, value: Mapping[str, Any]) -> Field:
         raise _wrong(name, f"has the type {kind!r}", 'write "number", "integer" or a list of levels')
     if "unknown" in value:
         raise _wrong(name, "is a number and has the rule `unknown`", "leave it out")
-    if missing is not None and (
-        not isinstance(missing, int | float) or isinstance(missing, bool) or not np.isfinite(missing)
-    ):
+    for key in ("mean", "deviation"):
+        if key in value and not (_is_number(value[key]) and (key == "mean" or value[key] > 0)):
+            raise _wrong(name, f"has the {key} {value[key]!r}", "write a number, above 0 for a deviation")
+    if missing is not None and not _is_number(missing):
         raise _wrong(name, f"replaces missing cells by {missing!r}", "write a number, or leave `missing` out")
     if missing is not None and kind == INTEGER and missing != int(missing):
         raise _wrong(name, f"replaces missing whole numbers by {missing!r}", "write a whole number")
     return Field(name, missing=None if missing is None else float(missing), integer=kind == INTEGER)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
 def _category(name: str, value: Mapping[str, Any]) -> Field:
     levels = value["levels"]
+    for key in ("mean", "deviation"):
+        if key in value:
+            raise _wrong(name, f"has levels and a {key}", "leave it out")
     if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
         raise _wrong(name, f"has the levels {levels!r}", "write a list of texts or whole numbers")
     for level in levels:
@@ -167,6 +180,16 @@ def _category(name: str, value: Mapping[str, Any]) -> Field:
         if rules[rule] is not None and rules[rule] not in texts:
             raise _wrong(name, f'names the level "{rules[rule]}" in `{rule}`', nearest(str(rules[rule]), texts))
     return Field(name, texts, missing=rules["missing"], unknown=rules["unknown"])
+
+
+def _spread(fields: Sequence[Field], columns: Mapping[str, Any], key: str, usual: float) -> FloatArray:
+    """Return the declared mean or deviation of each feature, ``[F]``."""
+    found = []
+    for field in fields:
+        value = columns[field.name]
+        declared = value.get(key, usual) if isinstance(value, Mapping) else usual
+        found += [float(declared)] * (1 if field.levels is None else len(field.levels))
+    return np.array(found)
 
 
 def _class_names(value: Any) -> tuple[str | int, ...]:
