@@ -127,6 +127,10 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
     export.add_argument("--to", required=True, choices=["torch", "onnx"], help="format: torch.export, or ONNX")
     export.add_argument("--out", metavar="FILE", help="default: MODEL with the ending .pt2 or .onnx")
 
+    card = commands.add_parser("card", help="a model card of a run, as Markdown")
+    card.add_argument("run", metavar="RUN", help="a run directory")
+    card.add_argument("--out", metavar="FILE", help="write it there (default: standard output)")
+
 
 def _model(command: argparse.ArgumentParser, *, table: bool = False) -> None:
     command.add_argument("model", metavar="MODEL", help="peers/NAME.safetensors of a run directory")

@@ -1,4 +1,4 @@
-"""Commands before and after training: a declaration of columns, predictions, evaluation and export."""
+"""Commands before and after training: a declaration of columns, predictions, evaluation, export, a model card."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from p2pfl.cli import tables
 from p2pfl.errors import StorageError
@@ -41,14 +43,8 @@ REMARKS = (
 def predict(options: argparse.Namespace) -> int:
     """``p2pfl predict``."""
     found = _predictor(options).predict(options.table)
-    if options.out is None:
-        found.write(sys.stdout)
-        return 0
-    try:
-        with Path(options.out).open("w", newline="", encoding="utf-8") as file:
-            found.write(file)
-    except OSError as error:
-        raise StorageError(f"{options.out} cannot be written ({error.strerror}); choose another file") from None
+    with _output(options.out) as file:
+        found.write(file)
     return 0
 
 
@@ -72,6 +68,30 @@ def export(options: argparse.Namespace) -> int:
     out = options.out or Path(options.model).with_suffix(SUFFIXES[options.to])
     print(exported(_predictor(options), out, to=options.to))
     return 0
+
+
+def card(options: argparse.Namespace) -> int:
+    """``p2pfl card``."""
+    from p2pfl.report import Run  # noqa: PLC0415
+    from p2pfl.report.card import card as written  # noqa: PLC0415
+
+    text = written(Run.load(options.run))
+    with _output(options.out) as file:
+        file.write(text)
+    return 0
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[TextIO]:
+    """Open a file to write, or standard output where none is named."""
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror}); choose another file") from None
 
 
 def _predictor(options: argparse.Namespace) -> Predictor:

@@ -37,4 +37,5 @@ def test_the_commands_of_the_tutorial_run_and_print_what_it_says(p2pfl, place, m
     assert "60 samples" in said["p2pfl evaluate runs/ward-*/peers/peer0.safetensors new.csv --by scanner"].out
     assert "60 samples" in page
     assert len((place / "predictions.csv").read_text().splitlines()) == 61
+    assert "(8, 1e-05)-differential privacy" in (place / "card.md").read_text()
     assert (place / "ward.pt2").stat().st_size > 1000
