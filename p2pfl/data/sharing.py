@@ -180,7 +180,12 @@ def gather(
 
     def load(*, peer: str, peers: tuple[str, ...], seed: int) -> Any:
         del peers, seed
-        return given[peer] if table is None else table.read(given[peer])
+        if table is None:
+            return given[peer]
+        try:
+            return table.read(given[peer])
+        except DataError as error:
+            raise DataError(f'table of peer "{peer}": {error}') from None
 
     source = Private(load, classes=classes) if table is None else table.source(load)
     return _gathered(source, names, names, seed=seed, test=test, validation=validation)

@@ -142,4 +142,4 @@ class Predictor:
         try:
             return labels(cells, Field(name, classes)) if classes else numbers(cells, Field(name))
         except DataError as error:
-            raise DataError(str(error).partition("; ")[0] + "; correct or remove the row") from None
+            raise DataError(str(error).rpartition("; ")[0] + "; correct or remove the row") from None

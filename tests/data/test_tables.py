@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.data import Table, federate
+from p2pfl.data import Table, federate, gather
 from p2pfl.data.tables import propose, read
 from p2pfl.errors import DataError
 
@@ -220,6 +220,16 @@ def test_a_proposal_leaves_out_names_and_empty_columns(patients):
     ]
     with pytest.raises(DataError, match='the target "empty" is missing in 60 rows of'):
         propose(read(patients("name,empty,y\n" + lines)), target="empty")
+
+
+def test_a_data_frame_that_does_not_fit_names_its_peer():
+    pandas = pytest.importorskip("pandas")
+    frames = {peer: pandas.DataFrame({"sex": ["f", level] * 9, "ill": [0, 1] * 9}) for peer, level in ("am", "bx")}
+    table = Table({"sex": ["f", "m"], "ill": [0, 1]}, target="ill")
+    with pytest.raises(DataError, match=r'^table of peer "b": the data frame, row 2: "x" in column "sex" is none of'):
+        gather(frames, seed=7, table=table)
+    federation = gather({"a": frames["a"]}, seed=7, table=table)
+    assert (federation.dataset.description.target, federation.dataset.classes) == ("ill", 2)
 
 
 def owned(tmp_path, rows=40):
