@@ -221,6 +221,10 @@ def test_a_run_directory_gives_back_the_models(tmp_path):
         assert {*loaded[peer]} == {*model}
         assert all(torch.equal(loaded[peer][name], value) for name, value in model.items())
     assert "peer3" not in loaded
+    loaded["peer3"] = loaded["peer1"]
+    del loaded["peer1"]
+    assert [*loaded] == ["peer0", "peer2", "peer3"]
+    assert {*loaded["peer3"]} == {*run.models["peer1"]}
     (tmp_path / "run" / "peers" / "peer0.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match=r"peer0\.safetensors is not a model \(.*\); restore it from a copy"):
         loaded["peer0"]
