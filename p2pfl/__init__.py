@@ -63,10 +63,12 @@ if TYPE_CHECKING:
         State,
     )
     from p2pfl.compression import QSGD, Half, Quantise, RandomK, TopK
+    from p2pfl.data import Table
     from p2pfl.experiment import Experiment, Plan, read
     from p2pfl.experiment.composing import compose
     from p2pfl.experiment.modes import Independent, NoPrivacy, Pairwise, SecAgg
     from p2pfl.experiment.resolving import plan
+    from p2pfl.inference import Predictor
     from p2pfl.learning import ExternalLearner, Learner, TorchLearner
     from p2pfl.peer import Peer
     from p2pfl.report import Run
@@ -128,6 +130,7 @@ __all__ = [
     "PerFedAvg",
     "Plan",
     "PowerGossip",
+    "Predictor",
     "Propagation",
     "QGDSGDm",
     "Quantise",
@@ -139,6 +142,7 @@ __all__ = [
     "SecAgg",
     "SelfCentredClipping",
     "State",
+    "Table",
     "TopK",
     "TorchLearner",
     "Traits",
@@ -220,6 +224,7 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
             "PerFedAvg": "algorithms",
             "Plan": "experiment",
             "PowerGossip": "algorithms",
+            "Predictor": "inference",
             "Propagation": "algorithms",
             "QGDSGDm": "algorithms",
             "QSGD": "compression",
@@ -234,6 +239,7 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
             "SecAgg": "experiment.modes",
             "SelfCentredClipping": "robust",
             "State": "algorithms",
+            "Table": "data",
             "TopK": "compression",
             "TorchLearner": "learning",
             "Traits": "traits",

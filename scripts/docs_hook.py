@@ -36,6 +36,7 @@ ROOMS = (
     ("robust", "Robust rules and attacks."),
     ("identity", "Keys, rosters and signatures."),
     ("transport", "Channels between peers."),
+    ("inference", "Predictions, evaluation and export of a saved model."),
     ("report", "Records, summaries and run directories."),
     ("testing", "Contract suites and test doubles for transports and learners of your own."),
     ("errors", "The exceptions that p2pfl raises."),

@@ -63,7 +63,22 @@ def test_the_page_of_keys_describes_every_key(hook):
 
 def test_the_page_of_commands_has_every_command(hook):
     page = hook.commands()
-    for command in ("run", "simulate", "peer", "broker", "topology", "explain", "privacy", "audit", "identity"):
+    for command in (
+        "run",
+        "simulate",
+        "peer",
+        "broker",
+        "topology",
+        "explain",
+        "privacy",
+        "audit",
+        "identity",
+        "columns",
+        "predict",
+        "evaluate",
+        "export",
+        "card",
+    ):
         assert f"## p2pfl {command}\n" in page
 
 

@@ -58,6 +58,7 @@ ROOMS = {
         "algorithms",
     },
 }
+ROOMS["inference"] = {"errors", "files", "data", "learning"}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}
@@ -83,7 +84,9 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/"),
+    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/"),
+    "pyarrow": "data/tables/reading.py",
+    "onnx": "inference/exporting.py",
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",

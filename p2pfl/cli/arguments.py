@@ -99,7 +99,46 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("run", metavar="RUN", help="a run directory")
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds")
     report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+    _using(commands)
     return top
+
+
+def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
+    columns = commands.add_parser("columns", help="propose the declaration of a table's columns for an experiment file")
+    columns.add_argument("table", metavar="FILE", help="a CSV or Parquet file of one owner")
+    columns.add_argument("--target", required=True, metavar="COLUMN", help="the column to predict")
+    columns.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+    predict = commands.add_parser("predict", help="predictions of a saved model for the rows of a table, as CSV")
+    _model(predict, table=True)
+    predict.add_argument("--out", metavar="FILE", help="write them there (default: standard output)")
+
+    evaluate = commands.add_parser("evaluate", help="scores of a saved model on a table, with 95 %% intervals")
+    _model(evaluate, table=True)
+    evaluate.add_argument("--by", metavar="COLUMN", help="score each group of rows with one value there as well")
+    evaluate.add_argument(
+        "--seed", type=int, default=0, help="seed of the bootstrap behind the intervals (default: %(default)s)"
+    )
+    evaluate.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+    export = commands.add_parser("export", help="write a saved model, with its preprocessing, for other software")
+    _model(export)
+    export.add_argument("--to", required=True, choices=["torch", "onnx"], help="format: torch.export, or ONNX")
+    export.add_argument("--out", metavar="FILE", help="default: MODEL with the ending .pt2 or .onnx")
+
+    card = commands.add_parser("card", help="a model card of a run, as Markdown")
+    card.add_argument("run", metavar="RUN", help="a run directory")
+    card.add_argument("--out", metavar="FILE", help="write it there (default: standard output)")
+
+
+def _model(command: argparse.ArgumentParser, *, table: bool = False) -> None:
+    command.add_argument("model", metavar="MODEL", help="peers/NAME.safetensors of a run directory")
+    if table:
+        command.add_argument("table", metavar="TABLE", help="a CSV or Parquet file with the columns of the training")
+    command.add_argument(
+        "--trust-model", metavar="MODULE:CLASS", help="import this class of your own, if the file names it as its model"
+    )
 
 
 def _broker(commands: argparse._SubParsersAction[_Parser]) -> None:

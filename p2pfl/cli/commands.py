@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Any
 import p2pfl
 from p2pfl.cli import accounts, folders, tables
 from p2pfl.cli.interrupts import until_interrupted
+from p2pfl.cli.using import card, columns, evaluate, export, predict
 from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment import read as read_experiment
+
+__all__ = [
+    "card",
+    "columns",
+    "evaluate",
+    "export",
+    "predict",
+]  # and the functions below, each for the command of its name
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.peer.storage.checkpoint import Former

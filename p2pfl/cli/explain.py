@@ -159,7 +159,7 @@ def _data(resolved: Plan) -> dict[str, Any]:
             "classes": own.astype(int).tolist(),
             "label_distance": distance,
         }
-    split = "own" if ":" in data.name or data.name == "synthetic" else data.split
+    split = "own" if data.owned else data.split
     return {"name": data.name, "split": split} | describe(federation) | {"classes": classes, "per_peer": peers}
 
 

@@ -242,9 +242,10 @@ def _heading(plan: Plan) -> Text:
     graph = (
         experiment.topology.kind if file is None else file if isinstance(file, str) else f"{len(file)} graphs in turn"
     )
+    split = "own" if experiment.data.owned else experiment.data.split
     return Text.assemble(
         (experiment.name, "bold"),
-        f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({experiment.data.split}), "
+        f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({split}), "
         f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.gossip.steps} "
         f"gossip step{'s' if plan.gossip.steps > 1 else ''}\n"
         f"privacy: {describe(plan, spent=None)['statement']}",

@@ -5,6 +5,7 @@ from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Federation, describe, nothing
 from p2pfl.data.sharing import SOURCES, federate, gather
 from p2pfl.data.splits import SPLITS
+from p2pfl.data.tables import Table
 
 __all__ = [
     "SOURCES",
@@ -12,6 +13,7 @@ __all__ = [
     "Dataset",
     "Federation",
     "IntArray",
+    "Table",
     "batches",
     "describe",
     "federate",

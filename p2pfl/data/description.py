@@ -23,12 +23,18 @@ class Field:
     levels
         Categories of a text column in the order of their features, one feature each; ``None`` for a number.
     missing
-        Value that replaces a missing cell: a number, or one of the levels; ``None`` if unknown.
+        Value that replaces a missing cell: a number, or one of the levels; ``None`` if a cell must not be missing.
+    unknown
+        Level that replaces a text which is not one of the levels; ``None`` if there must be no such text.
+    integer
+        Whether a number must be whole.
     """
 
     name: str
     levels: tuple[str, ...] | None = None
     missing: float | str | None = None
+    unknown: str | None = None
+    integer: bool = False
 
 
 @dataclass(frozen=True)

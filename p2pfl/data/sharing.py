@@ -18,7 +18,9 @@ from p2pfl.data.pictures import fashion_mnist, mnist
 from p2pfl.data.sources import Central, Private, nearest
 from p2pfl.data.splits import SPLITS, hold_out
 from p2pfl.data.synthetic import synthetic
-from p2pfl.data.table import csv
+from p2pfl.data.tables.declaration import Table
+from p2pfl.data.tables.own import table as own_table
+from p2pfl.data.tables.shared import csv
 from p2pfl.errors import DataError
 from p2pfl.rows import draw
 
@@ -30,6 +32,7 @@ SOURCES: Mapping[str, Callable[..., Central | Private]] = {
     "mnist": mnist,
     "fashion_mnist": fashion_mnist,
     "fed_heart": fed_heart,
+    "table": own_table,
     "csv": csv,
     "synthetic": synthetic,
 }
@@ -73,7 +76,7 @@ def federate(
     alpha, shards_per_peer, exponent, column
         Options of the splits ``dirichlet``, ``shards``, ``power_law`` and ``column``.
     data_dir
-        Folder with MNIST, Fashion-MNIST, Fed-Heart and CSV files.
+        Folder with MNIST, Fashion-MNIST, Fed-Heart and tables.
     options
         Keyword arguments of the loader or function.
     only
@@ -133,12 +136,13 @@ def federate(
 
 
 def gather(
-    given: Mapping[str, tuple[Any, Any]],
+    given: Mapping[str, Any],
     *,
     seed: int,
     classes: int | None = None,
     test: float = 0.2,
     validation: float = 0.0,
+    table: Table | None = None,
 ) -> Federation:
     """Give every peer the data it owns.
 
@@ -146,13 +150,15 @@ def gather(
     ----------
     given
         By peer, ``(features, targets)``: arrays or tensors ``[n, *shape]`` and ``[n]``. Whole numbers are classes,
-        others are to be predicted as numbers.
+        others are to be predicted as numbers. With a ``table``, the path of a CSV or Parquet file or a data frame.
     seed
         Decides what is held out.
     classes
         How many there are, for a peer whose own data do not show all of them.
     test, validation
         Shares of each peer's own data that are held out.
+    table
+        Declaration that the tables of all peers fit.
 
     Returns
     -------
@@ -174,9 +180,14 @@ def gather(
 
     def load(*, peer: str, peers: tuple[str, ...], seed: int) -> Any:
         del peers, seed
-        return given[peer]
+        if table is None:
+            return given[peer]
+        try:
+            return table.read(given[peer])
+        except DataError as error:
+            raise DataError(f'table of peer "{peer}": {error}') from None
 
-    source = Private(load, classes=classes)
+    source = Private(load, classes=classes) if table is None else table.source(load)
     return _gathered(source, names, names, seed=seed, test=test, validation=validation)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -285,7 +286,7 @@ class Plan:
             "sums": "none" if self.protection.sums is None else f"{secagg.VERSION} {self.ring}",
             "mask_graph": _digest(repr(self.protection.graph.edges).encode()),
             "noises": str(self.protection.settings),
-            "data.options": str({key: value for key, value in options.items() if key != "path"}),
+            "data.options": _options({key: value for key, value in options.items() if key != "path"}),
             "samples": str(getattr(average_of(self.algorithm), "mean_samples", None)),
             "steps": str(self.gossip.steps),
             "classes": str(self.federation.dataset.classes),
@@ -301,6 +302,15 @@ def size_and_norm(learner: Learner) -> tuple[int, float]:
 def _raw(tensor: torch.Tensor) -> bytes:
     """Return the bytes of a tensor as they lie in memory."""
     return bytes(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    """Return the options of the data as text; those that name columns as a digest, so that the names stay home."""
+    return (
+        f"columns {_digest(json.dumps(options, sort_keys=True, default=str).encode())}"
+        if "columns" in options
+        else str(options)
+    )
 
 
 def _digest(data: Any) -> str:

@@ -58,13 +58,12 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: boo
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
     check_peers(experiment, names, only or ())
-    private = ":" in experiment.data.name or experiment.data.name == "synthetic"  # peers own their data
     reads = takes_data(experiment)
     federation = _federation(experiment, names, only) if reads else nothing(only or names)
     attacker = attack(experiment, names, live=live)
     federation = misled(federation, attacker)
     mean_samples, samples = None, dict[str, int]()
-    if reads and not private:  # everybody can tell all sizes
+    if reads and not experiment.data.owned:  # everybody can tell all sizes
         everybody = federation if only is None else _federation(experiment, names, None)
         counts = everybody.samples(names)
         mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))

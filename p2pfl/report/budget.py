@@ -75,8 +75,21 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
 def beside(experiment: Experiment) -> Path | None:
     """Return the budget file that an experiment names, or the one beside its data file; ``None`` if it has neither."""
     data = experiment.data.options.get("path")
-    path = experiment.privacy.budget or (f"{data}.budget.jsonl" if isinstance(data, str) else None)
+    path = experiment.privacy.budget or (f"{_common(data)}.budget.jsonl" if isinstance(data, str) else None)
     return None if path is None else Path(path)
+
+
+def _common(data: str) -> Path:
+    """Return one path for the data files of all peers: ``own/peers-table.csv`` for ``own/{peer}/table.csv``.
+
+    Examples
+    --------
+    >>> str(_common("own/{peer}/table.csv")), str(_common("{peer}.csv")), str(_common("cells.csv"))
+    ('own/peers-table.csv', 'peers.csv', 'cells.csv')
+    """
+    parts = Path(data).parts
+    first = next((place for place, part in enumerate(parts) if "{peer}" in part), len(parts) - 1)
+    return Path(*parts[:first], "-".join(parts[first:]).replace("{peer}", "peers"))
 
 
 def unpriced(plan: Plan) -> str | None:

@@ -21,7 +21,7 @@ import math
 import operator
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,7 @@ from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import restored
 from p2pfl.report.records import Record
 from p2pfl.report.results import PeerSummary, Summary
+from p2pfl.report.saved import SavedModels
 
 
 class Run:
@@ -75,7 +76,7 @@ class Run:
         self.provenance = {} if began is None else provenance(experiment, began=began)
         self.metrics: list[Record] = []
         self.events: list[Notice] = []
-        self.models: dict[str, Mapping[str, Any]] = {}
+        self.models: MutableMapping[str, Mapping[str, Any]] = {}
         self.description: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
         self._new = folder is not None
@@ -227,6 +228,7 @@ class Run:
         run.events = _events(folder / "events.jsonl")
         run.provenance = _table(folder / "provenance.json", what="the provenance of a run")
         run.description = _table(folder / "model.json", what="a description of the model")
+        run.models = SavedModels(folder / "peers")
         run.summary = _table(folder / "summary.json", what="a summary")
         return run
 

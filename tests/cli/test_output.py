@@ -26,7 +26,23 @@ def test_the_version_is_told_without_torch(p2pfl):
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "simulate", "peer", "broker", "topology", "explain", "privacy", "audit", "identity", "report"]
+    "command",
+    [
+        "run",
+        "simulate",
+        "peer",
+        "broker",
+        "topology",
+        "explain",
+        "privacy",
+        "audit",
+        "identity",
+        "report",
+        "columns",
+        "predict",
+        "evaluate",
+        "export",
+    ],
 )
 def test_every_command_explains_itself(p2pfl, command):
     said = p2pfl(command, "--help")

@@ -163,7 +163,18 @@ def test_label_distance_grows_as_alpha_falls():
 
 
 def test_tables_name_what_the_experiment_file_may_name():
-    sets = {"digits", "breast_cancer", "wine", "diabetes", "mnist", "fashion_mnist", "fed_heart", "csv", "synthetic"}
+    sets = {
+        "digits",
+        "breast_cancer",
+        "wine",
+        "diabetes",
+        "mnist",
+        "fashion_mnist",
+        "fed_heart",
+        "csv",
+        "table",
+        "synthetic",
+    }
     assert set(SOURCES) == sets
     assert set(SPLITS) == {"iid", "dirichlet", "shards", "power_law", "column"}
 
@@ -177,7 +188,7 @@ def test_tables_name_what_the_experiment_file_may_name():
             {},
             (
                 '"zzz" is neither a data set nor a "package.module:function"; choose from breast_cancer, csv, '
-                "diabetes, digits, fashion_mnist, fed_heart, mnist, synthetic, wine"
+                "diabetes, digits, fashion_mnist, fed_heart, mnist, synthetic, table, wine"
             ),
         ),
         ("wine", {"split": "dirichelt"}, r'"dirichelt" is not a split; did you mean "dirichlet"\?'),

@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 import torch
 
+import wards
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.peer.launch.worker import connect
@@ -287,3 +288,13 @@ async def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_scor
         assert end.peer.statistics.mean[0].tolist() == pytest.approx(told["statistics"]["mean"], abs=1e-7)
         assert end.peer.common == pytest.approx(told["common"], abs=1e-4)  # masks on a grid move the model
         assert torch.equal(end.state.rows, ended["peer0"].state.rows)
+
+
+def test_live_peers_on_their_own_tables_end_where_the_simulation_ends(tmp_path):
+    wards.write(tmp_path)
+    learning = {"device": "cpu", "dtype": "float64", "weighted": False, "rate": 0.5}
+    experiment = read(wards.experiment(tmp_path, learning=learning))
+    source = SeededSource(11)
+    ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
+    run = simulate(experiment, source=source, baselines=False)
+    assert difference(ended, run) < 1e-10

@@ -96,7 +96,7 @@ def test_the_program_in_the_docs_uses_a_saved_model(tmp_path, monkeypatch):
     wanted = experiment("csv", data={"options": options, "scale": True}, rounds=10)
     together, _ = simulated(wanted, tmp_path / "run")
     text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
-    [program] = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    _, program = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path / "run" / "peers")
     names = {}
     exec(compile(program, "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)

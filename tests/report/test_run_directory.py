@@ -12,6 +12,7 @@ from p2pfl.experiment import read
 from p2pfl.files import replace
 from p2pfl.report import Record, Run
 from p2pfl.report.plots import figure
+from p2pfl.simulation import simulate
 
 EXPERIMENT = read({"name": "test"})
 
@@ -209,3 +210,21 @@ def test_a_run_without_a_directory_keeps_everything_in_memory(tmp_path, monkeypa
     run.finish({"together": 1.0})
     assert json.dumps(run.summary) == '{"together": 1.0}'
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_run_directory_gives_back_the_models(tmp_path):
+    run = simulate(read({"rounds": 1, "topology": {"peers": 3}, "data": {"name": "wine"}}), folder=tmp_path / "run")
+    (tmp_path / "run" / "peers" / "peer1.best.safetensors").write_bytes(b"")  # as a live peer keeps one
+    loaded = Run.load(tmp_path / "run").models
+    assert [*loaded] == ["peer0", "peer1", "peer2"]
+    for peer, model in run.models.items():
+        assert {*loaded[peer]} == {*model}
+        assert all(torch.equal(loaded[peer][name], value) for name, value in model.items())
+    assert "peer3" not in loaded
+    loaded["peer3"] = loaded["peer1"]
+    del loaded["peer1"]
+    assert [*loaded] == ["peer0", "peer2", "peer3"]
+    assert {*loaded["peer3"]} == {*run.models["peer1"]}
+    (tmp_path / "run" / "peers" / "peer0.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=r"peer0\.safetensors is not a model \(.*\); restore it from a copy"):
+        loaded["peer0"]

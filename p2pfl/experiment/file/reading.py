@@ -7,6 +7,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -297,7 +298,15 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
 
 
 def _found(path: str, folder: Path) -> str:
-    return str((folder / path).resolve()) if (folder / path).exists() else path
+    """Return the absolute path of a file in a folder; of a path with ``{peer}``, if there is the file of a peer."""
+    there = (folder / path).exists() or ("{peer}" in path and any(_of_peers(path, folder)))
+    return str((folder / path).resolve()) if there else path
+
+
+def _of_peers(path: str, folder: Path) -> Iterator[Path]:
+    whole = folder / path
+    fixed = Path(*takewhile(lambda part: "{peer}" not in part, whole.parts))
+    return fixed.glob(str(whole.relative_to(fixed)).replace("{peer}", "*"))
 
 
 def _set(table: dict[str, Any], change: str) -> str:

@@ -99,7 +99,7 @@ def idle(experiment: Experiment) -> dict[str, str]:
         drawn = "topology.file defines the graph"
         keys = (key for key in Topology.__struct_fields__ if key != "file")
         found |= {f"topology.{key}": drawn for key in keys if _set(topology, Topology(), key)}
-    if experiment.data.name == "synthetic" or ":" in experiment.data.name:
+    if experiment.data.owned:
         owned = f"{experiment.data.name} gives each peer its own data"
         split = {"split": owned, "alpha": owned, "shards": owned, "exponent": owned, "column": owned}
         found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}

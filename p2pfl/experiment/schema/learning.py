@@ -35,7 +35,7 @@ class Data(Section, frozen=True):
         Scale each feature to mean 0 and deviation 1 over the training parts of all peers. Peers agree on both by sums
         before the first round, under masks if masks are on.
     options
-        Arguments of the data set's loader, such as ``path`` and ``target`` of a CSV file.
+        Arguments of the data set's loader, such as ``path``, ``target`` and ``columns`` of a table.
     """
 
     name: Reference = "digits"
@@ -48,6 +48,11 @@ class Data(Section, frozen=True):
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     scale: bool = False
     options: dict[str, Any] = {}
+
+    @property
+    def owned(self) -> bool:
+        """Whether peers own their data, so that nothing is split and nobody knows the data of others."""
+        return ":" in self.name or self.name in {"synthetic", "table"}
 
 
 class Model(Section, frozen=True):

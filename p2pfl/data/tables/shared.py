@@ -1,7 +1,6 @@
-"""Tables read from CSV files."""
+"""One table that everybody has, as a source of central data."""
 
 import contextlib
-import csv as files
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Cells, Description, Field
+from p2pfl.data.description import Cells as Rules
+from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scaled
+from p2pfl.data.tables.own import located
+from p2pfl.data.tables.reading import MISSING, Cells, is_missing, read
 from p2pfl.errors import DataError
-
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
-"""Cells that stand for a missing value, in lower case."""
 
 MOST_CLASSES = 20
 """Largest number of different whole numbers in a target that gives classes."""
@@ -43,25 +42,25 @@ class Column:
 def csv(
     data_dir: Path | None, *, path: str, target: str | int, drop: Sequence[str | int] = (), header: bool = True
 ) -> Central:
-    """Load a comma-separated file.
+    """Load one table that p2pfl shares out among the peers: a CSV or Parquet file.
 
     Columns of numbers are standardised, and text is one-hot encoded (a feature for each level). Missing cells (see
-    :data:`MISSING`) become the mean or the most frequent level of the training part. A target of text or of few whole
-    numbers (see :data:`MOST_CLASSES`) gives classes in sorted order, any other a regression. All columns, including
-    dropped ones, remain available to ``split = "column"``.
+    :data:`~p2pfl.data.tables.reading.MISSING`) become the mean or the most frequent level of the training part. A
+    target of text or of few whole numbers (see :data:`MOST_CLASSES`) gives classes in sorted order, any other a
+    regression. All columns, including dropped ones, remain available to ``split = "column"``.
 
     Parameters
     ----------
     data_dir
         Folder in which to look up a relative ``path`` that does not exist as it stands.
     path
-        Path of the file, in UTF-8.
+        Path of the file; a CSV file is in UTF-8.
     target
         Column to predict.
     drop
         Columns that are not features.
     header
-        Whether the first row names the columns; otherwise their names are "0", "1", ...
+        Whether the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
 
     Returns
     -------
@@ -74,8 +73,8 @@ def csv(
         An option is invalid, the file is missing or malformed, or a column cannot be used.
     """
     _check_options(path=path, target=target, drop=drop, header=header)
-    file = _found(path, data_dir)
-    columns = _columns(_rows(file), header=header, file=file)
+    file = located(path, data_dir)
+    columns = _columns(read(file, header=header))
     for name in (str(target), *map(str, drop)):
         if name not in columns:
             raise DataError(f'{file} has no column "{name}"; {nearest(name, columns)}')
@@ -93,7 +92,7 @@ def csv(
             columns=tuple(each.field for each in encoded),
             mean=np.concatenate([each.mean for each in encoded]),  # [d]
             deviation=np.concatenate([each.deviation for each in encoded]),  # [d]
-            cells=Cells(tuple(sorted(MISSING)), stripped=True),
+            cells=Rules(tuple(sorted(MISSING)), stripped=True),
             classes=labels,
             target=str(target),
         )
@@ -115,39 +114,12 @@ def _check_options(*, path: Any, target: Any, drop: Any, header: Any) -> None:
             raise DataError(f'the option "{name}" must be {expected}, but it is {value!r}; change it')
 
 
-def _found(path: str, data_dir: Path | None) -> Path:
-    candidates = [Path(path), *([data_dir / path] if data_dir else [])]
-    file = next((file for file in candidates if file.is_file()), None)
-    if file is None:
-        raise DataError(f"no CSV file at {' or '.join(map(str, candidates))}; correct `path`")
-    return file
-
-
-def _rows(file: Path) -> list[list[str]]:
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as text:
-            rows = [[cell.strip() for cell in row] for row in files.reader(text) if row]
-    except (OSError, UnicodeDecodeError, files.Error) as error:
-        raise DataError(f"{file} is not a comma-separated file in UTF-8 ({error}); save it as such") from None
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(rows[0]):
-            raise DataError(f"row {number} of {file} has {len(row)} cells instead of {len(rows[0])}; fix that row")
-    return rows
-
-
-def _columns(rows: list[list[str]], *, header: bool, file: Path) -> dict[str, Column]:
-    body = rows[1:] if header else rows
-    if not body:
-        raise DataError(f"{file} has no rows of data; check the file and the option `header`")
-    names = rows[0] if header else [str(i) for i in range(len(rows[0]))]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f'{file} has two columns named "{twice[0]}"; rename one')
-    return {name: _column(name, cells) for name, cells in zip(names, zip(*body, strict=True), strict=True)}
+def _columns(cells: Cells) -> dict[str, Column]:
+    return {name: _column(name, cells.column(name)) for name in cells.names}
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:
-    missing = np.array([cell.lower() in MISSING for cell in cells])
+    missing = np.array([is_missing(cell) for cell in cells])
     numbers = None
     if not missing.all():
         with contextlib.suppress(ValueError):  # raised by float for a column of text

@@ -4,7 +4,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from p2pfl.data import federate
-from p2pfl.data.table import csv
+from p2pfl.data.tables.shared import csv
 from p2pfl.errors import DataError
 
 PATIENTS = """\
@@ -124,7 +124,7 @@ def test_adult_has_its_published_counts_and_scales_like_scikit_learn(data_dir):
             {"target": "ill", "header": "no"},
             ("the option \"header\" must be true or false, but it is 'no'; change it"),
         ),
-        ("a,b\n1,2\n3\n", {"target": "b"}, "has 1 cells instead of 2; fix that row"),
+        ("a,b\n1,2\n3\n", {"target": "b"}, r"table\.csv, line 3: 1 cells instead of 2; fix that row"),
         ("a,a\n1,2\n", {"target": "a"}, 'has two columns named "a"; rename one'),
         ("a,b\n", {"target": "a"}, r"/table\.csv has no rows of data; check the file and the option `header`"),
         ("", {"target": "a"}, r"/table\.csv has no rows of data; check the file and the option `header`"),
@@ -157,7 +157,7 @@ def test_a_column_that_is_empty_in_training_is_named(table):
 
 
 def test_a_file_that_is_missing_or_not_text_is_named(tmp_path):
-    with pytest.raises(DataError, match=rf"no CSV file at none.csv or {tmp_path}/none.csv; correct `path`"):
+    with pytest.raises(DataError, match=rf"no table at none.csv or {tmp_path}/none.csv; correct `path`"):
         csv(tmp_path, path="none.csv", target="y")
     (tmp_path / "latin.csv").write_bytes("a,y\né,1\n".encode("latin-1"))
     with pytest.raises(

@@ -1,0 +1,85 @@
+"""Proposal of a declaration, from the table of one owner."""
+
+import math
+from typing import Any
+
+from p2pfl.data.tables.reading import Cells, is_missing
+from p2pfl.errors import DataError
+
+MOST_LEVELS = 50
+"""Largest number of different texts that a proposal takes for the levels of a column."""
+
+MOST_CLASSES = 20
+"""Largest number of different whole numbers in a target that a proposal takes for classes."""
+
+
+def propose(cells: Cells, *, target: str) -> tuple[dict[str, Any], list[str]]:
+    """Propose the declaration of a table's columns.
+
+    A column of numbers is a ``number`` or, if all are whole, an ``integer``. A column of text is the list of its levels
+    in sorted order; so is a target of few whole numbers. A column with other texts is left out.
+
+    Parameters
+    ----------
+    cells
+        Table of one owner.
+    target
+        Column to predict.
+
+    Returns
+    -------
+    columns
+        Declaration for :class:`~p2pfl.data.tables.declaration.Table`.
+    remarks
+        Sentences on what the owner must decide.
+
+    Raises
+    ------
+    DataError
+        There is no such target, or it is missing in some rows.
+
+    Examples
+    --------
+    >>> rows = {"age": lambda: ["31", ""], "sex": lambda: ["m", "f"], "ill": lambda: ["1", "0"]}
+    >>> columns, remarks = propose(Cells("patients", rows, rows=2), target="ill")
+    >>> columns
+    {'age': 'integer', 'sex': ['f', 'm'], 'ill': ['0', '1']}
+    >>> remarks
+    ['"age" is missing in 1 of 2 rows; declare `missing`, or fill these cells']
+    """
+    if gone := sum(map(is_missing, cells.column(target))):
+        raise DataError(f'the target "{target}" is missing in {gone} rows of {cells.source}; remove these rows')
+    columns: dict[str, Any] = {}
+    remarks = []
+    for name in cells.names:
+        column = cells.column(name)
+        known = [cell for cell in column if not is_missing(cell)]
+        kind = _kind(known, most=MOST_CLASSES if name == target else 0)
+        if kind is None:
+            what = f"has {len(set(known))} different texts" if known else "has no values"
+            remarks.append(f'"{name}" {what} and is left out; declare it if it is a feature')
+            continue
+        columns[name] = kind
+        if len(known) < len(column):
+            gone = len(column) - len(known)
+            remarks.append(
+                f'"{name}" is missing in {gone} of {len(column)} rows; declare `missing`, or fill these cells'
+            )
+    return columns, remarks
+
+
+def _kind(cells: list[str], *, most: int) -> Any:
+    """Return the type or the levels of a column; ``None`` if it is neither."""
+    numbers = [_number(cell) for cell in cells]
+    if cells and all(map(math.isfinite, numbers)):
+        if not all(number.is_integer() for number in numbers):
+            return "number"
+        return sorted(set(cells), key=float) if len(set(cells)) <= most else "integer"
+    return sorted(set(cells)) if 0 < len(set(cells)) <= MOST_LEVELS else None
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,185 @@
+"""The one reader of tables: CSV files with the standard library; Parquet files and data frames through pyarrow."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from p2pfl.data.sources import nearest
+from p2pfl.errors import DataError
+
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
+"""Cells that stand for a missing value, in lower case."""
+
+PARQUET = (".parquet", ".pq")
+"""Endings of the names of Parquet files."""
+
+
+class Cells:
+    """Cells of a table as text, column by column.
+
+    A number of a Parquet file or data frame becomes its shortest text, so a table gives the same cells in each format;
+    a missing value becomes the empty text.
+
+    Parameters
+    ----------
+    source
+        Name of the table in error messages.
+    columns
+        By name of a column, a function that returns its cells.
+    rows
+        Number of rows.
+    lines
+        Line of each row in a text file; ``None`` for other tables, whose rows are counted from 1.
+
+    Examples
+    --------
+    >>> patients = Cells("the table", {"age": lambda: ["31", "44"]}, rows=2)
+    >>> patients.column("age"), patients.place(1)
+    (['31', '44'], 'the table, row 2')
+    """
+
+    def __init__(
+        self,
+        source: str,
+        columns: Mapping[str, Callable[[], list[str]]],
+        *,
+        rows: int,
+        lines: Sequence[int] | None = None,
+    ) -> None:
+        self.source, self.names, self.rows = source, tuple(columns), rows
+        self._columns, self._lines = columns, lines
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def column(self, name: str) -> list[str]:
+        """Return the cells of a column without the white space around them.
+
+        Raises
+        ------
+        DataError
+            There is no such column.
+        """
+        if name not in self._columns:
+            raise DataError(f'{self.source} has no column "{name}"; {nearest(name, self.names)}')
+        return self._columns[name]()
+
+    def place(self, row: int) -> str:
+        """Return where a row, counted from 0, is found."""
+        return f"{self.source}, {f'row {row + 1}' if self._lines is None else f'line {self._lines[row]}'}"
+
+
+def read(source: Any, *, header: bool = True) -> Cells:
+    """Read a table.
+
+    Parameters
+    ----------
+    source
+        Path of a CSV or Parquet file, or a data frame: an object with ``__arrow_c_stream__``, as those of pandas,
+        polars and pyarrow are.
+    header
+        Whether the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
+
+    Returns
+    -------
+    Cells
+        The cells.
+
+    Raises
+    ------
+    DataError
+        The file is missing or damaged, has no rows, or needs a package that is not installed.
+    """
+    if isinstance(source, str | Path):
+        path = Path(source)
+        cells = _parquet(path) if path.suffix.lower() in PARQUET else _csv(path, header=header)
+    else:
+        cells = _frame(source)
+    if not len(cells):
+        raise DataError(f"{cells.source} has no rows of data; check the file and the option `header`")
+    return cells
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell stands for a missing value."""
+    return cell.lower() in MISSING
+
+
+def _csv(path: Path, *, header: bool) -> Cells:
+    rows, lines = [], []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as text:
+            reader = csv.reader(text)
+            for row in reader:
+                if row:
+                    rows.append([cell.strip() for cell in row])
+                    lines.append(reader.line_num)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a comma-separated file in UTF-8 ({error}); save it as such") from None
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(rows[0]):
+            raise DataError(f"{path}, line {line}: {len(row)} cells instead of {len(rows[0])}; fix that row")
+    names = (rows[0] if header else [str(place) for place in range(len(rows[0]))]) if rows else []
+    body, lines = (rows[1:], lines[1:]) if header else (rows, lines)
+    _check_names(names, str(path))
+    columns = {name: partial(_picked, body, place) for place, name in enumerate(names)}
+    return Cells(str(path), columns, rows=len(body), lines=lines)
+
+
+def _picked(rows: Sequence[Sequence[str]], place: int) -> list[str]:
+    return [row[place] for row in rows]
+
+
+def _parquet(path: Path) -> Cells:
+    pa = _pyarrow(f"{path}, a Parquet file,")
+    from pyarrow import parquet  # noqa: PLC0415 (an extra)
+
+    try:
+        table = parquet.read_table(path, partitioning=None)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} is not a Parquet file ({' '.join(str(error).split())}); check it") from None
+    return _arrow(table, str(path))
+
+
+def _frame(frame: Any) -> Cells:
+    if not hasattr(frame, "__arrow_c_stream__"):
+        raise DataError(
+            f"a table is a path or a data frame of pandas, polars or pyarrow, not {type(frame).__name__}; give one"
+        )
+    return _arrow(_pyarrow("a data frame").table(frame), "the data frame")
+
+
+def _pyarrow(what: str) -> Any:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise DataError(
+            f'{what} needs pyarrow, which is not installed; run `pip install "p2pfl-mqtt[table]"`'
+        ) from None
+    return pa
+
+
+def _arrow(table: Any, source: str) -> Cells:
+    _check_names(table.column_names, source)
+    columns = {name: partial(_texts, table.column(place)) for place, name in enumerate(table.column_names)}
+    return Cells(source, columns, rows=table.num_rows)
+
+
+def _texts(column: Any) -> list[str]:
+    return [_text(value) for value in column.to_pylist()]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():  # pandas makes whole numbers with a missing one floats
+        return str(int(value))
+    return str(value).strip()
+
+
+def _check_names(names: Sequence[str], source: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f'{source} has two columns named "{twice[0]}"; rename one')

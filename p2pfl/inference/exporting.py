@@ -1,0 +1,131 @@
+"""Export of a saved model with its preprocessing, for software that knows nothing of p2pfl."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from p2pfl.errors import InputError, ModelError
+from p2pfl.files import replace
+from p2pfl.inference.predictor import Predictor
+
+DOCUMENT = "p2pfl.json"
+"""Name of the description inside a file of ``torch.export``; in ONNX, its key is ``p2pfl``."""
+
+
+SUFFIXES = {"torch": ".pt2", "onnx": ".onnx"}
+"""Endings of the names of exported files; torch loads no other."""
+
+
+def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
+    """Write a model with its preprocessing to a file.
+
+    The exported graph takes the columns of the table as one float64 matrix, see
+    :class:`~p2pfl.inference.prepared.Prepared`, and returns probabilities or predicted numbers. The file describes its
+    columns and classes.
+
+    Parameters
+    ----------
+    predictor
+        The model.
+    path
+        File to write.
+    to
+        ``torch`` for a program of ``torch.export``, or ``onnx``.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        There is no such format, or it needs a package that is not installed.
+    ModelError
+        The model cannot be exported.
+    StorageError
+        The file cannot be written.
+    """
+    if to not in FORMATS:
+        raise InputError(f'"{to}" is not a format of models; choose from {", ".join(FORMATS)}')
+    path = Path(path)
+    if path.suffix != SUFFIXES[to]:
+        raise InputError(f"{path} is no name for the format {to}; end it with {SUFFIXES[to]}")
+    about = json.dumps(description(predictor), allow_nan=False)
+    example = torch.zeros(2, len(predictor.fields), dtype=torch.float64)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own next version
+            data = FORMATS[to](predictor, example, about)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{predictor.saved.path} cannot be exported to {to} ({first}); try another format") from error
+    replace(path, data)
+    return path
+
+
+def description(predictor: Predictor) -> dict[str, Any]:
+    """Return what the exported graph takes and returns, as JSON values.
+
+    Returns
+    -------
+    dict
+        ``columns`` in their order, each with its ``name`` and with the ``levels`` whose positions stand for them;
+        ``classes`` in the order of the probabilities, ``None`` for a regression; ``target``.
+    """
+    return {
+        "version": 1,
+        "columns": [
+            {"name": field.name, "levels": None if field.levels is None else list(field.levels)}
+            for field in predictor.fields
+        ],
+        "classes": list(predictor.saved.names) or None,
+        "target": predictor.saved.about.outputs.target,
+        "input": "float64 [rows, columns]: a number, or the position of a level counted from 0; NaN if missing",
+        "output": "float64 [rows, classes] probabilities, or float64 [rows] numbers; NaN where a cell does not fit",
+    }
+
+
+def _torch(predictor: Predictor, example: torch.Tensor, about: str) -> bytes:
+    rows = {0: torch.export.Dim("rows", min=1)}
+    program = torch.export.export(predictor.module, (example,), dynamic_shapes=(rows,), strict=False)
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={DOCUMENT: about})
+    return file.getvalue()
+
+
+def _onnx(predictor: Predictor, example: torch.Tensor, about: str) -> bytes:
+    try:
+        import onnx  # noqa: F401, PLC0415 (an extra)
+        import onnxscript  # noqa: F401, PLC0415
+    except ImportError:
+        raise InputError(
+            'the format "onnx" needs onnx and onnxscript, which are not installed; run `pip install "p2pfl-mqtt[onnx]"`'
+        ) from None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    program = torch.onnx.export(
+        predictor.module,
+        (example,),
+        dynamo=True,
+        verbose=False,
+        input_names=["columns"],
+        output_names=["predictions"],
+        dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
+    )
+    if program is None:
+        raise RuntimeError("the exporter returned nothing")
+    program.model.metadata_props["p2pfl"] = about
+    data: bytes = program.model_proto.SerializeToString()
+    return data
+
+
+FORMATS: Mapping[str, Callable[[Predictor, torch.Tensor, str], bytes]] = {"torch": _torch, "onnx": _onnx}
+"""Formats by name."""

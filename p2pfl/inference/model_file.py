@@ -1,0 +1,204 @@
+"""A saved model: the parameters, and the description in the metadata of its safetensors file."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import safetensors
+import torch
+from msgspec import Meta
+
+from p2pfl.data.description import Field
+from p2pfl.errors import InputError, ModelError
+from p2pfl.learning.models import MODELS, build
+
+KEY = "p2pfl"
+"""Key of the description in the metadata."""
+
+Size = Annotated[int, Meta(ge=1)]
+Numbers = float | tuple[float, ...]
+
+
+class Architecture(msgspec.Struct, frozen=True):
+    """Name and options that build the model."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
+class Column(msgspec.Struct, frozen=True):
+    """Column of a table, as in :class:`p2pfl.data.description.Field`."""
+
+    name: str
+    levels: tuple[str, ...] | None = None
+    missing: float | str | None = None
+    unknown: str | None = None
+    integer: bool = False
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """What becomes the input of the model."""
+
+    raw: str
+    shape: tuple[Size, ...]
+    columns: tuple[Column, ...] | None
+    mean: Numbers
+    deviation: Numbers
+
+
+class Outputs(msgspec.Struct, frozen=True):
+    """What the outputs of the model mean."""
+
+    classes: Size | None
+    class_names: tuple[str | int | float, ...] | None
+    target: str | None
+    mean: float
+    deviation: float
+
+
+class About(msgspec.Struct, frozen=True):
+    """Content of ``model.json`` that predictions need."""
+
+    version: Literal[1]
+    model: Architecture
+    task: Literal["classification", "regression"]
+    loss: str
+    inputs: Inputs
+    outputs: Outputs
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """Model as a file describes it, with its parameters.
+
+    Parameters
+    ----------
+    path
+        The file.
+    about
+        Description of inputs and outputs.
+    module
+        The model, in evaluation mode.
+    fields
+        Columns of its table.
+    """
+
+    path: Path
+    about: About
+    module: torch.nn.Module
+    fields: tuple[Field, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes; their positions where they have no names."""
+        outputs = self.about.outputs
+        return tuple(map(str, outputs.class_names or range(outputs.classes or 0)))
+
+
+def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> SavedModel:
+    """Load a saved model.
+
+    A file from others cannot run code: safetensors holds numbers, the description is JSON, and a class that it names
+    is imported only if ``model`` names the same one.
+
+    Parameters
+    ----------
+    path
+        ``NAME.safetensors`` of a run directory.
+    model
+        Your own module, whose parameters are replaced by those of the file, or ``package.module:Class`` of the class
+        that the file names; needed for a model that is not one of p2pfl's.
+
+    Returns
+    -------
+    SavedModel
+        The model.
+
+    Raises
+    ------
+    InputError
+        The file is missing or damaged, is not one that p2pfl has written, or takes no table.
+    ModelError
+        The parameters do not fit the model, or its class is not the named one.
+    """
+    path = Path(path)
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+    except (OSError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
+    about = _described(path, metadata)
+    fields = _fields(path, about)
+    return SavedModel(path, about, _module(path, about, tensors, model=model), fields)
+
+
+def _described(path: Path, metadata: dict[str, str]) -> About:
+    if KEY not in metadata:
+        raise InputError(
+            f"{path} does not describe its inputs; name a model that p2pfl has saved after a round of a torch model"
+        )
+    try:
+        about = msgspec.json.decode(metadata[KEY], type=About)
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"{path} describes its inputs in a way that this release does not read ({error}); use the release of "
+            "p2pfl that wrote it"
+        ) from None
+    names, classes = about.outputs.class_names, about.outputs.classes
+    if (about.task == "classification") != (classes is not None) or (names is not None and len(names) != classes):
+        raise InputError(f"{path} contradicts itself on its classes; save the model again")
+    return about
+
+
+def _fields(path: Path, about: About) -> tuple[Field, ...]:
+    if about.inputs.columns is None:
+        raise InputError(
+            f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
+            "model on tables"
+        )
+    fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+    width = sum(1 if field.levels is None else len(field.levels) for field in fields)
+    sizes = [len(each) for each in (about.inputs.mean, about.inputs.deviation) if isinstance(each, tuple)]
+    if about.inputs.shape != (width,) or any(size != width for size in sizes):
+        raise InputError(f"{path} contradicts itself on its {width} inputs; save the model again")
+    for field in fields:
+        rules = [rule for rule in (field.missing, field.unknown) if rule is not None]
+        fits = (
+            isinstance(field.missing, float | None)
+            if field.levels is None
+            else all(rule in field.levels for rule in rules)
+        )
+        if not fits:
+            raise InputError(f'{path} contradicts itself on column "{field.name}"; save the model again')
+    return fields
+
+
+def _module(
+    path: Path, about: About, tensors: dict[str, torch.Tensor], *, model: torch.nn.Module | str | None
+) -> torch.nn.Module:
+    name = about.model.name
+    if isinstance(model, torch.nn.Module):
+        module = copy.deepcopy(model)
+    elif name in MODELS or name == model:
+        # On the device "meta" a built-in model takes no memory, whatever size the file claims.
+        with torch.device("meta" if name in MODELS else "cpu"):
+            module = build(
+                name, shape=about.inputs.shape, classes=about.outputs.classes, seed=0, options=dict(about.model.options)
+            )
+    else:
+        raise ModelError(
+            f"{path} names the model {name}, whose import runs its code; if you trust it, add --trust-model {name}"
+        )
+    try:
+        module.load_state_dict(tensors, strict=True, assign=True)
+    except RuntimeError as error:
+        raise ModelError(
+            f"{path} does not fit the model {name} that it names ({' '.join(str(error).split())}); save it again"
+        ) from None
+    return module.eval().requires_grad_(requires_grad=False)

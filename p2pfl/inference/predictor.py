@@ -1,0 +1,145 @@
+""":class:`Predictor`, predictions of a saved model on a table."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from p2pfl.data.description import Field
+from p2pfl.data.tables.encoding import coded, labels, numbers
+from p2pfl.data.tables.reading import Cells, read
+from p2pfl.errors import DataError, InputError, LearningError
+from p2pfl.inference.model_file import SavedModel, load
+from p2pfl.inference.prepared import Prepared
+
+BLOCK = 65_536
+"""Rows that are predicted at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions for the rows of a table, in their order.
+
+    Parameters
+    ----------
+    values
+        Probabilities ``[n, C]`` of the classes, or predicted numbers ``[n]``.
+    classes
+        Names of the classes; empty for a regression.
+    """
+
+    values: npt.NDArray[np.float64]
+    classes: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the most likely classes."""
+        return [self.classes[place] for place in self.values.argmax(1)]
+
+    def write(self, file: TextIO) -> None:
+        """Write them as CSV: ``prediction``, and for classes ``probability of NAME`` of each."""
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["prediction", *(f"probability of {name}" for name in self.classes)])
+        if self.classes:
+            writer.writerows([label, *row] for label, row in zip(self.labels, self.values.tolist(), strict=True))
+        else:
+            writer.writerows([value] for value in self.values.tolist())
+
+
+class Predictor:
+    """Model that takes tables.
+
+    Parameters
+    ----------
+    saved
+        The model with its description, see :meth:`load`.
+    """
+
+    def __init__(self, saved: SavedModel) -> None:
+        self.saved = saved
+        self.module = Prepared(saved)
+
+    @classmethod
+    def load(cls, path: str | Path, *, model: torch.nn.Module | str | None = None) -> Predictor:
+        """Load ``NAME.safetensors`` of a run directory, see :func:`p2pfl.inference.model_file.load`."""
+        return cls(load(path, model=model))
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Columns that a table must have."""
+        return self.saved.fields
+
+    def columns(self, source: Any) -> npt.NDArray[np.float64]:
+        """Return the columns of a table as the exported model takes them, ``[n, C]``.
+
+        Parameters
+        ----------
+        source
+            Path of a CSV or Parquet file, a data frame, or cells already read.
+
+        Raises
+        ------
+        DataError
+            A column is missing, or a cell does not fit it.
+        """
+        cells = source if isinstance(source, Cells) else read(source)
+        return coded(cells, self.fields).astype(np.float64)
+
+    def predict(self, source: Any) -> Predictions:
+        """Return the predictions for a table.
+
+        Parameters
+        ----------
+        source
+            Path of a CSV or Parquet file, a data frame, or cells already read. Other columns are not read.
+
+        Returns
+        -------
+        Predictions
+            Probabilities or numbers, a row for each row.
+
+        Raises
+        ------
+        DataError
+            A column is missing, or a cell does not fit it; the message names both.
+        LearningError
+            The model does not give one finite output for each class.
+        """
+        columns = torch.from_numpy(self.columns(source))  # [n, C]
+        with torch.inference_mode():
+            found = torch.cat([self.module(block) for block in torch.split(columns, BLOCK)]).numpy()
+        classes = self.saved.names
+        if (
+            found.shape != ((len(columns), len(classes)) if classes else (len(columns),))
+            or not np.isfinite(found).all()
+        ):
+            raise LearningError(
+                f"{self.saved.path} does not give one finite number for each output; train the model again"
+            )
+        return Predictions(found, classes)
+
+    def targets(self, source: Any) -> npt.NDArray[Any]:
+        """Return the targets in a table, ``[n]``: positions of classes, or numbers.
+
+        Raises
+        ------
+        InputError
+            The model does not know the name of its target.
+        DataError
+            The target is missing, or is no class of the model.
+        """
+        cells = source if isinstance(source, Cells) else read(source)
+        name = self.saved.about.outputs.target
+        if name is None:
+            raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
+        classes = self.saved.names
+        try:
+            return labels(cells, Field(name, classes)) if classes else numbers(cells, Field(name))
+        except DataError as error:
+            raise DataError(str(error).rpartition("; ")[0] + "; correct or remove the row") from None

@@ -1,0 +1,217 @@
+"""Scores of a whole set of predictions, each by its exact definition, and their intervals by the bootstrap.
+
+The functions take numpy arrays and know nothing of models. ``probabilities`` are ``[n, C]`` with rows that sum to 1,
+``targets`` are ``[n]`` positions of classes. A score is NaN where it has no value, such as the AUC of a single class.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.rows import draw
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+DRAWS = 1000
+"""Bootstrap samples of an interval."""
+
+BINS = 10
+"""Bins of the calibration error."""
+
+TINY = float(np.finfo(np.float64).eps)
+"""Probabilities are kept this far from 0 and 1 in the log loss, as scikit-learn does."""
+
+
+def accuracy(probabilities: Floats, targets: Ints) -> float:
+    """Return the share of samples whose most likely class is the target.
+
+    Examples
+    --------
+    >>> accuracy(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1]))
+    0.5
+    """
+    return float((probabilities.argmax(1) == targets).mean())
+
+
+def balanced_accuracy(probabilities: Floats, targets: Ints) -> float:
+    """Return the mean, over the classes that occur, of the share of samples that are recognised."""
+    right = probabilities.argmax(1) == targets
+    return float(np.mean([right[targets == label].mean() for label in np.unique(targets)]))
+
+
+def log_loss(probabilities: Floats, targets: Ints) -> float:
+    r"""Return the mean of :math:`-\log p_t` in nats."""
+    own = probabilities[np.arange(len(targets)), targets]
+    return float(-np.log(own.clip(TINY, 1 - TINY)).mean())
+
+
+def brier(probabilities: Floats, targets: Ints) -> float:
+    r"""Return the Brier score: the mean of :math:`\sum_c (p_c - [c = t])^2`, halved, so that it is at most 1.
+
+    For two classes this is the mean of :math:`(p_1 - t)^2`.
+    """
+    hot = np.eye(probabilities.shape[1])[targets]
+    return float(np.square(probabilities - hot).sum(1).mean() / 2)
+
+
+def auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
+    """Return the area under the ROC curve: the probability that a positive sample scores higher than a negative one.
+
+    Ties count half. NaN without a positive or without a negative sample.
+
+    Parameters
+    ----------
+    scores
+        ``[n]``, larger for samples that look positive.
+    positive
+        ``[n]``.
+
+    Examples
+    --------
+    >>> auc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
+    0.75
+    """
+    count = int(positive.sum())
+    if not 0 < count < len(positive):
+        return float("nan")
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (counts.cumsum() - (counts - 1) / 2)[inverse]  # [n], from 1; ties share their mean rank
+    return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * (len(positive) - count)))
+
+
+def average_precision(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
+    r"""Return :math:`\sum_k (R_k - R_{k-1}) P_k` over the thresholds, with recall R and precision P.
+
+    NaN without a positive sample.
+    """
+    if not positive.any():
+        return float("nan")
+    order = np.argsort(-scores, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
+    hits = positive[order].cumsum()[last]
+    precision = hits / (last + 1)
+    return float((np.diff(hits, prepend=0) * precision).sum() / positive.sum())
+
+
+def macro_auc(probabilities: Floats, targets: Ints) -> float:
+    """Return the AUC; with more than two classes, the mean over the classes of each one against the rest.
+
+    NaN unless all classes occur.
+    """
+    classes = probabilities.shape[1]
+    if classes == 2:
+        return auc(probabilities[:, 1], targets == 1)
+    return float(np.mean([auc(probabilities[:, label], targets == label) for label in range(classes)]))
+
+
+def calibration_error(probabilities: Floats, targets: Ints, *, bins: int = BINS) -> float:
+    r"""Return the expected calibration error :math:`\sum_b \frac{n_b}{n} |\bar y_b - \bar p_b|`.
+
+    Bins are of equal width over the probability of class 1 for two classes, and over the probability of the most
+    likely class for more.
+
+    References
+    ----------
+    Naeini, Cooper, Hauskrecht. Obtaining well calibrated probabilities using Bayesian binning. AAAI 2015.
+    """
+    if probabilities.shape[1] == 2:
+        said, true = probabilities[:, 1], targets == 1
+    else:
+        said, true = probabilities.max(1), probabilities.argmax(1) == targets
+    place = np.minimum((said * bins).astype(np.int64), bins - 1)
+    gaps = np.bincount(place, weights=true - said, minlength=bins)
+    return float(np.abs(gaps).sum() / len(targets))
+
+
+def mean_squared_error(predictions: Floats, targets: Floats) -> float:
+    """Return the mean squared error."""
+    return float(np.square(predictions - targets).mean())
+
+
+def mean_absolute_error(predictions: Floats, targets: Floats) -> float:
+    """Return the mean absolute error."""
+    return float(np.abs(predictions - targets).mean())
+
+
+def r2(predictions: Floats, targets: Floats) -> float:
+    r"""Return the coefficient of determination :math:`R^2`; NaN where the targets do not vary."""
+    spread = np.square(targets - targets.mean()).sum()
+    return float(1 - np.square(predictions - targets).sum() / spread) if spread else float("nan")
+
+
+Metric = Callable[[Floats, npt.NDArray[Any]], float]
+"""Score of predictions and targets."""
+
+CLASSIFICATION: Mapping[str, Metric] = {
+    "loss": log_loss,
+    "accuracy": accuracy,
+    "balanced_accuracy": balanced_accuracy,
+    "auc": macro_auc,
+    "brier": brier,
+    "calibration_error": calibration_error,
+}
+"""Scores of probabilities by name."""
+
+BINARY: Mapping[str, Metric] = {
+    **CLASSIFICATION,
+    "average_precision": lambda probabilities, targets: average_precision(probabilities[:, 1], targets == 1),
+}
+"""Scores of the probabilities of two classes by name."""
+
+REGRESSION: Mapping[str, Metric] = {
+    "loss": mean_squared_error,
+    "mean_absolute_error": mean_absolute_error,
+    "r2": r2,
+}
+"""Scores of predicted numbers by name."""
+
+
+def intervals(
+    metrics: Mapping[str, Metric], predictions: Floats, targets: npt.NDArray[Any], *, seed: int, draws: int = DRAWS
+) -> dict[str, tuple[float, float]]:
+    """Return the 95 % interval of each score by the percentile bootstrap over samples.
+
+    All scores use the same draws. A draw in which a score has no value does not count for that score; the interval is
+    NaN if no draw counts.
+
+    Parameters
+    ----------
+    metrics
+        Scores by name.
+    predictions, targets
+        ``[n, ...]`` and ``[n]``.
+    seed
+        Seed of the draws, by the key ``(seed, "bootstrap")``.
+    draws
+        Number of bootstrap samples.
+
+    References
+    ----------
+    Efron, Tibshirani. An introduction to the bootstrap. Chapman and Hall, 1993.
+
+    Examples
+    --------
+    >>> rng = draw(7, "example")
+    >>> predictions = rng.normal(size=400)
+    >>> low, high = intervals(REGRESSION, predictions, predictions + rng.normal(size=400), seed=0)["loss"]
+    >>> low < 1 < high
+    True
+    """
+    size, rng = len(targets), draw(seed, "bootstrap")
+    found: dict[str, list[float]] = {name: [] for name in metrics}
+    for _ in range(draws):
+        chosen = rng.integers(size, size=size)
+        for name, metric in metrics.items():
+            found[name].append(metric(predictions[chosen], targets[chosen]))
+    return {name: _middle(np.array(values)) for name, values in found.items()}
+
+
+def _middle(values: Floats) -> tuple[float, float]:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return float("nan"), float("nan")
+    low, high = np.quantile(known, [0.025, 0.975])
+    return float(low), float(high)

@@ -1,0 +1,177 @@
+"""Model card of a run, as Markdown: what was trained, on which columns, its scores, and what protects the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from p2pfl.errors import InputError
+from p2pfl.report.notices.wording import sentence
+from p2pfl.report.results import alarms_of
+from p2pfl.report.run import Run
+
+MOST_PEERS = 16
+"""Peers whose scores a card lists."""
+
+
+def card(run: Run) -> str:
+    """Return the model card of a run that has ended.
+
+    A card contains no sample. Its scores are statistics of the peers' test data, see its own section on limits.
+
+    Parameters
+    ----------
+    run
+        Run, as :meth:`p2pfl.report.run.Run.load` gives it.
+
+    Returns
+    -------
+    str
+        Markdown with the front matter of the Hugging Face hub.
+
+    Raises
+    ------
+    InputError
+        The run has not ended, or p2pfl does not know its model.
+
+    References
+    ----------
+    Mitchell et al. Model cards for model reporting. FAccT 2019, arXiv:1810.03993.
+    """
+    if not run.summary:
+        raise InputError(f"the run in {run.folder} has not ended; resume it, then write its card")
+    if not run.description:
+        raise InputError(
+            f"the run in {run.folder} has no model.json, as with a learner of your own; describe it yourself"
+        )
+    parts = [_front(run), _about(run), _inputs(run.description), _scores(run), _protection(run), _limits(run)]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _front(run: Run) -> Iterator[str]:
+    tabular = run.description["inputs"]["columns"] is not None
+    kind = [f"tabular-{run.description['task']}"] if tabular else []
+    yield "---"
+    yield "library_name: p2pfl"
+    yield f"tags: [{', '.join(['decentralised-learning', 'federated-learning', *kind])}]"
+    yield "---"
+    yield ""
+    yield f"# {run.experiment.name}"
+
+
+def _about(run: Run) -> Iterator[str]:
+    experiment, summary = run.experiment, run.summary
+    peers = summary.get("peers", experiment.topology.peers)
+    target = run.description["outputs"]["target"]
+    yield "## What was trained"
+    yield ""
+    yield f"- **Model**: {run.description['model']['name']}, {_of(run.description)}"
+    if target is not None:
+        yield f"- **Target**: `{target}`"
+    graph = experiment.topology.file or experiment.topology.kind
+    yield f"- **Training**: {experiment.learning.algorithm} by {peers} peers, topology {graph}, without a server"
+    if "rounds" in summary:
+        yield f"- **Rounds**: {summary['rounds']} of {experiment.rounds}"
+    owned = ", which peers own; they were not exchanged" if experiment.data.owned else ""
+    yield f"- **Data**: {experiment.data.name}{owned}"
+    yield f"- **Seed**: {experiment.seed}"
+    if versions := summary.get("versions"):
+        began = summary.get("began") or "at an unknown time"
+        yield f"- **Software**: p2pfl {versions['p2pfl']}, torch {versions['torch']}; began {began}"
+
+
+def _of(about: Mapping[str, Any]) -> str:
+    outputs = about["outputs"]
+    if outputs["classes"] is None:
+        return "which predicts a number"
+    names = outputs["class_names"]
+    return f"which predicts {outputs['classes']} classes" + (f": {', '.join(map(str, names))}" if names else "")
+
+
+def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
+    inputs = about["inputs"]
+    yield "## Inputs"
+    yield ""
+    if inputs["columns"] is None:
+        yield f"Raw values: {inputs['raw']}. They have no column names."
+        return
+    yield from _table(
+        ["column", "values", "a missing cell becomes", "an unknown text becomes"], map(_column, inputs["columns"])
+    )
+    yield ""
+    yield "The file of the model contains the scaling; `p2pfl predict` takes the raw columns."
+
+
+def _column(column: Mapping[str, Any]) -> list[str]:
+    number = "whole numbers" if column.get("integer") else "numbers"
+    values = number if column["levels"] is None else ", ".join(column["levels"])
+    rules = [column["missing"], column.get("unknown")]
+    texts = ["an error" if rule is None else str(rule) for rule in rules]
+    return [column["name"], values, texts[0], "-" if column["levels"] is None else texts[1]]
+
+
+def _scores(run: Run) -> Iterator[str]:
+    summary = run.summary
+    yield "## Scores"
+    yield ""
+    if "scores" in summary:  # of one peer
+        yield f"On the held-out part of the data of {summary['peer']}:"
+        yield ""
+        yield from _table(["score", "value"], ([name, _number(value)] for name, value in summary["scores"].items()))
+        return
+    metric, peers = summary["metric"], list(summary["per_peer"].items())
+    yield f"{metric}, on held-out data; *alone* is a model that the peer trains by itself."
+    yield ""
+    rows = [[peer, _number(each["alone"]), _number(each["together"])] for peer, each in peers[:MOST_PEERS]]
+    rows.append(["mean", _number(summary["alone"]), _number(summary["together"])])
+    yield from _table(["peer", "alone", "together"], rows)
+    if len(peers) > MOST_PEERS:
+        yield ""
+        yield f"The table lists {MOST_PEERS} of {len(peers)} peers."
+    if summary["pooled"] is not None:
+        yield ""
+        yield f"One model on the data of all peers reaches {_number(summary['pooled'])}."
+
+
+def _protection(run: Run) -> Iterator[str]:
+    privacy = run.summary["privacy"]
+    yield "## Protection of the data"
+    yield ""
+    yield f"{privacy['statement']}."
+    if privacy.get("epsilon") is not None:
+        yield ""
+        yield f"Epsilon of the peer that is worst off: {privacy['epsilon']:.3g} at delta {privacy['delta']:g}."
+    if not run.summary.get("accounted", True):
+        yield ""
+        yield "The account of the data does not count this run: it ran with `--unaccounted`."
+    for alarm in alarms_of(run.summary):
+        now = "; this is over" if alarm.cancelled else ""
+        yield ""
+        yield f"Alarm of {alarm.peer}: {sentence(alarm)}{now}."
+
+
+def _limits(run: Run) -> Iterator[str]:
+    yield "## Limits"
+    yield ""
+    yield "- Scores are means over the peers' own held-out data. They say nothing of other populations; use"
+    yield "  `p2pfl evaluate` on your own data before you use the model, and look at subgroups."
+    yield "- Scores are statistics of private data that no guarantee covers."
+    if run.experiment.data.scale:
+        yield "- The model contains the mean and deviation of each feature over all peers, which are exact."
+    yield "- The statement on protection covers what peers sent. A model that is published gives away as much about the"
+    yield "  training data as the guarantee allows, and without a guarantee there is no limit."
+    yield "- The intended use, and who may not use the model, are for its owners to add here."
+
+
+def _table(header: Sequence[str], rows: Any) -> Iterator[str]:
+    yield _row(header)
+    yield _row(["---"] * len(header))
+    yield from map(_row, rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,66 @@
+""":class:`SavedModels`, the models in a run directory."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from p2pfl.errors import InputError
+
+BEST = ".best"
+"""Ending of the name of the file with a peer's best model, beside that of its last one."""
+
+
+class SavedModels(MutableMapping[str, Mapping[str, Any]]):
+    """State dicts by peer, read from their files when they are asked for.
+
+    Parameters
+    ----------
+    folder
+        Folder of ``NAME.safetensors``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._changed: dict[str, Mapping[str, Any] | None] = {}
+
+    def __getitem__(self, peer: str) -> Mapping[str, Any]:
+        """Return the model of a peer.
+
+        Raises
+        ------
+        InputError
+            The file is damaged.
+        """
+        import safetensors.torch  # noqa: PLC0415 (imports torch)
+
+        if peer not in self._names():
+            raise KeyError(peer)
+        changed = self._changed.get(peer)
+        if changed is not None:
+            return changed
+        path = self._folder / f"{peer}.safetensors"
+        try:
+            model: Mapping[str, Any] = safetensors.torch.load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InputError(f"{path} is not a model ({error}); restore it from a copy") from None
+        return model
+
+    def __setitem__(self, peer: str, model: Mapping[str, Any]) -> None:
+        self._changed[peer] = model
+
+    def __delitem__(self, peer: str) -> None:
+        if peer not in self._names():
+            raise KeyError(peer)
+        self._changed[peer] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._names()))
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def _names(self) -> set[str]:
+        files = {path.name.removesuffix(".safetensors") for path in self._folder.glob("*.safetensors")}
+        last = {name for name in files if name.removesuffix(BEST) == name or name.removesuffix(BEST) not in files}
+        changed = {peer for peer, model in self._changed.items() if model is not None}
+        return (last | changed) - {peer for peer, model in self._changed.items() if model is None}

@@ -1,0 +1,99 @@
+"""From a table to a model, its predictions and its scores, by commands alone."""
+
+import csv
+import json
+import tomllib
+
+import pytest
+import tomli_w
+
+import wards
+from p2pfl.experiment import read
+from p2pfl.inference import Predictor, evaluate
+from p2pfl.simulation import simulate
+
+
+@pytest.fixture
+def model(place):
+    """The path of a model that was trained on the tables in the working directory."""
+    wards.write(place)
+    simulate(read(wards.experiment(place)), folder=place / "run", baselines=False)
+    return place / "run" / "peers" / "peer0.safetensors"
+
+
+def test_a_proposal_is_an_experiment_file_that_trains(p2pfl, place):
+    wards.write(place, rows=(400, 10, 10))
+    said = p2pfl("columns", "peer0.csv", "--target", "outcome")
+    assert said.status == 0
+    data = tomllib.loads(said.out)["data"]
+    assert data["options"]["columns"] == {
+        "id": "integer",
+        "sex": ["f", "m"],
+        "age": "integer",
+        "weight": "number",
+        "ward": ["east", "north", "south", "west"],
+        "outcome": ["ill", "well"],
+    }
+    assert 'note: "weight" is missing in 1 of 400 rows; declare `missing`, or fill these cells\n' in said.err
+    assert json.loads(p2pfl("columns", "peer0.csv", "--target", "outcome", "--json").out) == data
+    del data["options"]["columns"]["id"]
+    data["options"]["columns"] |= {
+        "weight": {"type": "number", "missing": 80_000},
+        "ward": {"levels": data["options"]["columns"]["ward"], "missing": "east"},
+    }
+    data["options"]["path"] = "{peer}.csv"
+    experiment = wards.experiment(place, data=data | {"scale": True}, rounds=1)
+    (place / "mine.toml").write_text(tomli_w.dumps(experiment))
+    assert p2pfl("simulate", "mine.toml", "--no-baselines").status == 0
+
+
+def test_predictions_go_to_a_file_or_to_standard_output(p2pfl, place, model):
+    assert p2pfl("predict", model, "peer1.csv", "--out", "predictions.csv").status == 0
+    written = (place / "predictions.csv").read_text()
+    assert p2pfl("predict", model, "peer1.csv").out == written
+    rows = list(csv.DictReader(written.splitlines()))
+    assert [row["prediction"] for row in rows] == Predictor.load(model).predict(place / "peer1.csv").labels
+    said = p2pfl("predict", model, "peer1.csv", "--out", "none/predictions.csv")
+    assert said.status == 1
+    assert (
+        said.err == "p2pfl: none/predictions.csv cannot be written (No such file or directory); choose another file\n"
+    )
+
+
+@pytest.mark.slow
+def test_scores_are_printed_and_machine_readable(p2pfl, place, model):
+    found = evaluate(Predictor.load(model), place / "peer1.csv", by="sex", seed=5)
+    said = p2pfl("evaluate", model, "peer1.csv", "--by", "sex", "--seed", 5, "--json")
+    assert json.loads(said.out) == found.results()
+    said = p2pfl("evaluate", model, "peer1.csv", "--by", "sex", "--seed", 5)
+    score = found.whole.scores["auc"]
+    assert f"auc {score.value:.3f} {score.low:.3f} to {score.high:.3f}" in [
+        " ".join(line.split()) for line in said.out.splitlines()
+    ]
+    assert "drawn with seed 5" in said.out
+    assert [line.split()[:2] for line in said.out.splitlines() if line[:2] in {"f ", "m "}] == [
+        [group.name, str(group.samples)] for group in found.groups
+    ]
+
+
+@pytest.mark.slow
+def test_an_export_goes_beside_the_model(p2pfl, place, model):
+    said = p2pfl("export", model, "--to", "torch")
+    assert (said.status, said.out) == (0, f"{model.with_suffix('.pt2')}\n")
+    assert model.with_suffix(".pt2").stat().st_size > 1000
+    said = p2pfl("export", model, "--to", "torch", "--out", place / "model.zip")
+    assert (said.status, said.err) == (
+        2,
+        f"p2pfl: {place}/model.zip is no name for the format torch; end it with .pt2\n",
+    )
+
+
+def test_wrong_input_is_one_sentence(p2pfl, place, model):
+    (place / "new.csv").write_text("sex,age\nf,40\n")
+    said = p2pfl("predict", model, "new.csv")
+    assert (said.status, said.err) == (2, 'p2pfl: new.csv has no column "ward"; choose from age, sex\n')
+    said = p2pfl("predict", "none.safetensors", "new.csv")
+    assert said.status == 2
+    assert said.err.startswith("p2pfl: none.safetensors is not a safetensors file (")
+    said = p2pfl("columns", "new.csv", "--target", "sexx")
+    assert (said.status, said.err) == (2, 'p2pfl: new.csv has no column "sexx"; did you mean "sex"?\n')
