@@ -7,7 +7,7 @@ from typing import Any
 
 from p2pfl.errors import InputError
 from p2pfl.report.notices.wording import sentence
-from p2pfl.report.results import alarms_of
+from p2pfl.report.reading import alarms_of
 from p2pfl.report.run import Run
 
 MOST_PEERS = 16

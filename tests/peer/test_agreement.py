@@ -290,11 +290,11 @@ async def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_scor
         assert torch.equal(end.state.rows, ended["peer0"].state.rows)
 
 
-def test_live_peers_on_their_own_tables_end_where_the_simulation_ends(tmp_path):
+async def test_live_peers_on_their_own_tables_end_where_the_simulation_ends(tmp_path):
     wards.write(tmp_path)
     learning = {"device": "cpu", "dtype": "float64", "weighted": False, "rate": 0.5}
     experiment = read(wards.experiment(tmp_path, learning=learning))
     source = SeededSource(11)
-    ended = asyncio.run(live(experiment, MemoryTransport(), source=source))
+    ended = await live(experiment, MemoryTransport(), source=source)
     run = simulate(experiment, source=source, baselines=False)
     assert difference(ended, run) < 1e-10
