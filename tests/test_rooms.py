@@ -64,7 +64,8 @@ ROOMS["simulation"] = BELOW - {"protocol", "transport"}
 ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit"}
+ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep"}
 
 PURE = {
     "draws",
@@ -83,7 +84,7 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/"),
+    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "sweep/"),
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",

@@ -1,0 +1,101 @@
+"""Runs and comparisons as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from p2pfl.report.comparing import wording
+from p2pfl.report.comparing.comparison import Comparison, Difference, Outcome
+from p2pfl.report.records import Record
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as JSON values, with its sentences."""
+    table: dict[str, Any] = msgspec.to_builtins(comparison, str_keys=True)
+    return table | {"notes": [*wording.notes(comparison)], "warnings": [*wording.warnings(comparison)]}
+
+
+def outcomes_csv(outcomes: Sequence[Outcome], *, metric: str) -> str:
+    """Return one line per run.
+
+    Examples
+    --------
+    >>> runs = [Outcome(values={"rate": "0.1"}, seed=3, score=0.5, rounds=2, bytes_sent=80, folder="cells/a")]
+    >>> print(outcomes_csv(runs, metric="accuracy"), end="")
+    rate,seed,accuracy,rounds,bytes_sent,gradients,seconds,folder,failure
+    0.1,3,0.5,2,80,,0.0,cells/a,
+    """
+    keys = list(outcomes[0].values) if outcomes else []
+    names = ("rounds", "bytes_sent", "gradients", "seconds", "folder", "failure")
+    lines = [
+        [*(each.values[key] for key in keys), each.seed, each.score, *(getattr(each, name) for name in names)]
+        for each in outcomes
+    ]
+    return _csv([*keys, "seed", metric, *names], lines)
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """Return one line per setting, with its difference to its reference."""
+    differences = {each.setting: each for each in comparison.differences}
+    names = ("rounds", "bytes_sent", "gradients", "seconds", "failed")
+    header = [
+        *comparison.keys,
+        comparison.metric,
+        "half_interval",
+        "seeds",
+        *names,
+        *(f"reference {key}" for key in comparison.keys),
+        *("difference", "difference_half_interval", "pairs", "p", "p_holm"),
+    ]
+    lines = []
+    for place, each in enumerate(comparison.settings):
+        score = each.score
+        found = [None, None, 0] if score is None else [score.mean, score.half, score.count]
+        lines.append(
+            [
+                *(each.values[key] for key in comparison.keys),
+                *found,
+                *(getattr(each, name) for name in names),
+                *_compared(comparison, differences.get(place)),
+            ]
+        )
+    return _csv(header, lines)
+
+
+def _compared(comparison: Comparison, each: Difference | None) -> list[Any]:
+    if each is None:
+        return [None] * (len(comparison.keys) + 5)
+    reference = comparison.settings[each.reference].values
+    found = each.difference
+    return [
+        *(reference[key] for key in comparison.keys),
+        *(found.mean, found.half, found.count, each.p, each.adjusted),
+    ]
+
+
+def records_csv(records: Sequence[Record]) -> str:
+    """Return one line per peer and round, with a column for each score."""
+    scores = list(dict.fromkeys(name for record in records for name in record.scores))
+    names = [name for name in Record.__struct_fields__ if name not in {"schema", "scores", "missed"}]
+    lines = [
+        [
+            *(getattr(record, name) for name in names),
+            *(record.scores.get(name) for name in scores),
+            " ".join(record.missed),
+        ]
+        for record in records
+    ]
+    return _csv([*names, *scores, "missed"], lines)
+
+
+def _csv(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)
+    return text.getvalue()
