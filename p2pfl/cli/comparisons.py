@@ -62,7 +62,7 @@ def _costs(comparison: Comparison) -> Table:
 
 def _settings(comparison: Comparison, *others: str) -> Table:
     """Return an empty table whose first columns are those of the settings."""
-    names = [key.rpartition(".")[2] for key in comparison.keys] or [""]
+    names = wording.heads(comparison.keys) or [""]
     table = grid(names[0], *names[1:], *others)
     for column in table.columns[: len(names)]:
         column.justify = "left"

@@ -23,7 +23,7 @@ FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
 """Classes of the objects in each file; of JSON lines, those of a line."""
 
 ABOUT = (
-    "Each file of a p2pfl run or sweep has a definition of its name; metrics.jsonl and events.jsonl have one object per "
+    "Each file of a p2pfl run or sweep has a definition of its name; metrics.jsonl and events.jsonl have one object a "
     "line. A number that JSON does not have, NaN or an infinity, is null. Later releases may add fields and kinds of "
     "events without another version of the schema."
 )

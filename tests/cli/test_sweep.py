@@ -82,6 +82,12 @@ def test_a_report_of_a_sweep_has_the_numbers_of_the_sweep(p2pfl, place):
     found = json.loads(p2pfl("report", folder, "--csv", "table.csv", "--json").out)
     assert found["settings"] == made["settings"]
     assert found["differences"] == made["differences"]
+    assert p2pfl("report", folder, "--html", "sweep.html").status == 0
+    page = (place / "sweep.html").read_text()
+    assert "<title>Sweep of small</title>" in page
+    assert f"{made['differences'][0]['difference']['mean']:+.3f}" in page
+    assert p2pfl("report", folder, "--metric", "loss").status == 2
+    assert p2pfl("report", folder, folder).status == 2
     assert (place / "table.csv").read_text() == (folder / "comparison.csv").read_text()
     assert "0.001" in p2pfl("report", folder).out
 
@@ -92,7 +98,8 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
             p2pfl("simulate", "small.toml", "--no-baselines", "--set", f"learning.rate={rate}", "--set", f"seed={seed}")
     runs = sorted((place / "runs").iterdir())
     assert len(runs) == 4
-    found = json.loads(p2pfl("report", *runs, "--json").out)
+    found = json.loads(p2pfl("report", *runs, "--html", "runs.html", "--json").out)
+    assert "<title>4 runs of small</title>" in (place / "runs.html").read_text()
     assert {each["values"]["learning.rate"] for each in found["settings"]} == {"0.001", "0.5"}
     assert found["keys"] == ["learning.rate"]
     assert [each["difference"]["count"] for each in found["differences"]] == [2]
@@ -103,7 +110,8 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
 def test_the_rounds_of_a_run_as_csv(p2pfl, place):
     p2pfl("simulate", "small.toml", "--no-baselines")
     [run] = (place / "runs").iterdir()
-    assert p2pfl("report", run, "--csv", "rounds.csv").status == 0
+    assert p2pfl("report", run, "--csv", "rounds.csv", "--html", "run.html").status == 0
+    assert "<title>small</title>" in (place / "run.html").read_text()
     with (place / "rounds.csv").open() as file:
         lines = [*csv.DictReader(file)]
     assert [(line["peer"], line["round"]) for line in lines][:3] == [("peer0", "0"), ("peer1", "0"), ("peer2", "0")]

@@ -126,8 +126,13 @@ def _last(run: Run, metric: str) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def between(runs: Sequence[Run], *, metric: str | None = None) -> Comparison:
+def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparison, list[Outcome]]:
     """Compare runs by the keys of the experiment file in which they differ; the first run names the reference.
+
+    Returns
+    -------
+    tuple of Comparison and list of Outcome
+        The comparison, and what each run gave.
 
     Raises
     ------
@@ -147,7 +152,7 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> Comparison:
         outcome(run, {key: _text(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
         for run, table in zip(runs, tables, strict=True)
     ]
-    return compare(outcomes, metric=metric, against=outcomes[0].values)
+    return compare(outcomes, metric=metric, against=outcomes[0].values), outcomes
 
 
 def common_metric(runs: Sequence[Run]) -> str:

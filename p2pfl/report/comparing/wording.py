@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference
 from p2pfl.report.comparing.statistics import Estimate
@@ -27,6 +27,18 @@ def _value(key: str, value: str) -> str:
     name = key.rpartition(".")[2]
     speaks = value[:1].isalpha() and value not in {"true", "false", "none", "all"}
     return value if speaks else f"{name} {value}"
+
+
+def heads(keys: Sequence[str]) -> list[str]:
+    """Return the names of keys for a table: without their sections where that leaves them different.
+
+    Examples
+    --------
+    >>> heads(["learning.algorithm", "data.split"]), heads(["data.options", "model.options"])
+    (['algorithm', 'split'], ['data.options', 'model.options'])
+    """
+    short = [key.rpartition(".")[2] for key in keys]
+    return short if len(set(short)) == len(short) else list(keys)
 
 
 def number(found: Estimate | None, *, sign: bool = False) -> str:
@@ -88,12 +100,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
 def warnings(comparison: Comparison) -> Iterator[str]:
     """Yield what makes the comparison unfair or weak."""
     settings = comparison.settings
-    for each in comparison.differences:
-        if not each.costs:
-            continue
-        one, other = setting(settings[each.setting].values), setting(settings[each.reference].values)
-        said = " and ".join(f"{_times(ratio)} the {COSTS[name]}" for name, ratio in each.costs.items())
-        yield f"{one} cost {said} of {other}; compare them at equal cost with --budget."
+    for said in dict.fromkeys(_unequal(comparison, each) for each in comparison.differences if each.costs):
+        yield f"{said}; compare them at equal cost with --budget."
     if any(each.difference.count == 1 for each in comparison.differences):
         yield "Differences over one seed have no interval; add seeds."
     failed = sum(each.failed for each in settings)
@@ -102,6 +110,15 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     seeds = {tuple(each.by_seed) for each in settings if each.by_seed}
     if len(seeds) > 1:
         yield "Not all settings have the same seeds; differences use those that both have."
+
+
+def _unequal(comparison: Comparison, each: Difference) -> str:
+    """Return how the costs of a setting and its reference differ, named by what differs between the two."""
+    mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
+    keys = [key for key in mine if mine[key] != theirs[key]]
+    one, other = (setting({key: values[key] for key in keys}) for values in (mine, theirs))
+    said = " and ".join(f"{_times(ratio)} the {COSTS[name]}" for name, ratio in each.costs.items())
+    return f"{one} cost {said} of {other}"
 
 
 def _times(ratio: float) -> str:
