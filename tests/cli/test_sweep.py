@@ -119,3 +119,29 @@ def test_the_rounds_of_a_run_as_csv(p2pfl, place):
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [float(line["accuracy"]) for line in lines] == [record["scores"]["accuracy"] for record in records]
     assert p2pfl("report", run, "--csv", "no/such/place.csv").status == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "interrupt"])
+def test_a_sweep_that_is_ended_half_way_leaves_no_process_and_repeats_no_run(how, start, gone, place):
+    arguments = (*SWEEP[:3], "learning.rate=0.001,0.5", "--seeds", "6", "--jobs", "2", "--set", "rounds=40")
+    command = start(*arguments)
+    command.until("2/12 ")
+    family = command.family()
+    if how == "kill":
+        command.process.kill()
+    else:
+        command.ctrl_c()
+    said = command.end()
+    assert said.status == (-9 if how == "kill" else 130)
+    assert gone(family)
+    cells = place / "runs" / "small-sweep" / "cells"
+    made = {cell.name: (cell / "summary.json").stat().st_mtime_ns for cell in cells.iterdir()}
+    assert 2 <= len(made) < 12
+    again = start(*arguments).end()
+    assert again.status == 0, again.err
+    assert "12/12 " in again.err
+    after = {cell.name: (cell / "summary.json").stat().st_mtime_ns for cell in cells.iterdir()}
+    assert len(after) == 12
+    assert {name: after[name] for name in made} == made
+    assert not [*(cells.parent / "partial").iterdir()]

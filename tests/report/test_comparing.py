@@ -4,6 +4,7 @@ import csv
 import io
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +115,20 @@ def test_a_warning_names_unequal_costs():
     [sentence] = wording.warnings(found)
     assert "2.5 times the bytes" in sentence
     assert not [*wording.warnings(compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedavg"}))]
+
+
+def test_at_equal_cost_the_other_cost_is_a_note_and_no_warning():
+    runs = [*outcomes(dict(list(GRID.items())[:1])), *outcomes(dict(list(GRID.items())[2:3]), gradients=5)]
+    found = compare(runs, metric="accuracy", against={"algorithm": "fedavg"}, budget="bytes=100B")
+    assert not [*wording.warnings(found)]
+    assert [*wording.notes(found)][-1] == "Even so, scaffold cost 0.5 times the gradients of fedavg."
+
+
+def test_many_unequal_costs_are_one_warning():
+    table = {(("rate", str(rate)),): [rate / 10, rate / 9] for rate in range(6)}
+    runs = [msgspec.structs.replace(each, gradients=10 * (1 + int(each.values["rate"]))) for each in outcomes(table)]
+    [sentence] = wording.warnings(compare(runs, metric="accuracy", against={"rate": "1"}))
+    assert sentence.startswith("5 of 5 settings cost 0.5 to 3 times the bytes or gradients of their references")
 
 
 def test_a_failed_run_is_left_out_and_counted():

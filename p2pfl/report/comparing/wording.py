@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference
 from p2pfl.report.comparing.statistics import Estimate
 
+MOST_UNEQUAL = 3
+"""Unequal costs that have a sentence each."""
+
 COSTS = {"bytes_sent": "bytes", "gradients": "gradients"}
 """What a cost counts."""
 
@@ -95,12 +98,14 @@ def notes(comparison: Comparison) -> Iterator[str]:
         )
     if comparison.budget is not None:
         yield f"Every run had as many rounds as {comparison.budget} pays for."
+        for said in _unequal(comparison):
+            yield f"Even so, {said}."
 
 
 def warnings(comparison: Comparison) -> Iterator[str]:
     """Yield what makes the comparison unfair or weak."""
     settings = comparison.settings
-    for said in dict.fromkeys(_unequal(comparison, each) for each in comparison.differences if each.costs):
+    for said in _unequal(comparison) if comparison.budget is None else ():
         yield f"{said}; compare them at equal cost with --budget."
     if any(each.difference.count == 1 for each in comparison.differences):
         yield "Differences over one seed have no interval; add seeds."
@@ -112,7 +117,18 @@ def warnings(comparison: Comparison) -> Iterator[str]:
         yield "Not all settings have the same seeds; differences use those that both have."
 
 
-def _unequal(comparison: Comparison, each: Difference) -> str:
+def _unequal(comparison: Comparison) -> list[str]:
+    """Return how the costs of settings and their references differ, each difference once, or many in one sentence."""
+    unequal = [each for each in comparison.differences if each.costs]
+    found = list(dict.fromkeys(_dearer(comparison, each) for each in unequal))
+    if len(found) <= MOST_UNEQUAL:
+        return found
+    ratios = [ratio for each in unequal for ratio in each.costs.values()]
+    span = f"{min(ratios):.2g} to {_times(max(ratios))} the bytes or gradients of their references"
+    return [f"{len(unequal)} of {len(comparison.differences)} settings cost {span}"]
+
+
+def _dearer(comparison: Comparison, each: Difference) -> str:
     """Return how the costs of a setting and its reference differ, named by what differs between the two."""
     mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
     keys = [key for key in mine if mine[key] != theirs[key]]
