@@ -13,7 +13,7 @@ from p2pfl.cli import comparisons, tables
 from p2pfl.errors import InputError
 from p2pfl.report import Run
 from p2pfl.report.comparing.comparison import Comparison, Outcome
-from p2pfl.report.comparing.exports import comparison_csv, comparison_json, records_csv
+from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv
 from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
 from p2pfl.report.pages.comparison_page import Part, comparison_page
 from p2pfl.report.pages.run_page import run_page
@@ -31,6 +31,8 @@ def show(options: argparse.Namespace) -> int:
         _write(options.html, comparison_page(found, parts, name=name))
     if options.csv:
         _write(options.csv, comparison_csv(found))
+    if options.tex:
+        _write(options.tex, comparison_tex(found))
     if options.json:
         print(json.dumps(comparison_json(found), allow_nan=False))
     else:
@@ -39,6 +41,8 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _one(run: Run, options: argparse.Namespace) -> int:
+    if options.tex:
+        raise InputError("--tex writes the table of a comparison; name several runs or a sweep")
     if options.plot:
         run.plot(options.plot)
     if options.html:

@@ -83,6 +83,8 @@ def test_a_report_of_a_sweep_has_the_numbers_of_the_sweep(p2pfl, place):
     assert found["settings"] == made["settings"]
     assert found["differences"] == made["differences"]
     assert p2pfl("report", folder, "--html", "sweep.html").status == 0
+    assert p2pfl("report", folder, "--tex", "sweep.tex").status == 0
+    assert r"\toprule" in (place / "sweep.tex").read_text()
     page = (place / "sweep.html").read_text()
     assert "<title>Sweep of small</title>" in page
     assert f"{made['differences'][0]['difference']['mean']:+.3f}" in page
@@ -118,6 +120,7 @@ def test_the_rounds_of_a_run_as_csv(p2pfl, place):
     assert len(lines) == 6
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [float(line["accuracy"]) for line in lines] == [record["scores"]["accuracy"] for record in records]
+    assert p2pfl("report", run, "--tex", "run.tex").status == 2
     assert p2pfl("report", run, "--csv", "no/such/place.csv").status == 2
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Outcome, compare
-from p2pfl.report.comparing.exports import comparison_csv, comparison_json, outcomes_csv
+from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
 from p2pfl.report.comparing.statistics import estimate, holm, paired
 
 SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
@@ -158,3 +158,17 @@ def test_csv_and_json_hold_the_numbers_of_the_comparison():
     assert comparison_json(found)["differences"][0]["p"] == found.differences[0].p
     assert len(outcomes_csv(outcomes(GRID), metric="accuracy").splitlines()) == 13
     assert math.isclose(float(lines[0]["half_interval"]), found.settings[0].score.half)
+
+
+def test_a_table_for_latex_has_the_same_numbers_and_no_bare_special_characters():
+    found = compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedavg"})
+    lines = comparison_tex(found).splitlines()
+    rows = [line for line in lines if (line.endswith(r" \\") and "fedavg" in line) or "scaffold &" in line]
+    assert len(rows) == 4
+    mean = found.settings[2].score
+    assert rf"\textbf{{${mean.mean:.3f} \pm {mean.half:.3f}$}}" in rows[2]
+    assert f"${found.differences[0].difference.mean:+.3f} \\pm" in rows[2]
+    assert rows[2].count("&") == 6 == lines[lines.index(r"\toprule") + 1].count("&")
+    hostile = [msgspec.structs.replace(each, values={"a_b": r"50% \input{x} & $y$"}) for each in outcomes(GRID)]
+    [row] = [line for line in comparison_tex(compare(hostile, metric="m_1")).splitlines() if "input" in line]
+    assert row.startswith(r"50\% \textbackslash{}input\{x\} \& \$y\$ & ")

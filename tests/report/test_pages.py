@@ -1,24 +1,29 @@
 """Reports are pages that load nothing, run nothing, show what the run recorded and escape all of it."""
 
+import html
 import html.parser
 import math
 import re
 import shutil
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from p2pfl.errors import InputError
 from p2pfl.experiment import check, read
 from p2pfl.report.comparing.comparison import Outcome, compare
 from p2pfl.report.notices.damage import MasksUncancelled, MasksUnsettled
 from p2pfl.report.notices.kinds import KeyTrusted, PeerFailed
 from p2pfl.report.pages.comparison_page import Part, comparison_page
+from p2pfl.report.pages.gains import verdict
 from p2pfl.report.pages.markup import tag
 from p2pfl.report.pages.run_page import run_page
 from p2pfl.report.pages.style import POLICY
 from p2pfl.report.pages.svg import Chart, Curve, Interval, figure, intervals
-from p2pfl.report.records import Record
+from p2pfl.report.records import Record, columns_of
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
 from swarms import SMALL
@@ -334,3 +339,29 @@ def test_a_browser_has_nothing_to_complain_about(run, tmp_path):
         )
         assert ("CONSOLE" in told.stderr) == (name == "control")
         assert ("</main>" in told.stdout) == (name != "control")
+
+
+def test_a_notebook_shows_the_result(run):
+    text = run._repr_html_()
+    assert verdict(run.summary, run.metrics, rounds=2) in html.unescape(text)
+    assert f"{run.summary['per_peer']['peer0']['together']:.3f}" in text
+    assert "<script" not in copied(run, summary=run.summary | {"metric": HOSTILE})._repr_html_()
+
+
+def test_the_history_of_a_run_is_a_data_frame_where_pandas_is_installed(run, monkeypatch):
+    """A stand-in for pandas shows what its data frame is given."""
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda columns: columns))
+    found = run.history
+    assert found["accuracy"] == [record.scores["accuracy"] for record in run.metrics]
+    assert found["peer"] == [record.peer for record in run.metrics]
+    assert {len(column) for column in found.values()} == {len(run.metrics)}
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r'pip install "p2pfl-mqtt\[pandas\]"'):
+        _ = run.history
+
+
+def test_a_score_with_the_name_of_a_field_has_a_column_of_its_own(run):
+    other = [msgspec.structs.replace(record, scores={"round": 0.5}) for record in run.metrics]
+    columns = columns_of(other)
+    assert columns["round"] == [record.round for record in run.metrics]
+    assert columns["score round"] == [0.5] * len(other)

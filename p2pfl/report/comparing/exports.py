@@ -1,4 +1,4 @@
-"""Runs and comparisons as CSV and JSON."""
+"""Runs and comparisons as CSV, JSON and LaTeX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison, Difference, Outcome
-from p2pfl.report.records import Record
+from p2pfl.report.comparing.statistics import Estimate
+from p2pfl.report.records import Record, columns_of
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -67,6 +68,54 @@ def comparison_csv(comparison: Comparison) -> str:
     return _csv(header, lines)
 
 
+def comparison_tex(comparison: Comparison) -> str:
+    """Return a table of the settings for LaTeX with the package booktabs."""
+    differences = {each.setting: each for each in comparison.differences}
+    names = [*wording.heads(comparison.keys), comparison.metric, "difference", "$p$", "bytes", "gradients"]
+    lines = []
+    for place, each in enumerate(comparison.settings):
+        found = differences.get(place)
+        mean = _estimate(each.score)
+        cells = [
+            *(_tex(value) for value in each.values.values()),
+            rf"\textbf{{{mean}}}" if each.best else mean,
+            "" if found is None else _estimate(found.difference, sign=True),
+            "" if found is None else wording.probability(found.adjusted).replace("< 0.001", "$<$ 0.001"),
+            f"{each.bytes_sent:.3g}",
+            "" if each.gradients is None else f"{each.gradients:.0f}",
+        ]
+        lines.append(" & ".join(cells) + r" \\")
+    heads = " & ".join(name if name == "$p$" else _tex(name) for name in names) + r" \\"
+    form = "l" * len(comparison.keys) + "r" * (len(names) - len(comparison.keys))
+    notes = [f"% {sentence}" for sentence in (*wording.notes(comparison), *wording.warnings(comparison))]
+    body = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", heads, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*notes, *body]) + "\n"
+
+
+def _estimate(found: Estimate | None, *, sign: bool = False) -> str:
+    text = wording.number(found, sign=sign).replace("±", r"\pm")
+    return f"${text}$" if text else ""
+
+
+SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+"""Characters that mean something else in LaTeX."""
+
+
+def _tex(text: str) -> str:
+    r"""Return a text for LaTeX.
+
+    Examples
+    --------
+    >>> print(_tex("gradient_tracking 5%"))
+    gradient\_tracking 5\%
+    """
+    return "".join(SPECIAL.get(character, character) for character in text)
+
+
 def _compared(comparison: Comparison, each: Difference | None) -> list[Any]:
     if each is None:
         return [None] * (len(comparison.keys) + 5)
@@ -80,17 +129,8 @@ def _compared(comparison: Comparison, each: Difference | None) -> list[Any]:
 
 def records_csv(records: Sequence[Record]) -> str:
     """Return one line per peer and round, with a column for each score."""
-    scores = list(dict.fromkeys(name for record in records for name in record.scores))
-    names = [name for name in Record.__struct_fields__ if name not in {"schema", "scores", "missed"}]
-    lines = [
-        [
-            *(getattr(record, name) for name in names),
-            *(record.scores.get(name) for name in scores),
-            " ".join(record.missed),
-        ]
-        for record in records
-    ]
-    return _csv([*names, *scores, "missed"], lines)
+    columns = columns_of(records)
+    return _csv([*columns], zip(*columns.values(), strict=True))
 
 
 def _csv(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.pages.svg import Chart, Curve
-from p2pfl.report.records import Record
+from p2pfl.report.records import Record, by_round
 from p2pfl.report.run import Run
 
 LEVELS = {"alone": "alone, mean", "pooled": "one model on all data"}
@@ -69,14 +69,6 @@ def spending(run: Run) -> Chart | None:
     return Chart(
         "epsilon by round", _described(curve, "epsilon"), "round", "epsilon", [curve], levels=levels, whole=True
     )
-
-
-def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
-    """Return the records of each round, in order."""
-    rounds: dict[int, list[Record]] = {}
-    for record in records:
-        rounds.setdefault(record.round, []).append(record)
-    return dict(sorted(rounds.items()))
 
 
 def score(name: str) -> Callable[[Record], float | None]:
