@@ -64,33 +64,28 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     """
     found = cells(study)
     budget = None if study.budget is None else parse_budget(study.budget)
-    keys = [digest(cell.experiment, baselines=study.baselines, budget=study.budget) for cell in found]
-    failures: dict[str, str | None] = {}
+    keys = [digest(cell.experiment, baselines=study.baselines, budget=budget) for cell in found]
+    outcomes: dict[int, Outcome] = {}
     with _place(folder) as partial:
 
         def job(cell: Cell, key: str) -> Job:
             return Job(key, write(cell.experiment), partial / key, study.baselines, budget)
 
-        def told(place: int) -> Outcome:
-            return _outcome(folder, found[place], keys[place], metric=study.metric, failure=failures.get(keys[place]))
+        def ended(key: str, failure: str | None = None) -> None:
+            """Read what the runs of a digest gave, and say so."""
+            for place in [place for place, each in enumerate(keys) if each == key]:
+                outcomes[place] = _outcome(folder, found[place], key, metric=study.metric, failure=failure)
+                if observe is not None:
+                    observe(outcomes[place], len(outcomes), len(found))
 
         missing = {key: job(cell, key) for cell, key in zip(found, keys, strict=True) if not _made(folder, key)}
-        done = 0
-        for place, key in enumerate(keys):
-            if key not in missing:
-                done += 1
-                if observe is not None:
-                    observe(told(place), done, len(found))
+        for key in dict.fromkeys(key for key in keys if key not in missing):
+            ended(key)
         for made, failure in results(list(missing.values()), processes=processes) if missing else ():
-            failures[made.digest] = failure
             if failure is None:
                 _keep(made.folder, folder / "cells" / made.digest)
-            for place in [place for place, key in enumerate(keys) if key == made.digest]:
-                done += 1
-                if observe is not None:
-                    observe(told(place), done, len(found))
-        outcomes = [told(place) for place in range(len(found))]
-        return _kept(study, found, outcomes, folder)
+            ended(made.digest, failure)
+        return _kept(study, found, [outcomes[place] for place in range(len(found))], folder)
 
 
 def against(study: Study) -> dict[str, str]:

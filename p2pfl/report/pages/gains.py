@@ -76,7 +76,7 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
         rows.append([TOTAL, "one model of all peers", "", number(summary["common"].get(metric)), ""])
     note = tag(
         "p",
-        "Each peer is scored on its own test part. This is one run with one seed: a difference may be chance. ",
+        "This is one run with one seed: a difference may be chance. ",
         tag("code", "p2pfl sweep"),
         " repeats it over seeds and gives intervals.",
         class_="small",

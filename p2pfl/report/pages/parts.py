@@ -31,8 +31,7 @@ def page(title: str, sections: Iterable[tuple[str, str, Markup | None]], *, head
     kept = [(name, heading, content) for name, heading, content in sections if content]
     links = [tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in kept]
     body = [
-        tag("h1", title),
-        *head,
+        tag("header", tag("h1", title), head),
         tag("nav", tag("ul", links), aria_label="Contents"),
         tag("main", [section(name, heading, content) for name, heading, content in kept]),
         tag("footer", tag("p", f"Written by p2pfl {p2pfl.__version__}. This page loads nothing.", class_="small")),
