@@ -11,9 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from p2pfl.cli import main
 from p2pfl.cli.arguments import parser
+from p2pfl.cli.sweeps import studied
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
+from p2pfl.sweep.study import cells
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -78,6 +81,7 @@ def test_the_page_of_commands_has_every_command(hook):
         "evaluate",
         "export",
         "card",
+        "sweep",
     ):
         assert f"## p2pfl {command}\n" in page
 
@@ -104,8 +108,28 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
     assert commands
     for command in commands:
         options = parser().parse_args(shlex.split(command.removeprefix("p2pfl"), comments=True))
-        if getattr(options, "experiment", None) and "changes" in options:
+        if options.command == "sweep":
+            assert cells(studied(options))
+        elif getattr(options, "experiment", None) and "changes" in options:
             read(options.experiment, changes=options.changes)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_on_comparisons_run(tmp_path, monkeypatch, capsys):
+    """In order, with fewer rounds and seeds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    page = ROOT / "docs" / "tutorials" / "compare.md"
+    [study] = blocks(page, "toml")
+    (tmp_path / "study.toml").write_text(study.replace("seeds = 5", "seeds = 2").replace("40MB", "8MB"), "utf-8")
+    for block in blocks(page, "sh"):
+        command = shlex.split(block)[1:]
+        if command[0] == "sweep":
+            command += ["--set", "rounds=2"]
+            command = ["2" if each in {"5", "6"} else each for each in command]
+        assert main(command) == 0, capsys.readouterr().err
+    assert "<title>Sweep of digits</title>" in (tmp_path / "sweep.html").read_text("utf-8")
+    assert len((tmp_path / "sweep.csv").read_text("utf-8").splitlines()) == 1 + 4
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)

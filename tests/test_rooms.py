@@ -65,7 +65,8 @@ ROOMS["simulation"] = BELOW - {"protocol", "transport"}
 ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit"}
+ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep"}
 
 PURE = {
     "draws",
@@ -84,7 +85,7 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/"),
+    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/", "sweep/"),
     "pyarrow": "data/tables/reading.py",
     "onnx": "inference/exporting.py",
     "zstandard": "compression/zstd.py",

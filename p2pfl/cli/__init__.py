@@ -14,6 +14,9 @@ from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
 from p2pfl.errors import P2PFLError
 from p2pfl.peer.launch import fork_server as server
 
+PRELOADED: dict[str, tuple[str, ...]] = {"run": (), "sweep": ("p2pfl.sweep.preload",)}
+"""Commands whose processes are forked, each with the modules that these need besides those of a peer."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0 done, 1 it failed, 2 the input was wrong, 130 it was interrupted.
@@ -27,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)  # torch's objects have many cycles; Python need not take them apart for 0.8 s at the end
     try:
         with interruptible(), ExitStack() as stack:
-            if options.command == "run":  # the peers' torch is imported while ours is
-                stack.enter_context(server.running())
+            if options.command in PRELOADED:  # what its processes need is imported while the command reads its input
+                stack.enter_context(server.running(*PRELOADED[options.command]))
             from p2pfl.cli import commands  # noqa: PLC0415 (--help must not wait for torch)
 
             status: int = getattr(commands, options.command)(options)

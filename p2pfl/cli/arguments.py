@@ -95,12 +95,11 @@ def parser() -> argparse.ArgumentParser:
 
     _audit(commands)
 
-    report = commands.add_parser("report", help="tables of a run")
-    report.add_argument("run", metavar="RUN", help="a run directory")
-    report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds")
-    report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
-
     _using(commands)
+
+    _sweep(commands)
+
+    _report(commands)
     return top
 
 
@@ -139,6 +138,49 @@ def _model(command: argparse.ArgumentParser, *, table: bool = False) -> None:
     command.add_argument(
         "--trust-model", metavar="MODULE:CLASS", help="import this class of your own, if the file names it as its model"
     )
+
+
+def _sweep(commands: argparse._SubParsersAction[_Parser]) -> None:
+    sweep = commands.add_parser("sweep", help="one experiment under many settings and seeds, compared")
+    sweep.add_argument("experiment", metavar="EXPERIMENT|STUDY", help="an experiment, or a file that describes a study")
+    sweep.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="of all runs, again for more"
+    )
+    sweep.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
+    sweep.add_argument(
+        "--over", action="append", default=[], metavar="KEY=V1,V2", help="values to compare; again to combine keys"
+    )
+    sweep.add_argument(
+        "--random", action="append", default=[], metavar="KEY=LOW..HIGH[:log|integer]", help="draw values from a range"
+    )
+    sweep.add_argument("--draws", type=_count, metavar="N", help="how often all --random keys are drawn (default: 1)")
+    sweep.add_argument("--seeds", metavar="N|LIST", help="how many, or which, such as 0,3,7 (default: 5)")
+    sweep.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="the reference (default: the first value of the first --over)",
+    )
+    sweep.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summary)")
+    sweep.add_argument("--budget", metavar="COST", help="end every run at this cost, bytes=60MB or gradients=5000")
+    sweep.add_argument(
+        "--baselines", action="store_true", help="also train each peer alone and one model on all data, in every run"
+    )
+    sweep.add_argument("--jobs", type=_count, metavar="N", help="processes, of one thread each (default: all cores)")
+    sweep.add_argument("--out", metavar="DIR", help="where runs are and go (default: NAME-sweep under --runs)")
+    _output(sweep)
+
+
+def _report(commands: argparse._SubParsersAction[_Parser]) -> None:
+    report = commands.add_parser("report", help="tables and pages of a run, or of several side by side")
+    report.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or that of a sweep")
+    report.add_argument("--html", metavar="FILE", help="write a page without scripts that needs no other file")
+    report.add_argument("--csv", metavar="FILE", help="write rounds of a run, or settings of a comparison")
+    report.add_argument("--tex", metavar="FILE", help="write the table of a comparison for LaTeX with booktabs")
+    report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
+    report.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
+    report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
 
 def _broker(commands: argparse._SubParsersAction[_Parser]) -> None:

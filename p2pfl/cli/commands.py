@@ -298,18 +298,19 @@ def privacy(options: argparse.Namespace) -> int:
     return 0
 
 
+def sweep(options: argparse.Namespace) -> int:
+    """``p2pfl sweep``."""
+    from p2pfl.cli import sweeps  # noqa: PLC0415
+
+    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    return sweeps.run(options)
+
+
 def report(options: argparse.Namespace) -> int:
     """``p2pfl report``."""
-    from p2pfl.report import Run  # noqa: PLC0415
+    from p2pfl.cli import reports  # noqa: PLC0415
 
-    result = Run.load(options.run)
-    if options.plot:
-        result.plot(options.plot)
-    if options.json:
-        print(json.dumps(result.summary))
-    else:
-        tables.history(result)
-    return 0
+    return reports.show(options)
 
 
 def schema(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from p2pfl.report.comparing.outcomes import Sweep
 from p2pfl.report.notices.damage import kinds
 from p2pfl.report.records import Record
 from p2pfl.report.results import PeerSummary, Provenance, Summary
@@ -17,13 +18,14 @@ FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "provenance.json": (Provenance,),
     "metrics.jsonl": (Record,),
     "events.jsonl": tuple(kinds().values()),
+    "sweep.json": (Sweep,),
 }
 """Classes of the objects in each file; of JSON lines, those of a line."""
 
 ABOUT = (
-    "Each file of a p2pfl run has a definition of its name; metrics.jsonl and events.jsonl have one object per line. A "
-    "number that JSON does not have, NaN or an infinity, is null. Later releases may add fields and kinds of events "
-    "without another version of the schema."
+    "Each file of a p2pfl run or sweep has a definition of its name; metrics.jsonl and events.jsonl have one object a "
+    "line. A number that JSON does not have, NaN or an infinity, is null. Later releases may add fields and kinds of "
+    "events without another version of the schema."
 )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -65,3 +66,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     update: float | None = None
     disagreement: float | None = None
     diversity: float | None = None
+
+
+def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
+    """Return the records of each round, in order."""
+    rounds: dict[int, list[Record]] = {}
+    for record in records:
+        rounds.setdefault(record.round, []).append(record)
+    return dict(sorted(rounds.items()))
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """Return the fields of records as columns of a table, with a column for each score; ``None`` where there is none.
+
+    A score whose name is that of a field has ``score`` before it.
+    """
+    fields = [name for name in Record.__struct_fields__ if name not in {"schema", "scores", "missed"}]
+    columns = {name: [getattr(record, name) for record in records] for name in fields}
+    for name in dict.fromkeys(name for record in records for name in record.scores):
+        column = f"score {name}" if name in {*fields, "missed"} else name
+        columns[column] = [record.scores.get(name) for record in records]
+    return columns | {"missed": [" ".join(record.missed) for record in records]}

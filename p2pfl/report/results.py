@@ -319,6 +319,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Statistics of the features; null if the peers did not agree on any.
     privacy
         What hides the models, and what this guarantees.
+    gradients
+        Number of gradients that all peers computed, of a batch or of all data; null where it is not counted.
     predicted
         Whether the durations are predicted by ``simulate --network``; absent otherwise.
     seed
@@ -360,6 +362,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     advice: tuple[str, ...]
     statistics: FeatureStatistics | None
     privacy: Guarantee
+    gradients: int | None = None
     predicted: bool | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET

@@ -37,7 +37,7 @@ from p2pfl.report.notices.damage import kinds
 from p2pfl.report.notices.kinds import SCHEMA, Notice
 from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import restored
-from p2pfl.report.records import Record
+from p2pfl.report.records import Record, columns_of
 from p2pfl.report.results import PeerSummary, Summary
 from p2pfl.report.saved import SavedModels
 
@@ -184,6 +184,30 @@ class Run:
         from p2pfl.report.plots import figure  # noqa: PLC0415 (matplotlib is an extra)
 
         return figure(self.metrics, self.summary, path=path)
+
+    def _repr_html_(self) -> str:
+        """Return the result for notebooks."""
+        from p2pfl.report.pages.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)
+
+        return fragment(self.summary, self.metrics, rounds=self.experiment.rounds)
+
+    @property
+    def history(self) -> Any:
+        """All records as a pandas data frame, with a column for each score.
+
+        Raises
+        ------
+        InputError
+            Pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 (an extra)
+        except ImportError:
+            raise InputError(
+                'run.history needs pandas, which is not installed; run pip install "p2pfl-mqtt[pandas]", or use '
+                "run.metrics"
+            ) from None
+        return pd.DataFrame(columns_of(self.metrics))
 
     @staticmethod
     def resume(folder: str | Path, *, first: Mapping[str, int]) -> Run:

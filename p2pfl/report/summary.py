@@ -71,6 +71,7 @@ def summarise(
     played: Mapping[str, Mapping[Sampling, int]] | None = None,
     baselines: bool = True,
     accounted: bool = True,
+    gradients: int | None = None,
 ) -> Summary:
     """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
 
@@ -107,6 +108,8 @@ def summarise(
         Whether to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
     accounted
         Whether no account of the data lacks the run, see :func:`p2pfl.report.budget.check_accounted`.
+    gradients
+        Number of gradients that all peers computed, if it was counted.
 
     Returns
     -------
@@ -161,6 +164,7 @@ def summarise(
         advice=tuple(_advised(plan, records)),
         statistics=msgspec.convert((agreed or {}).get("statistics"), FeatureStatistics | None),
         privacy=msgspec.convert(guarantee, Guarantee),
+        gradients=gradients,
     )
 
 

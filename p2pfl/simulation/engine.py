@@ -134,7 +134,7 @@ def simulate(
             resolved, found = _open(resolved, sent=sent)
             agreed["statistics"], scale = told(found), found.tensors()
         run.describe(described(resolved))
-        state, training, meter = _recorded(resolved, run, source, observe, sent=sent)
+        state, work, meter = _recorded(resolved, run, source, observe, sent=sent)
         if wanted.learning.consensus:
             state, agreed["common"] = _close(resolved, state, round=run.metrics[-1].round + 1)
     last = time.perf_counter()
@@ -143,7 +143,9 @@ def simulate(
         run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
     final = resolved.learner.evaluate(state.rows, peers=names)
     together = {name: scores(final, index) for index, name in enumerate(names)}
-    seconds = Durations(start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=training)
+    seconds = Durations(
+        start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=work.seconds
+    )
     summary = summarise(
         resolved,
         together=together,
@@ -155,6 +157,7 @@ def simulate(
         given=given(resolved, state, peers=names),
         baselines=baselines,
         accounted=accounted,
+        gradients=work.steps,
     )
     run.finish(summary)
     return run
@@ -200,8 +203,8 @@ def play(
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
     count: Callable[[int, list[bool]], None] | None = None,
-) -> tuple[State, float]:
-    """Run the rounds until the budget is spent; return the last state, and the seconds spent training.
+) -> tuple[State, Inline]:
+    """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
 
     Parameters
     ----------
@@ -279,7 +282,7 @@ def play(
         if last is None:
             raise
         state = last
-    return state, learner.seconds
+    return state, learner
 
 
 def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int], StackedNeighbourhood]:
@@ -327,8 +330,8 @@ def _recorded(
     observe: Callable[[list[Record]], None] | None,
     *,
     sent: torch.Tensor,
-) -> tuple[State, float, Meter]:
-    """Play all rounds that the budget allows and record them; return the last state, the seconds, and the meter."""
+) -> tuple[State, Inline, Meter]:
+    """Play all rounds that the budget allows and record them; return the last state, the learner, and the meter."""
     names = resolved.topology.peers
     meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
 
@@ -345,8 +348,8 @@ def _recorded(
     faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
     rounds, charge = meter.rounds, meter.charge
     how: dict[str, Any] = {"charge": charge, "observe": record, "count": meter.samples.count}
-    state, training = play(resolved, source=source, rounds=rounds, faults=faults, **how)
-    return state, training, meter
+    state, work = play(resolved, source=source, rounds=rounds, faults=faults, **how)
+    return state, work, meter
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:

@@ -31,6 +31,8 @@ class Inline:
     ----------
     seconds
         Seconds spent training so far.
+    steps
+        Number of gradients that all peers have computed so far, of a batch or of all data.
     update, diversity
         Distance by which the last training moved each row, ``[N]``; and the diversity of these updates.
     """
@@ -50,6 +52,7 @@ class Inline:
         self.turns = turns
         self.count = count
         self.seconds = 0.0
+        self.steps = 0
         self.update: torch.Tensor | None = None
         self.diversity: float | None = None
 
@@ -66,6 +69,7 @@ class Inline:
             reports.append(fitted.report)
         fitted = replace(fitted, report=reduce(_both, reports))
         self.seconds += self.clock() - begun
+        self.steps += int(fitted.report.steps.sum())
         self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
         self.diversity = _diversity(self.update, mean=fitted.rows.mean(0) - rows.mean(0))
         return fitted
@@ -77,6 +81,7 @@ class Inline:
         for own, here in self._turns(how["round"], how.get("active")):
             how["round"], how["active"] = own, here
             found.append(self.learner.gradient(rows, **how))
+            self.steps += int(here.sum())
         self.seconds += self.clock() - begun
         return reduce(torch.add, found)
 

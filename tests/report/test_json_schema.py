@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 22, 13, 7, tzinfo=UTC)
 
 def objects(folder):
     """Yield the name of a file and an object in it, for all files of a run."""
-    for file in FILES:
+    for file in FILES.keys() - {"sweep.json"}:
         text = (folder / file).read_text("utf-8")
         for part in text.splitlines() if file.endswith(".jsonl") else [text]:
             yield file, json.loads(part)

@@ -15,13 +15,14 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 
-def start() -> ForkServerContext:
+def start(*more: str) -> ForkServerContext:
     """Start the server unless it runs already; return what starts processes through it.
 
-    Ctrl-C at the terminal reaches neither the server nor what it forks: whoever started them ends them.
+    It imports what peers need, and ``more`` modules. Ctrl-C at the terminal reaches neither the server nor what it
+    forks: whoever started them ends them.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["p2pfl.peer.launch.preload"])
+    context.set_forkserver_preload(["p2pfl.peer.launch.preload", *more])
     resource_tracker.ensure_running()  # or it would be started inside, and lift the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -32,13 +33,13 @@ def start() -> ForkServerContext:
 
 
 @contextmanager
-def running() -> Iterator[None]:
-    """Start the server early; if something goes wrong, end it at once.
+def running(*more: str) -> Iterator[None]:
+    """Start the server early, as :func:`start` does; if something goes wrong, end it at once.
 
     Of itself it would notice only after it has imported torch that it is not needed any more.
     """
     try:
-        start()
+        start(*more)
         yield
     except BaseException:
         server: Any = forkserver._forkserver  # noqa: SLF001 (there is no other way to its number)

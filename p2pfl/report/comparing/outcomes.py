@@ -1,0 +1,176 @@
+"""What runs gave and cost, read from their directories and from that of a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from p2pfl.errors import InputError
+from p2pfl.experiment import flat
+from p2pfl.report.comparing.comparison import Comparison, Outcome, compare
+from p2pfl.report.notices.kinds import SCHEMA
+from p2pfl.report.run import Run, check_schema
+
+FILE = "sweep.json"
+"""In the directory of a sweep."""
+
+INCIDENTAL = ("name", "seed")
+"""Keys of an experiment in which runs of one setting may differ."""
+
+SECTIONS = ("transport.", "trust.")
+"""Sections likewise."""
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """``sweep.json``: what was swept, and what each run gave.
+
+    Attributes
+    ----------
+    schema
+        Version of the format.
+    name
+        Name of the experiment.
+    study
+        The study, as its file states it.
+    metric
+        Name of the score.
+    against
+        Values that name the reference, by key; empty for the setting of the best mean.
+    budget
+        Cost at which every run ends; null without one.
+    outcomes
+        All runs.
+    """
+
+    schema: Literal[1] = SCHEMA
+    name: str
+    study: dict[str, Any]
+    metric: str
+    against: dict[str, str]
+    budget: str | None
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def comparison(self) -> Comparison:
+        """The settings side by side."""
+        return compare(self.outcomes, metric=self.metric, against=self.against, budget=self.budget)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a directory is that of a sweep."""
+    return (folder / FILE).is_file()
+
+
+def load_sweep(folder: Path) -> Sweep:
+    """Read the directory of a sweep.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read.
+    """
+    path = folder / FILE
+    try:
+        table = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        check_schema(table, path)
+        return msgspec.convert(table, Sweep, strict=False)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is not the result of a sweep ({error}); run the sweep again") from None
+
+
+def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, folder: str = "") -> Outcome:
+    """Return what a run gave and cost.
+
+    Parameters
+    ----------
+    run
+        The run; without a summary it has no score.
+    values
+        Settings that differ between the runs.
+    metric
+        Name of the score; that of the summary by default.
+    folder
+        Run directory, as it is to be shown.
+    """
+    summary, seed = run.summary, run.experiment.seed
+    if "together" not in summary:
+        reason = "it is the run of a single peer" if "scores" in summary else "the run did not come to its end"
+        return Outcome(values=dict(values), seed=seed, folder=folder, failure=reason)
+    score = summary["together"] if metric in {None, summary["metric"]} else _last(run, str(metric))
+    missing = f"the run has no score {metric or summary['metric']}, or it is not a number"
+    return Outcome(
+        values=dict(values),
+        seed=seed,
+        score=score,
+        rounds=summary["rounds"],
+        bytes_sent=summary["bytes_sent"],
+        gradients=summary.get("gradients"),
+        seconds=summary["wall_s"],
+        folder=folder,
+        failure=missing if score is None else None,
+    )
+
+
+def _last(run: Run, metric: str) -> float | None:
+    """Return the mean of a score over the last records of honest peers."""
+    last = {record.peer: record for record in run.metrics}
+    honest = [peer for peer, each in run.summary["per_peer"].items() if not each.get("attacker")]
+    found = [last[peer].scores.get(metric, math.nan) for peer in honest if peer in last]
+    mean = math.fsum(found) / len(found) if found else math.nan
+    return mean if math.isfinite(mean) else None
+
+
+def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparison, list[Outcome]]:
+    """Compare runs by the keys of the experiment file in which they differ; the first run names the reference.
+
+    Returns
+    -------
+    tuple of Comparison and list of Outcome
+        The comparison, and what each run gave.
+
+    Raises
+    ------
+    InputError
+        The runs have different scores.
+    """
+    tables = [flat(run.experiment) for run in runs]
+    keys = [
+        key
+        for key in dict.fromkeys(key for table in tables for key in table)
+        if key not in INCIDENTAL
+        and not key.startswith(SECTIONS)
+        and len({repr(table.get(key)) for table in tables}) > 1
+    ]
+    metric = metric or common_metric(runs)
+    outcomes = [
+        outcome(run, {key: _text(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
+        for run, table in zip(runs, tables, strict=True)
+    ]
+    return compare(outcomes, metric=metric, against=outcomes[0].values), outcomes
+
+
+def common_metric(runs: Sequence[Run]) -> str:
+    """Return the score that all runs have.
+
+    Raises
+    ------
+    InputError
+        They have several, or none.
+    """
+    names = sorted({str(run.summary["metric"]) for run in runs if run.summary.get("metric")})
+    if len(names) != 1:
+        found = f"different scores ({', '.join(names)})" if names else "no score"
+        raise InputError(f"the runs have {found}; compare runs that have one in common, or name it with --metric")
+    return names[0]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)

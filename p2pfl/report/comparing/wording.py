@@ -1,0 +1,150 @@
+"""The sentences of comparisons: the only place that words them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference
+from p2pfl.report.comparing.statistics import Estimate
+
+MOST_UNEQUAL = 3
+"""Unequal costs that have a sentence each."""
+
+COSTS = {"bytes_sent": "bytes", "gradients": "gradients"}
+"""What a cost counts."""
+
+
+def setting(values: Mapping[str, str]) -> str:
+    """Return a setting in a few words: values alone, with their keys where they do not speak for themselves.
+
+    Examples
+    --------
+    >>> setting({"learning.algorithm": "fedavg", "learning.rate": "0.1"})
+    'fedavg, rate 0.1'
+    """
+    said = [_value(key, value) for key, value in values.items()]
+    return ", ".join(said) or "the experiment"
+
+
+def _value(key: str, value: str) -> str:
+    name = key.rpartition(".")[2]
+    speaks = value[:1].isalpha() and value not in {"true", "false", "none", "all"}
+    return value if speaks else f"{name} {value}"
+
+
+def heads(keys: Sequence[str]) -> list[str]:
+    """Return the names of keys for a table: without their sections where that leaves them different.
+
+    Examples
+    --------
+    >>> heads(["learning.algorithm", "data.split"]), heads(["data.options", "model.options"])
+    (['algorithm', 'split'], ['data.options', 'model.options'])
+    """
+    short = [key.rpartition(".")[2] for key in keys]
+    return short if len(set(short)) == len(short) else list(keys)
+
+
+def number(found: Estimate | None, *, sign: bool = False) -> str:
+    """Return an estimate with its interval.
+
+    Examples
+    --------
+    >>> number(Estimate(0.9213, 0.0123, 5)), number(Estimate(-0.25, None, 1), sign=True)
+    ('0.921 ± 0.012', '-0.250')
+    """
+    if found is None:
+        return ""
+    mean = f"{found.mean:+.3f}" if sign else f"{found.mean:.3f}"
+    return mean if found.half is None else f"{mean} ± {found.half:.3f}"
+
+
+def probability(value: float | None) -> str:
+    """Return a p-value.
+
+    Examples
+    --------
+    >>> probability(0.0316), probability(1e-7), probability(None)
+    ('0.032', '< 0.001', '')
+    """
+    if value is None:
+        return ""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def verdict(comparison: Comparison, each: Difference) -> str:
+    """Return whether a setting is better than its reference, in a word or two."""
+    if each.adjusted is None:
+        return "one seed"
+    if not each.apart:
+        return "not told apart"
+    return "better" if (each.difference.mean > 0) != comparison.lower else "worse"
+
+
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Yield what one must know to read the table."""
+    settings = comparison.settings
+    if comparison.differences:
+        pairs = {each.difference.count for each in comparison.differences}
+        yield (
+            f"± is half of a 95 % interval of Student's t over the seeds; differences are paired by seed "
+            f"({_span(pairs)} each), and p is that of the paired t-test after Holm's correction for "
+            f"{_counted(len(comparison.differences), 'comparison')}: below {SIGNIFICANT} two settings are told apart."
+        )
+    if comparison.chosen and comparison.differences:
+        best = setting(settings[comparison.differences[0].reference].values)
+        yield (
+            f"The reference, {best}, has the best mean of these very runs, so its lead is optimistic: repeat it "
+            "and its nearest rivals with new seeds."
+        )
+    if comparison.budget is not None:
+        yield f"Every run had as many rounds as {comparison.budget} pays for."
+        for said in _unequal(comparison):
+            yield f"Even so, {said}."
+
+
+def warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield what makes the comparison unfair or weak."""
+    settings = comparison.settings
+    for said in _unequal(comparison) if comparison.budget is None else ():
+        yield f"{said}; compare them at equal cost with --budget."
+    if any(each.difference.count == 1 for each in comparison.differences):
+        yield "Differences over one seed have no interval; add seeds."
+    failed = sum(each.failed for each in settings)
+    if failed:
+        yield f"{_counted(failed, 'run')} failed or had no score, and is left out; the sweep's table names each."
+    seeds = {tuple(each.by_seed) for each in settings if each.by_seed}
+    if len(seeds) > 1:
+        yield "Not all settings have the same seeds; differences use those that both have."
+
+
+def _unequal(comparison: Comparison) -> list[str]:
+    """Return how the costs of settings and their references differ, each difference once, or many in one sentence."""
+    unequal = [each for each in comparison.differences if each.costs]
+    found = list(dict.fromkeys(_dearer(comparison, each) for each in unequal))
+    if len(found) <= MOST_UNEQUAL:
+        return found
+    ratios = [ratio for each in unequal for ratio in each.costs.values()]
+    span = f"{min(ratios):.2g} to {_times(max(ratios))} the bytes or gradients of their references"
+    return [f"{len(unequal)} of {len(comparison.differences)} settings cost {span}"]
+
+
+def _dearer(comparison: Comparison, each: Difference) -> str:
+    """Return how the costs of a setting and its reference differ, named by what differs between the two."""
+    mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
+    keys = [key for key in mine if mine[key] != theirs[key]]
+    one, other = (setting({key: values[key] for key in keys}) for values in (mine, theirs))
+    said = " and ".join(f"{_times(ratio)} the {COSTS[name]}" for name, ratio in each.costs.items())
+    return f"{one} cost {said} of {other}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g} times" if ratio < 10 else f"{ratio:.0f} times"
+
+
+def _span(counts: set[int]) -> str:
+    low, high = min(counts), max(counts)
+    return _counted(high, "pair") if low == high else f"{low} to {high} pairs"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Sweeps: one experiment under many settings and seeds, run in parallel and never twice."""

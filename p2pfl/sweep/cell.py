@@ -1,0 +1,127 @@
+"""One run of a sweep, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import tomllib
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from p2pfl.errors import InputError, P2PFLError
+from p2pfl.experiment import Experiment, check, plain
+from p2pfl.sweep.study import Budget
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to make.
+
+    Attributes
+    ----------
+    digest
+        Name of its directory.
+    experiment
+        Resolved experiment in TOML.
+    folder
+        Where to write it.
+    baselines
+        Whether to train each peer alone, and one model on all data, for comparison.
+    budget
+        Cost at which it ends; ``None`` without one.
+    """
+
+    digest: str
+    experiment: str
+    folder: Path
+    baselines: bool
+    budget: Budget | None
+
+
+def work(jobs: Connection, life: Connection) -> None:
+    """Make runs until there are no more; reply to each with ``None``, or with why it failed.
+
+    Parameters
+    ----------
+    jobs
+        Delivers each :class:`Job` and takes the reply.
+    life
+        Ends when the process that waits for the results ends, and this one with it.
+    """
+    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+    from torch import set_num_threads  # noqa: PLC0415 (the fork server has imported it)
+
+    set_num_threads(1)
+    while True:
+        try:
+            job: Job = jobs.recv()
+        except EOFError:
+            return
+        jobs.send(attempt(job))
+
+
+def _end_with(life: Connection) -> None:
+    life.poll(None)
+    os._exit(1)
+
+
+def attempt(job: Job) -> str | None:
+    """Make a run; return why it failed, or ``None``.
+
+    A run that fails is a line of the table and not the end of the sweep, whatever the cause.
+    """
+    try:
+        make(job)
+    except P2PFLError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 (code of the user's own may raise anything)
+        traceback.print_exc(file=sys.stderr)
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def make(job: Job) -> None:
+    """Simulate an experiment and write its run directory."""
+    from p2pfl.simulation import simulate  # noqa: PLC0415
+
+    experiment = check(tomllib.loads(job.experiment))
+    if job.budget is not None:
+        experiment = _with_rounds(experiment, affordable(experiment, job.budget))
+    simulate(experiment, folder=job.folder, baselines=job.baselines)
+
+
+def affordable(experiment: Experiment, budget: Budget) -> int:
+    """Return the number of rounds that a budget pays for, by the cost of the first two rounds.
+
+    Raises
+    ------
+    InputError
+        It does not pay for one round, or trying two rounds would spend from a privacy budget.
+    """
+    from p2pfl.report.budget import beside  # noqa: PLC0415 (it imports torch)
+
+    if beside(experiment) is not None:
+        raise InputError(
+            "trying two rounds to find out their cost would spend from the privacy budget of the data; set rounds "
+            "instead of a budget"
+        )
+    one, two = (_cost(_with_rounds(experiment, rounds), budget) for rounds in (1, 2))
+    each = two - one
+    rounds = (budget.amount - one) // each + 1 if each > 0 else 0
+    if rounds < 1:
+        raise InputError(f"the budget {budget.what}={budget.amount} does not pay for one round, which takes {one}")
+    return rounds
+
+
+def _cost(experiment: Experiment, budget: Budget) -> int:
+    from p2pfl.simulation import simulate  # noqa: PLC0415
+
+    summary = simulate(experiment, baselines=False).summary
+    return int(summary["bytes_sent"] if budget.what == "bytes" else summary["gradients"])
+
+
+def _with_rounds(experiment: Experiment, rounds: int) -> Experiment:
+    return check(plain(experiment) | {"rounds": rounds})

@@ -1,0 +1,174 @@
+"""Means, paired differences and their correction against scipy; which settings are compared with which."""
+
+import csv
+import io
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from p2pfl.report.comparing import wording
+from p2pfl.report.comparing.comparison import Outcome, compare
+from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
+from p2pfl.report.comparing.statistics import estimate, holm, paired
+
+SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
+
+
+@given(st.lists(SCORES, min_size=2, max_size=30))
+def test_an_interval_is_that_of_students_t(values):
+    found = estimate(values)
+    error = stats.sem(values)
+    half = 0.0 if error == 0 else stats.t.interval(0.95, len(values) - 1, loc=0, scale=error)[1]
+    assert found.half == pytest.approx(half, rel=1e-9, abs=1e-12)
+    assert found.count == len(values)
+
+
+@given(st.lists(st.tuples(SCORES, SCORES), min_size=3, max_size=30))
+def test_a_paired_difference_agrees_with_scipy(pairs):
+    ones, others = zip(*pairs, strict=True)
+    differences = [one - other for one, other in pairs]
+    if max(differences) - min(differences) < 1e-9:
+        return
+    expected = stats.ttest_rel(ones, others)
+    low, high = expected.confidence_interval(0.95)
+    found, p = paired(ones, others)
+    assert p == pytest.approx(expected.pvalue, rel=1e-9, abs=1e-12)
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("shift", "p"), [(0.25, 0.0), (0.0, 1.0)])
+def test_equal_differences_need_no_test(shift, p):
+    assert paired([0.5 + shift, 0.75 + shift], [0.5, 0.75])[1] == p
+
+
+def test_one_pair_has_neither_an_interval_nor_a_p_value():
+    found, p = paired([0.9], [0.8])
+    assert (found.half, p) == (None, None)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_rejects_what_the_step_down_procedure_rejects(values):
+    adjusted = holm(values)
+    for level in (0.01, 0.05, 0.2):
+        rejected = set()
+        for rank, (value, place) in enumerate(sorted((value, place) for place, value in enumerate(values))):
+            if value * (len(values) - rank) >= level:
+                break
+            rejected.add(place)
+        assert {place for place, value in enumerate(adjusted) if value < level} == rejected
+
+
+def outcomes(table, *, bytes_sent=100, gradients=10):
+    return [
+        Outcome(values=dict(values), seed=seed, score=score, bytes_sent=bytes_sent, gradients=gradients, rounds=3)
+        for values, scores in table.items()
+        for seed, score in enumerate(scores)
+    ]
+
+
+GRID = {
+    (("algorithm", "fedavg"), ("split", "iid")): [0.8, 0.9, 0.7],
+    (("algorithm", "fedavg"), ("split", "shards")): [0.5, 0.6, 0.4],
+    (("algorithm", "scaffold"), ("split", "iid")): [0.9, 0.99, 0.82],
+    (("algorithm", "scaffold"), ("split", "shards")): [0.45, 0.6, 0.3],
+}
+
+
+def test_a_setting_is_compared_with_the_one_that_differs_in_the_reference_alone():
+    found = compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedavg"})
+    assert [(each.setting, each.reference) for each in found.differences] == [(2, 0), (3, 1)]
+    assert [each.best for each in found.settings] == [False, True, True, False]
+    assert found.differences[0].difference.mean == pytest.approx(0.31 / 3)
+    assert [wording.verdict(found, each) for each in found.differences] == ["better", "not told apart"]
+
+
+def test_without_a_reference_all_are_compared_with_the_best_and_the_sentence_says_so():
+    found = compare(outcomes(GRID), metric="accuracy")
+    assert {each.reference for each in found.differences} == {2}
+    assert any("optimistic" in sentence for sentence in wording.notes(found))
+
+
+def test_a_smaller_loss_is_better():
+    found = compare(outcomes(GRID), metric="loss", against={"algorithm": "fedavg"})
+    assert [each.best for each in found.settings] == [True, False, False, True]
+    assert wording.verdict(found, found.differences[0]) == "worse"
+
+
+def test_differences_use_the_seeds_that_both_have():
+    runs = [each for each in outcomes(GRID) if (each.values["algorithm"], each.seed) != ("scaffold", 1)]
+    found = compare(runs, metric="accuracy", against={"algorithm": "fedavg"})
+    assert {each.difference.count for each in found.differences} == {2}
+    assert found.differences[0].difference.mean == pytest.approx((0.1 + 0.12) / 2)
+    assert any("same seeds" in sentence for sentence in wording.warnings(found))
+
+
+def test_a_warning_names_unequal_costs():
+    table = dict(list(GRID.items())[:1])
+    more = dict(list(GRID.items())[2:3])
+    runs = [*outcomes(table), *outcomes(more, bytes_sent=250)]
+    found = compare(runs, metric="accuracy", against={"algorithm": "fedavg"})
+    assert found.differences[0].costs == {"bytes_sent": 2.5}
+    [sentence] = wording.warnings(found)
+    assert "2.5 times the bytes" in sentence
+    assert not [*wording.warnings(compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedavg"}))]
+
+
+def test_at_equal_cost_the_other_cost_is_a_note_and_no_warning():
+    runs = [*outcomes(dict(list(GRID.items())[:1])), *outcomes(dict(list(GRID.items())[2:3]), gradients=5)]
+    found = compare(runs, metric="accuracy", against={"algorithm": "fedavg"}, budget="bytes=100B")
+    assert not [*wording.warnings(found)]
+    assert [*wording.notes(found)][-1] == "Even so, scaffold cost 0.5 times the gradients of fedavg."
+
+
+def test_many_unequal_costs_are_one_warning():
+    table = {(("rate", str(rate)),): [rate / 10, rate / 9] for rate in range(6)}
+    runs = [msgspec.structs.replace(each, gradients=10 * (1 + int(each.values["rate"]))) for each in outcomes(table)]
+    [sentence] = wording.warnings(compare(runs, metric="accuracy", against={"rate": "1"}))
+    assert sentence.startswith("5 of 5 settings cost 0.5 to 3 times the bytes or gradients of their references")
+
+
+def test_a_failed_run_is_left_out_and_counted():
+    failed = Outcome(values={"algorithm": "fedavg", "split": "iid"}, seed=3, failure="the loss is not a number")
+    found = compare([*outcomes(GRID), failed], metric="accuracy", against={"algorithm": "fedavg"})
+    assert found.settings[0].failed == 1
+    assert found.settings[0].score.count == 3
+    assert any("1 run failed" in sentence for sentence in wording.warnings(found))
+
+
+def test_a_setting_without_any_score_has_no_difference():
+    runs = [each for each in outcomes(GRID) if each.values["algorithm"] == "fedavg"]
+    failed = [Outcome(values={"algorithm": "scaffold", "split": "iid"}, seed=seed, failure="no") for seed in range(3)]
+    found = compare([*runs, *failed], metric="accuracy", against={"algorithm": "fedavg"})
+    assert not found.differences
+    assert found.settings[2].score is None
+
+
+def test_csv_and_json_hold_the_numbers_of_the_comparison():
+    found = compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedavg"})
+    lines = [*csv.DictReader(io.StringIO(comparison_csv(found)))]
+    assert [float(line["accuracy"]) for line in lines] == [each.score.mean for each in found.settings]
+    assert float(lines[2]["difference"]) == found.differences[0].difference.mean
+    assert float(lines[2]["p_holm"]) == found.differences[0].adjusted
+    assert lines[2]["reference algorithm"] == "fedavg"
+    assert lines[0]["difference"] == ""
+    assert comparison_json(found)["differences"][0]["p"] == found.differences[0].p
+    assert len(outcomes_csv(outcomes(GRID), metric="accuracy").splitlines()) == 13
+    assert math.isclose(float(lines[0]["half_interval"]), found.settings[0].score.half)
+
+
+def test_a_table_for_latex_has_the_same_numbers_and_no_bare_special_characters():
+    found = compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedavg"})
+    lines = comparison_tex(found).splitlines()
+    rows = [line for line in lines if (line.endswith(r" \\") and "fedavg" in line) or "scaffold &" in line]
+    assert len(rows) == 4
+    mean = found.settings[2].score
+    assert rf"\textbf{{${mean.mean:.3f} \pm {mean.half:.3f}$}}" in rows[2]
+    assert f"${found.differences[0].difference.mean:+.3f} \\pm" in rows[2]
+    assert rows[2].count("&") == 6 == lines[lines.index(r"\toprule") + 1].count("&")
+    hostile = [msgspec.structs.replace(each, values={"a_b": r"50% \input{x} & $y$"}) for each in outcomes(GRID)]
+    [row] = [line for line in comparison_tex(compare(hostile, metric="m_1")).splitlines() if "input" in line]
+    assert row.startswith(r"50\% \textbackslash{}input\{x\} \& \$y\$ & ")

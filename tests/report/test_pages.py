@@ -1,0 +1,367 @@
+"""Reports are pages that load nothing, run nothing, show what the run recorded and escape all of it."""
+
+import html
+import html.parser
+import math
+import re
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from p2pfl.errors import InputError
+from p2pfl.experiment import check, read
+from p2pfl.report.comparing.comparison import Outcome, compare
+from p2pfl.report.notices.damage import MasksUncancelled, MasksUnsettled
+from p2pfl.report.notices.kinds import KeyTrusted, PeerFailed
+from p2pfl.report.pages.comparison_page import Part, comparison_page
+from p2pfl.report.pages.gains import verdict
+from p2pfl.report.pages.markup import tag
+from p2pfl.report.pages.run_page import run_page
+from p2pfl.report.pages.style import POLICY
+from p2pfl.report.pages.svg import Chart, Curve, Interval, figure, intervals
+from p2pfl.report.records import Record, columns_of
+from p2pfl.report.run import Run
+from p2pfl.simulation import simulate
+from swarms import SMALL
+
+HOSTILE = '</title></style><script>alert(1)</script><img src=x onerror="alert(1)"> \'"&'
+VOID = {"meta", "br", "hr", "link", "img", "input", "col"}
+CHROMIUM = shutil.which("chromium")
+
+
+class Page(html.parser.HTMLParser):
+    """Elements of a page; ends that do not fit are errors."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.text = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, name, attributes):
+        self.elements.append((name, dict(attributes)))
+        if name not in VOID:
+            self.open.append(name)
+
+    def handle_startendtag(self, name, attributes):
+        self.elements.append((name, dict(attributes)))
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+    def handle_data(self, text):
+        self.text.append(text)
+
+    def all(self, name):
+        return [attributes for found, attributes in self.elements if found == name]
+
+
+def checked(text):
+    """Return a page that keeps to what all pages promise."""
+    page = Page(text)
+    assert text.startswith("<!doctype html>")
+    names = {name for name, _ in page.elements}
+    assert not names & {"script", "img", "link", "iframe", "object", "embed", "form", "base", "video", "audio"}
+    for _, attributes in page.elements:
+        assert not any(key.startswith("on") or key in {"src", "style", "action"} for key in attributes)
+        assert attributes.get("href", "#").startswith("#")
+    [policy] = [each["content"] for each in page.all("meta") if each.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [attributes["href"][1:] for attributes in page.all("a")]
+    named = [part for _, attributes in page.elements for part in attributes.get("aria-labelledby", "").split()]
+    assert {*targets, *named} <= {*ids}
+    charts = [attributes for attributes in page.all("svg") if attributes.get("class") == "chart"]
+    assert all(attributes["role"] == "img" and attributes["aria-labelledby"] for attributes in charts)
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert page.all("html") == [{"lang": "en"}]
+    assert "url(" not in text
+    assert "@import" not in text
+    return page
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    changes = ["privacy.mode=pairwise", "data.validation=0.2"]
+    return simulate(read(SMALL, changes=changes), folder=tmp_path_factory.mktemp("page") / "run")
+
+
+def copied(run, **changed):
+    """Return a copy of a run with other attributes."""
+    other = Run(run.experiment)
+    for name in ("folder", "metrics", "events", "summary", "provenance"):
+        setattr(other, name, changed.get(name, getattr(run, name)))
+    other.experiment = changed.get("experiment", run.experiment)
+    return other
+
+
+def test_the_page_of_a_run_shows_what_it_recorded(run):
+    text = run_page(run)
+    page = checked(text)
+    said = " ".join("".join(page.text).split())
+    summary = run.summary
+    assert (
+        f"Together {summary['together']:.3f}, alone {summary['alone']:.3f}, on all data {summary['pooled']:.3f}" in said
+    )
+    assert summary["privacy"]["statement"] in said
+    for name, score in summary["per_peer"].items():
+        assert name in said
+        assert f"{score['together'] - score['alone']:+.3f}" in said
+    for word in (summary["versions"]["torch"], summary["versions"]["p2pfl"], "validation_accuracy", "signature"):
+        assert word in said
+    assert len([each for each in page.all("svg") if each.get("class") == "chart"]) >= 4
+    assert re.search(r"[0-9a-f]{64}", said)
+
+
+def test_a_finished_run_looks_the_same_when_it_is_read_again(run):
+    assert run_page(Run.load(run.folder)) == run_page(run)
+
+
+def hostile(value):
+    if isinstance(value, str):
+        return HOSTILE
+    if isinstance(value, dict):
+        return {HOSTILE if key in {"peer0", "accuracy"} else key: hostile(item) for key, item in value.items()}
+    return [hostile(item) for item in value] if isinstance(value, list) else value
+
+
+def test_nothing_that_comes_from_a_file_becomes_markup(run):
+    summary = hostile(run.summary) | {"metric": HOSTILE, "schema": 1, "advice": [HOSTILE], "alarms": []}
+    summary["privacy"] = hostile(run.summary["privacy"])
+    summary["masses"] = {"statement": HOSTILE}
+    summary["unsettled"] = {HOSTILE: {"masks": {HOSTILE: 1}, "steps": {}, "sums": {}}}
+    scores = {HOSTILE: 0.5, "loss": 1.0}
+    metrics = [msgspec.structs.replace(each, peer=HOSTILE, missed=[HOSTILE], scores=scores) for each in run.metrics]
+    events = [
+        PeerFailed(peer=HOSTILE, error="E", message=HOSTILE, status=1),
+        KeyTrusted(peer=HOSTILE, neighbour=HOSTILE, key=HOSTILE),
+    ]
+    options = {"path": HOSTILE, HOSTILE: HOSTILE}
+    experiment = check({"data": {"name": "own:data", "options": options}, "model": {"pretrained": HOSTILE}})
+    other = copied(run, summary=summary, metrics=metrics, events=events, provenance=hostile(run.provenance))
+    other.experiment = experiment
+    text = run_page(other)
+    checked(text)
+    assert text.count("alert(1)") > 20
+    assert "<script" not in text
+    assert "<img" not in text
+
+
+def test_nothing_in_a_comparison_becomes_markup(run):
+    outcomes = [
+        Outcome(values={HOSTILE: value}, seed=seed, score=seed / 10, bytes_sent=100 * (1 + len(value)))
+        for value in (HOSTILE, "plain")
+        for seed in range(3)
+    ]
+    found = compare(outcomes, metric=HOSTILE, against={HOSTILE: "plain"})
+    summary = run.summary | {"privacy": {"statement": HOSTILE}}
+    metrics = [msgspec.structs.replace(each, scores={HOSTILE: 0.5}) for each in run.metrics]
+    parts = [Part(copied(run, summary=summary, metrics=metrics), place) for place in (0, 1)]
+    text = comparison_page(found, parts, name=HOSTILE)
+    checked(text)
+    assert text.count("alert(1)") > 10
+    assert "<script" not in text
+
+
+def test_alarms_come_before_everything_else(run):
+    alarm = MasksUncancelled(peer="peer0", round=2, partners=("peer1",), now={"loss": 9.0}, deviation=0.3)
+    gone = msgspec.structs.replace(alarm, peer="peer2", cancelled=True)
+    alarms = [msgspec.to_builtins(each) for each in (alarm, gone)]
+    page = checked(run_page(copied(run, summary=run.summary | {"alarms": alarms, "accounted": False})))
+    said = "".join(page.text)
+    assert said.index("Alarm.") < said.index("Warning.") < said.index("Together")
+    assert "start it with --resume" in said
+    assert "they are cancelled now" in said
+    assert "--unaccounted" in said
+
+
+def test_an_interrupted_run_says_so_and_shows_what_there_is(run):
+    failed = PeerFailed(peer="peer1", error="StorageError", message="the disk is full", status=1)
+    said = "".join(checked(run_page(copied(run, summary={}, events=[failed]))).text)
+    assert "did not come to its end" in said
+    assert "the disk is full" in said
+    assert "Scores after round" in said
+    assert "".join(checked(run_page(copied(run, summary={}, metrics=[]))).text)
+
+
+def test_the_page_of_one_peer_has_its_scores_and_events(run):
+    keys = (
+        "schema",
+        "name",
+        "accounted",
+        "privacy",
+        "alarms",
+        "best",
+        "stopped",
+        "common",
+        "seed",
+        "versions",
+        "began",
+    )
+    summary = {key: run.summary.get(key) for key in keys}
+    summary |= {"kind": "peer", "peer": "peer0", "scores": {"accuracy": 0.91, "loss": 0.3}, "unsettled": {}}
+    events = [MasksUnsettled(peer="peer0", masks={"peer1": 2}, deviation=0.1)]
+    metrics = [record for record in run.metrics if record.peer == "peer0"]
+    said = "".join(checked(run_page(copied(run, summary=summary, metrics=metrics, events=events))).text)
+    assert "peer0 learned a model with accuracy 0.910, loss 0.300" in said
+    assert "2 masks shared with peer1 may not have cancelled" in said
+
+
+def test_a_run_without_scores_and_one_with_scores_that_are_no_numbers_have_pages(run):
+    bare = [msgspec.structs.replace(record, scores={}) for record in run.metrics]
+    summary = run.summary | {"metric": None, "together": None, "alone": None, "pooled": None}
+    assert "there is no score" in run_page(copied(run, summary=summary, metrics=bare))
+    nan = [msgspec.structs.replace(each, scores={"loss": math.nan, "accuracy": 0.5}) for each in run.metrics]
+    checked(run_page(copied(run, metrics=nan)))
+
+
+def test_many_peers_and_rounds_stay_small():
+    facts = {"distance": 0.1, "bytes_in": 0, "seconds_training": 0.1, "seconds_waiting": 0.0, "heard": 2}
+    metrics = [
+        Record(
+            peer=f"peer{peer:02}",
+            round=round,
+            scores={"loss": 1 / (1 + round), "accuracy": 1 - 1 / (1 + round + peer)},
+            bytes_out=100 * round,
+            training_loss=0.1,
+            **facts,
+        )
+        for round in range(1000)
+        for peer in range(64)
+    ]
+    run = Run(read({"rounds": 1000, "topology": {"peers": 64}}))
+    run.metrics = metrics
+    text = run_page(run)
+    checked(text)
+    assert len(text) < 500_000
+
+
+def comparison():
+    outcomes = [
+        Outcome(
+            values={"learning.rate": rate}, seed=seed, score=base + seed / 100, bytes_sent=sent, gradients=5, rounds=2
+        )
+        for rate, base, sent in (("0.1", 0.5, 100), ("0.5", 0.7, 300))
+        for seed in range(3)
+    ]
+    return compare(outcomes, metric="accuracy", against={"learning.rate": "0.1"})
+
+
+def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
+    found = comparison()
+    said = "".join(checked(comparison_page(found, [Part(run, 0), Part(run, 1)], name="Sweep of small")).text)
+    for each in found.settings:
+        assert f"{each.score.mean:.3f} ± {each.score.half:.3f}" in said
+    assert f"{found.differences[0].difference.mean:+.3f}" in said
+    assert "rate 0.5 cost 3 times the bytes of rate 0.1" in said
+    assert "has the best mean" in said
+    assert run.summary["privacy"]["statement"] in said
+
+
+def test_a_comparison_of_failures_and_of_one_setting_have_pages():
+    failed = [Outcome(values={"a": "1"}, seed=0, failure="no"), Outcome(values={"a": "2"}, seed=0, failure="no")]
+    assert "No run has a score" in comparison_page(compare(failed, metric="accuracy"), [], name="none")
+    checked(comparison_page(compare([Outcome(values={}, seed=0, score=0.5)], metric="accuracy"), [], name="one"))
+
+
+def points(markup, name):
+    [found] = re.findall(rf'<{name} points="([^"]*)"', markup)
+    return [tuple(float(part) for part in pair.split(",")) for pair in found.split()]
+
+
+def test_a_curve_is_drawn_where_its_values_are():
+    text = figure(Chart("t", "d", "x", "y", [Curve("c", [0, 1, 2], [0.0, 1.0, 0.5])]), name="f")
+    [first, top, middle] = points(text, "polyline")
+    assert first[0] < top[0] < middle[0]
+    assert top[1] < middle[1] < first[1]
+    assert middle[1] == pytest.approx((first[1] + top[1]) / 2, abs=0.2)
+    assert top[0] == pytest.approx((first[0] + middle[0]) / 2, abs=0.2)
+
+
+def test_what_is_no_number_is_left_out_of_a_curve_and_an_empty_chart_is_none():
+    text = figure(Chart("t", "d", "x", "y", [Curve("c", [0, 1, 2], [0.1, math.nan, 0.5])]), name="f")
+    assert len(points(text, "polyline")) == 2
+    assert figure(Chart("t", "d", "x", "y", [Curve("c", [0], [math.inf])]), name="f") is None
+    assert figure(Chart("t", "d", "x", "y", [Curve("c", [0, 1], [0.0, -1.0])], log=True), name="f") is None
+    assert figure(Chart("t", "d", "x", "y", []), name="f") is None
+
+
+def test_a_long_curve_is_thinned_out_and_keeps_its_ends():
+    many = list(range(5001))
+    found = points(figure(Chart("t", "d", "x", "y", [Curve("c", many, many, many, many)]), name="f"), "polyline")
+    assert len(found) <= 402
+    assert found[0][0] == 58
+    assert found[-1][0] == 446
+
+
+def test_a_constant_curve_has_an_axis():
+    text = figure(Chart("t", "d", "x", "y", [Curve("c", [1, 2], [0.5, 0.5])], whole=True), name="f")
+    assert "nan" not in text
+    assert len({y for _, y in points(text, "polyline")}) == 1
+
+
+def test_intervals_lie_beside_zero_on_their_side():
+    text = intervals([Interval("a", 0.2, 0.1), Interval("b", -0.3, 0.1)], name="i", title="t", description="d", x="x")
+    zero = float(re.search(r'<line x1="([\d.]+)"[^>]*class="axis"', text)[1])
+    one, other = (float(found) for found in re.findall(r'<circle cx="([\d.]+)"', text))
+    assert other < zero < one
+    assert intervals([], name="i", title="t", description="d", x="x") is None
+
+
+def test_only_markup_is_not_escaped():
+    assert tag("p", "<b>", tag("b", "<"), title='"') == '<p title="&quot;">&lt;b&gt;<b>&lt;</b></p>'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_a_browser_has_nothing_to_complain_about(run, tmp_path):
+    """Violations of the content security policy are messages on the console."""
+    for name, text in {
+        "run": run_page(run),
+        "comparison": comparison_page(comparison(), [Part(run, 0), Part(run, 1)], name="c"),
+        "control": "<!doctype html><script>console.log('seen')</script>",
+    }.items():
+        (tmp_path / f"{name}.html").write_text(text)
+        told = subprocess.run(
+            [
+                *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"),
+                *(f"--user-data-dir={tmp_path}/profile", f"file://{tmp_path}/{name}.html"),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert ("CONSOLE" in told.stderr) == (name == "control")
+        assert ("</main>" in told.stdout) == (name != "control")
+
+
+def test_a_notebook_shows_the_result(run):
+    text = run._repr_html_()
+    assert verdict(run.summary, run.metrics, rounds=2) in html.unescape(text)
+    assert f"{run.summary['per_peer']['peer0']['together']:.3f}" in text
+    assert "<script" not in copied(run, summary=run.summary | {"metric": HOSTILE})._repr_html_()
+
+
+def test_the_history_of_a_run_is_a_data_frame_where_pandas_is_installed(run, monkeypatch):
+    """A stand-in for pandas shows what its data frame is given."""
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda columns: columns))
+    found = run.history
+    assert found["accuracy"] == [record.scores["accuracy"] for record in run.metrics]
+    assert found["peer"] == [record.peer for record in run.metrics]
+    assert {len(column) for column in found.values()} == {len(run.metrics)}
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r'pip install "p2pfl-mqtt\[pandas\]"'):
+        _ = run.history
+
+
+def test_a_score_with_the_name_of_a_field_has_a_column_of_its_own(run):
+    other = [msgspec.structs.replace(record, scores={"round": 0.5}) for record in run.metrics]
+    columns = columns_of(other)
+    assert columns["round"] == [record.round for record in run.metrics]
+    assert columns["score round"] == [0.5] * len(other)

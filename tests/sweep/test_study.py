@@ -1,0 +1,133 @@
+"""Which runs a study has, and what it refuses."""
+
+import pytest
+
+from p2pfl.errors import ExperimentError, InputError
+from p2pfl.experiment import flat, read
+from p2pfl.sweep.contents import digest
+from p2pfl.sweep.study import Study, cells, load, parse_budget, parse_random, parse_values
+
+SMALL = """
+name = "small"
+seed = 4
+[data]
+name = "wine"
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return str(path)
+
+
+def test_a_grid_has_all_combinations_with_all_seeds(small):
+    over = {"learning.algorithm": ("fedavg", "scaffold"), "learning.rate": (0.1, 0.2, 0.4)}
+    found = cells(Study(experiment=small, over=over, seeds=2))
+    assert len(found) == 12
+    assert [cell.experiment.seed for cell in found[:3]] == [4, 5, 4]
+    assert found[-1].values == {"learning.algorithm": "scaffold", "learning.rate": "0.4"}
+    assert found[-1].experiment.learning.rate == 0.4
+
+
+def test_named_settings_change_several_keys_at_once(small):
+    settings = {"careful": {"learning.rate": 0.01, "learning.epochs": 5}, "bold": {"learning.rate": 1.0}}
+    found = cells(Study(experiment=small, settings=settings, seeds=(7,)))
+    assert [(cell.values["settings"], cell.experiment.learning.epochs) for cell in found] == [
+        ("careful", 5),
+        ("bold", 1),
+    ]
+
+
+def test_more_draws_keep_the_earlier_ones_and_show_what_ran(small):
+    random = {"learning.rate": parse_random("1e-3..1:log"), "learning.epochs": parse_random("1..3:integer")}
+    few = cells(Study(experiment=small, random=random, draws=4, seeds=1))
+    many = cells(Study(experiment=small, random=random, draws=40, seeds=1))
+    assert many[:4] == few
+    for cell in many:
+        assert 1e-3 <= cell.experiment.learning.rate <= 1
+        assert float(cell.values["learning.rate"]) == cell.experiment.learning.rate
+    assert {cell.experiment.learning.epochs for cell in many} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("study", "reason"),
+    [
+        ({"over": {"learning.rte": (0.1,)}}, 'unknown key "learning.rte"'),
+        ({"over": {"seed": (1, 2)}}, "name the seeds with --seeds"),
+        ({"over": {"learning.rate": (1,)}, "set": {"learning.rate": 2}}, "values in two places"),
+        ({"over": {"learning.rate": (0.1, 1)}, "against": {"learning.rate": 0.2}}, "which is none of 0.1, 1"),
+        ({"over": {"learning.rate": (0.1, 1)}, "against": {"data.split": "iid"}}, "does not vary"),
+    ],
+)
+def test_a_study_is_refused_before_anything_runs(study, reason, small):
+    with pytest.raises(InputError, match=reason):
+        cells(Study(experiment=small, **study))
+
+
+def test_a_refused_setting_is_named(small):
+    over = {"learning.algorithm": ("fedavg",), "learning.rate": (0.1, -1)}
+    with pytest.raises(ExperimentError, match=r"in learning.algorithm=fedavg learning.rate=-1"):
+        cells(Study(experiment=small, over=over))
+
+
+def test_a_file_is_a_study_if_it_names_an_experiment(small, tmp_path):
+    assert load(tmp_path / "small.toml") is None
+    path = tmp_path / "study.toml"
+    path.write_text('experiment = "small.toml"\nseeds = [1, 2]\n[over]\n"learning.rate" = [0.1, 0.2]\n')
+    study = load(path)
+    assert study.experiment == small
+    assert len(cells(study)) == 4
+    path.write_text('experiment = "small.toml"\noverr = 3\n')
+    with pytest.raises(ExperimentError, match="overr"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["bytes", "bytes=", "bytes=0", "bytes=6XB", "gradients=5kB", "seconds=4", "bytes=-1"])
+def test_a_budget_that_is_none_is_refused(text):
+    with pytest.raises(InputError, match="write it as"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize("text", ["1", "1..0", "0..1:log", "1..2:exp", "a..b"])
+def test_a_range_that_is_none_is_refused(text):
+    with pytest.raises(InputError):
+        parse_random(text)
+
+
+def test_an_array_that_is_none_is_refused():
+    with pytest.raises(InputError, match="array"):
+        parse_values("[1, ")
+
+
+def test_a_digest_changes_with_every_key_and_with_nothing_else():
+    base = read({})
+    usual = digest(base)
+    assert digest(read({})) == usual
+    for change in ("seed=1", "rounds=3", "learning.rate=0.2", "data.split=shards", "model.hidden=[8]"):
+        assert digest(read({}, changes=[change])) != usual
+    assert digest(base, baselines=True) != digest(base, baselines=False)
+    assert len(flat(base)) > 60  # all of which count
+
+
+def test_a_file_counts_by_its_content_and_not_by_its_place(tmp_path):
+    def csv(folder, text):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "own.csv").write_text(text)
+        options = {"path": str(tmp_path / folder / "own.csv"), "target": "y"}
+        return digest(read({"data": {"name": "csv", "options": options}}))
+
+    one = csv("a", "x,y\n1,0\n")
+    assert csv("b", "x,y\n1,0\n") == one
+    assert csv("b", "x,y\n1,1\n\n") != one
+
+
+def test_code_of_ones_own_counts_by_its_content(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own_algorithm_of_a_sweep.py"
+    file.write_text("class Own: pass\n")
+    experiment = read({"learning": {"algorithm": "own_algorithm_of_a_sweep:Own"}})
+    before = digest(experiment)
+    file.write_text("class Own: step = 1\n")
+    assert digest(experiment) != before
