@@ -246,9 +246,10 @@ def test_stragglers_have_an_effect_on_who_takes_steps_of_his_own_where_they_are_
     assert read({"learning": learning}).learning.stragglers == 0.5
 
 
-def test_a_tolerance_has_an_effect_where_all_end_in_one_model():
+def test_a_tolerance_has_no_effect_on_the_one_model_of_all_peers_which_is_an_exact_mean():
     table = {"learning": {"algorithm": "dpsgd", "consensus": True}, "gossip": {"tolerance": 0.1}}
-    assert read(table).gossip.tolerance == 0.1
+    with pytest.raises(ExperimentError, match=r"gossip\.tolerance = 0\.1 has no effect"):
+        read(table)
 
 
 def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, monkeypatch):

@@ -1,13 +1,12 @@
-"""What must hold of totals: peers that hold one hold the same one, it is the sum over its participants, and no key of
-its masks hides two plaintexts."""
+"""What must hold of totals: all that hold one hold the same, the sum over its participants, and no key hides two."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -102,9 +101,37 @@ def whole(algorithm: Adding, rounds: int) -> bool:
     return all({*held} == {*algorithm.peers} and held[algorithm.peers[0]][0] == everybody for held in all_)
 
 
-def ended(error: BaseException | None) -> bool:
-    """Whether a peer without a result has ended with a sentence."""
-    return isinstance(error, P2PFLError) and bool(str(error))
+class Result(Protocol):
+    """How a peer ended."""
+
+    @property
+    def state(self) -> State | None:
+        """Its state, if it ended with one."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it ended with otherwise."""
+
+    @property
+    def killed(self) -> bool:
+        """Whether it ended for good before its time."""
+
+
+def verdict(
+    algorithm: Adding, ended: Mapping[str, Result], *, rounds: int, kinds: frozenset[str], faults: Counter[str]
+) -> str:
+    """Why peers that take totals must not have ended like this: all hold the same ones, or end with a sentence."""
+    if failure := wrong(algorithm):
+        return failure
+    faults["totals"] += sum(len(held) for held in algorithm.taken.values())
+    for name, result in ended.items():
+        if result.state is None and not result.killed:
+            faults["peers that ended without a total"] += 1
+            if not isinstance(result.error, P2PFLError):
+                return f"{name} ended with {type(result.error).__name__}: {result.error}"
+    if not kinds - HARMLESS and not whole(algorithm, rounds):
+        return "not every peer holds every total, although nothing was lost for good"
+    return ""
 
 
 def watched(peer: Peer, keys: KeyWatch) -> None:

@@ -133,7 +133,8 @@ class End:
 def verdict(end: End) -> str:
     """Why this must not have been the end; empty if it may."""
     if isinstance(end.plan.algorithm, totals.Adding):
-        return _totalled(end, end.plan.algorithm)
+        rounds, kinds = end.plan.experiment.rounds, end.history.kinds
+        return totals.verdict(end.plan.algorithm, end.ended, rounds=rounds, kinds=kinds, faults=end.faults)
     for name in end.plan.topology.peers:
         ended = end.ended[name]
         if isinstance(ended.error, LostModelError):
@@ -152,20 +153,6 @@ def verdict(end: End) -> str:
     if not isinstance(end.plan.learner, Goals):  # only of averaging alone is the result known
         return ""
     return _known(end, end.plan.learner)
-
-
-def _totalled(end: End, algorithm: totals.Adding) -> str:
-    """Why peers that take totals must not have ended like this: they all hold the same, or end with a sentence."""
-    if failure := totals.wrong(algorithm):
-        return failure
-    end.faults["totals"] += sum(len(held) for held in algorithm.taken.values())
-    for name, ended in end.ended.items():
-        if ended.state is None and not ended.killed and not totals.ended(ended.error):
-            return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
-        end.faults["peers that ended without a total"] += ended.state is None and not ended.killed
-    if not end.history.kinds - totals.HARMLESS and not totals.whole(algorithm, end.plan.experiment.rounds):
-        return "not every peer holds every total, although nothing was lost for good"
-    return ""
 
 
 def _whole(end: End, ended: Ended) -> bool:
