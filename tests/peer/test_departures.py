@@ -1,9 +1,12 @@
 """Live peers that decide which models of a round count, and remove the masks of those that do not."""
 
+import asyncio
+
 import pytest
 import torch
 
 from dying import VICTIM, Death
+from lives import Lives, begun
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.peer.masking.hiding import undecided
@@ -12,6 +15,8 @@ from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.wire.verdicts import Vote
 from p2pfl.report.notices.kinds import LearningStopped
+from p2pfl.transport import MemoryTransport
+from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL
 
 FOUR = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "rounds=5"]
@@ -127,6 +132,46 @@ def test_two_of_four_are_no_majority_and_end_instead_of_going_on_with_masks():
     found = death(*GO_ON, "transport.patience=5", lose=third_model(), at=12)
     told = [each.reason for each in found.notices if isinstance(each, LearningStopped)]
     assert told == ["undecided"] * 3
+
+
+def virtually(main):
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_scores_of_one_that_is_not(tmp_path):
+    whole = death(*GO_ON)
+
+    async def stopped():
+        lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON]), MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: all(peer.mailbox.exchange[0] >= 3 for peer in now.values()))
+        await lives.kill()
+        lives.start(resume=True)
+        return await lives.end()
+
+    ended = virtually(stopped())
+    for name, state in whole.states.items():
+        assert torch.allclose(ended[name].state.rows, state.rows, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_peer_that_comes_back_after_its_model_was_dropped_shares_the_others_models_again(tmp_path, resume):
+    async def back():
+        lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON, "rounds=8"]), MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: begun(now[VICTIM]) and now[VICTIM].mailbox.exchange[0] == 2)
+        await lives.kill(VICTIM)
+        lives.start(VICTIM, resume=resume)
+        return await lives.end()
+
+    ended = virtually(back())
+    rows = [each.state.rows for each in ended.values()]
+    assert len(rows) == 4
+    assert all(torch.allclose(rows[0], row, atol=1e-6) for row in rows)
+    assert all(each.records[-1].scores["accuracy"] > 0.6 for each in ended.values())
 
 
 @pytest.mark.parametrize(

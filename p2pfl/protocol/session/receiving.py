@@ -118,10 +118,14 @@ class Receiving:
                 self._pulse(sender, message)
             case Account() if present:
                 self._account(sender, message)
-            case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and sender in shared.membership.proven:
+            case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and self._met(sender):
                 self._added(sender, message)
             case _:
                 shared.refuse(sender, f"unexpected {type(message).__name__}")
+
+    def _met(self, sender: str) -> bool:
+        """Return whether a neighbour has shown that it lives and is not excluded; it may have gone since."""
+        return sender in self.shared.membership.proven - self.shared.membership.excluded
 
     def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
         """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
