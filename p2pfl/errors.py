@@ -12,6 +12,7 @@
         ├── LearningError         a loss that is not a number
         ├── PrivacyError          a released value left the range of the fixed-point grid
         ├── CoverError            no neighbour is present to share a mask with
+        ├── UndecidedError        it is unknown which models of a round count, or one is missing for good
         ├── BudgetError           a release would cost more than privacy.epsilon allows
         ├── DecodeError           bytes from the network that are not a valid message
         │   ├── VersionError      a message of another version of the wire format
@@ -85,6 +86,10 @@ class PrivacyError(RunError):
 
 class CoverError(RunError):
     """No neighbour is present to share a mask with; nothing has been released."""
+
+
+class UndecidedError(RunError):
+    """A round could not be completed, because a release is missing or no majority agreed on whether it counts."""
 
 
 class BudgetError(RunError):

@@ -16,12 +16,13 @@ import torch
 from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
+from p2pfl.protocol.agreement.translation import read_vote
 from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.mailbox import Mailbox
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.session.effects import Publish
-from p2pfl.protocol.session.events import Contribute, Convene, Heard, Subscribed
+from p2pfl.protocol.session.events import Contribute, Convene, Decide, Heard, Offer, Subscribed
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE, RECEIPT
 from p2pfl.protocol.wire.codec import decode, encode
@@ -45,11 +46,12 @@ from p2pfl.protocol.wire.messages import (
     RollCall,
     participants_statement,
 )
-from p2pfl.protocol.wire.rows import encode_row, read_row, said_head
+from p2pfl.protocol.wire.rows import Encoded, encode_row, read_row, said_head
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.protocol.wire.stream import Inbox, Outbox
 from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.protocol.wire.trailer import Signature
+from p2pfl.protocol.wire.verdicts import Decision, Halves, OfVerdicts, Prepare, Promise, Vote, Votes
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
@@ -201,6 +203,34 @@ def totals(kind):
     return totalled(TOTALLED.get(kind, "bob"), kind)[0].totals
 
 
+# ---------------------------------------------------------------------- verdicts
+
+
+def vote(member, peer="ada", *, number=0, counted=True):
+    """A signed vote on a release of the first round."""
+    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, counted, bytes(64))
+    statement = SWARM.encode() + b"/" + read_vote(made).statement
+    return msgspec.structs.replace(made, signature=IDENTITIES[member].sign(statement, domain="vote"))
+
+
+def voting():
+    """The verdicts of bob, who has sent his release, and holds ada's."""
+    made = totalling("bob", "bob")
+    made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0)), 0, decided=True), now=0.0)
+    made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
+    return made.verdicts
+
+
+VOTED = (
+    Votes((vote("ada"), vote("ada", "bob"))),
+    Prepare("bob", 1, 0, 1),
+    Promise("bob", 1, 0, 1, "ada", vote("ada", "bob")),
+    Decision((vote("ada"), vote("bob"))),
+    Halves(0, {"bob": bytes(32)}, ("bob",)),
+)
+"""What ada sends to bob while they decide which releases count."""
+
+
 # ---------------------------------------------------------------------- all kinds
 
 
@@ -257,6 +287,7 @@ HONEST = {
         *(totalled(middle, kind)[1] for kind, middle in TOTALLED.items()),
         Again(1, 0, 0, 0),
         Abort(1, 0, ["cleo"]),
+        *VOTED,
     )
 }
 """What ada says to bob, by kind; a test holds that no kind is left out."""
@@ -274,8 +305,21 @@ def genuine(message):
             statement = participants_statement(message, swarm=SWARM)
             signature = IDENTITIES["ada"].sign(statement, domain="participants")
             return msgspec.structs.replace(message, signature=signature)
+        case Votes(votes):
+            return Votes(tuple(map(revoted, votes)))
+        case Promise(voted=Vote() as voted):
+            return msgspec.structs.replace(message, voted=revoted(voted))
+        case Decision(votes):
+            return Decision(tuple(map(revoted, votes)))
         case _:
             return message
+
+
+def revoted(changed):
+    """A vote of ada's, or of bob's who helps her, signed again."""
+    statement = SWARM.encode() + b"/" + read_vote(changed).statement
+    signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
+    return msgspec.structs.replace(changed, signature=signature)
 
 
 def sealed(message):
@@ -339,14 +383,16 @@ def taken(message):
             mine = books()
             mine.hear("ada", message, life=1, key=KEYS["bob"].public)
             decode(encode(mine.account(1)))
-        case _ if isinstance(message, OfTotals | ForOne):
+        case _ if isinstance(message, OfTotals | ForOne | OfVerdicts):
             added(message)
 
 
 def added(message):
-    """Have bob take a message of a total, or of a secure sum."""
+    """Have bob take a message of a total, of verdicts, or of a secure sum."""
     kind = type(message).__name__
-    if isinstance(message, OfTotals):
+    if isinstance(message, OfVerdicts):
+        voting().hear("ada", message)
+    elif isinstance(message, OfTotals):
         totals(kind).hear("ada", message)
     else:
         heard(adding(kind).hear("ada", message))

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from p2pfl.privacy.release import Cover
 
 NOISE_STAYS = "private noise stays in the models"
-MASK_KEYS = ("mask", "mask_graph", "mask_degree")
+MASK_KEYS = ("mask", "mask_graph", "mask_degree", "departures")
+LEFT = {
+    "unsettled": "if a peer disappears for good, its masks may stay in the mean, and the run reports this",
+    "go_on": (
+        "if a peer disappears, its neighbours remove its masks, and its update of that round is hidden by its private "
+        "noise alone from whoever holds its model"
+    ),
+    "stop": "if the model of a peer is missing for good, the others end",
+}
+"""What follows from ``privacy.departures``."""
 
 
 class Mode(Protocol):
@@ -159,7 +168,7 @@ class Pairwise(Independent):
 
     Parameters
     ----------
-    mask, mask_graph, mask_degree, partners
+    mask, mask_graph, mask_degree, partners, departures
         Keys of :class:`p2pfl.experiment.schema.Privacy`, like all others.
 
     Examples
@@ -172,6 +181,7 @@ class Pairwise(Independent):
     mask_graph: Literal["same", "complete", "circulant", "random"] = "same"
     mask_degree: int | None = None
     partners: int | None = None
+    departures: Literal["unsettled", "go_on", "stop"] = "unsettled"
 
     traits: ClassVar[ModeTraits] = ModeTraits(hides=True, masks=True)
     name: ClassVar[str] = "pairwise"
@@ -184,7 +194,7 @@ class Pairwise(Independent):
     def statement(self, *, claimed: bool, whose: str = "") -> str:
         """Return what is promised, in words."""
         hides = "masks hide each update among its honest neighbours and cancel in the mean"
-        left = "if a peer disappears for good, its masks may stay in the mean, and the run reports this"
+        left = LEFT[self.departures]
         return f"{hides}; {left}" if claimed else f"{hides}; {unclaimed(whose)}; {left}"
 
 

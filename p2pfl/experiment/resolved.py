@@ -181,6 +181,11 @@ class Plan:
         return shared_of(self.algorithm, self.learner.layout.size)
 
     @property
+    def decided(self) -> bool:
+        """Whether live peers decide which releases of a round count."""
+        return self.masked and self.protection.wanted.departures != "unsettled"
+
+    @property
     def masked(self) -> bool:
         """Whether pairwise masks are on."""
         return self.protection.settings.mask > 0

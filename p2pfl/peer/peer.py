@@ -15,7 +15,7 @@ import torch
 import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, beside_of, learn, start
-from p2pfl.errors import BudgetError, CoverError, RunError, foremost
+from p2pfl.errors import BudgetError, CoverError, ExperimentError, RunError, UndecidedError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
@@ -63,6 +63,22 @@ from p2pfl.report.summary import assess
 from p2pfl.secagg.in_process import partners
 from p2pfl.secagg.signing import Seal
 from p2pfl.transport import Transport, Will, opened
+
+
+def _check_decidable(plan: Plan, session: Session) -> None:
+    """Refuse to decide which releases of a round count if the peer could not take one back."""
+    if plan.decided and not session.books.conserving:
+        raise ExperimentError(
+            "privacy.departures needs models that fit into the window of a stream, because peers take back models of a "
+            "round; use a smaller model or a larger transport.chunk, or leave privacy.departures out"
+        )
+
+
+def _reason(error: BudgetError | CoverError | UndecidedError) -> Literal["budget", "partners", "undecided"]:
+    """Return why a peer stops learning."""
+    if isinstance(error, UndecidedError):
+        return "undecided"
+    return "budget" if isinstance(error, BudgetError) else "partners"
 
 
 class Peer:
@@ -244,6 +260,8 @@ class Peer:
                 sums=self.plan.protection.sums is not None,
             )
             session.books = kept_by(self.plan, self.name, large=self.mailbox.large)
+            _check_decidable(self.plan, session)
+            session.verdicts.restore(self.keeper.journal.verdicts)
             part: Adding | None = None
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
@@ -342,9 +360,8 @@ class Peer:
                 observe=self._after,
                 stop=plan.stop,
             )
-        except (BudgetError, CoverError) as error:  # the others go on
-            reason: Literal["budget", "partners"] = "budget" if isinstance(error, BudgetError) else "partners"
-            self._tell(LearningStopped(peer=self.name, reason=reason, message=str(error)))
+        except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
+            self._tell(LearningStopped(peer=self.name, reason=_reason(error), message=str(error)))
             await self.connection.ask(events.Stop())
         else:
             self._played = True

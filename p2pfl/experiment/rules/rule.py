@@ -11,6 +11,9 @@ from p2pfl.experiment.catalogue import codec_traits, mode_traits, rule_traits, t
 from p2pfl.experiment.schema import Experiment
 from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
 
+ROUNDING = 1e-12
+"""Difference of two equal weights, one of which is what the others leave of 1."""
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -24,6 +27,8 @@ class Graph:
         Whether edges go one way; whether both ends weigh them alike.
     keeps_mean, keeps_consensus
         Whether mixing keeps the mean of all models, and leaves equal models as they are.
+    uniform
+        Whether one gossip step gives everybody the average of all models.
     """
 
     period: int
@@ -31,6 +36,7 @@ class Graph:
     symmetric: bool
     keeps_mean: bool
     keeps_consensus: bool
+    uniform: bool
 
     @classmethod
     def of(cls, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Graph:
@@ -41,7 +47,14 @@ class Graph:
             all(each.symmetric for each in weights),
             all(each.keeps_mean for each in weights),
             all(each.keeps_consensus for each in weights),
+            all(_averages(each, peers=topology.peers) for each in weights),
         )
+
+
+def _averages(weights: graphs.Weights, *, peers: Sequence[str]) -> bool:
+    """Return whether weights give everybody the average of all models."""
+    rows = [[*weights.row(peer).values()] for peer in peers]
+    return all(len(row) == len(peers) and max(row) - min(row) < ROUNDING for row in rows)
 
 
 @dataclass(frozen=True)

@@ -412,7 +412,33 @@ MIXED = (
 )
 """Topologies, weights and acceleration."""
 
-RULES = (*CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+
+def _decided(when: When) -> When:
+    return lambda it: it.mode.masks and it.experiment.privacy.departures != "unsettled" and when(it)
+
+
+DECIDED = tuple(
+    Rule("privacy.departures", _decided(when), because, "leave one of the two out")
+    for when, because in (
+        (
+            lambda it: it.experiment.privacy.mask_graph != "same",
+            "with privacy.mask_graph, because only neighbours vote on a model",
+        ),
+        (
+            lambda it: it.experiment.gossip.steps != 1 and not it.algorithm.single_step,
+            "without gossip.steps = 1, because a model that counts enters one gossip step",
+        ),
+        (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
+        (lambda it: it.experiment.topology.heal, "with topology.heal, because the voters follow from one graph"),
+        (
+            lambda it: it.graph and not it.graph.uniform,
+            "on {kind}, because masks cancel within a round only where everybody averages all models",
+        ),
+    )
+)
+"""Agreement on which releases of a round count."""
+
+RULES = (*DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 

@@ -50,6 +50,11 @@ class Privacy(Section, frozen=True):
     partners
         How many mask partners must be present before a model leaves under masks (pairwise): by default ``colluders +
         1`` where masks alone hide it; 1 with ``noise`` and ``clip``, because the budget counts missing partners.
+    departures
+        What live peers do under masks when a peer disappears in the middle of a round. ``unsettled``: they continue at
+        once, and the masks that it shared stay in the models. ``go_on``: a majority of its neighbours decides whether
+        its model counts; if not, they remove its masks before they train again, which can show its update under its
+        private noise alone. ``stop``: they decide the same, and end if it does not count (docs/settled-rounds.md).
     adjacency
         What the guarantee compares: a peer's update with nothing (``zero-out``), or with any other (``replace``).
     budget
@@ -70,6 +75,7 @@ class Privacy(Section, frozen=True):
     delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     colluders: Annotated[int, Meta(ge=0)] = 1
     partners: Number | None = None
+    departures: Literal["unsettled", "go_on", "stop"] = "unsettled"
     adjacency: Literal["zero-out", "replace"] = "zero-out"
     budget: File | None = None
 

@@ -13,6 +13,7 @@ from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.masking.covering import covered
+from p2pfl.peer.masking.deciding import Deciding
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.storage.journal import Journal as Kept
@@ -23,10 +24,19 @@ from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import Ints
 from p2pfl.privacy.totals import TotalMasks
+from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import Notice
+
+
+def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
+    """Return the last release of an earlier incarnation if its verdict is unknown; not if it is charged already."""
+    last = Slot(*kept.until)
+    rounds = {each.round for each in kept.verdicts if each.peer == peer and each.voted and not each.decided}
+    slots = {Slot(last.attempt, round) for round in rounds if round == last.round - 1}
+    return frozenset(slots) - kept.uncovered
 
 
 class Hiding:
@@ -77,9 +87,11 @@ class Hiding:
         self.membership = self.session.membership
         self.name = self.membership.me.peer
         self.least = plan.protection.partners
+        self.departures = plan.protection.wanted.departures
         self.cover: Cover | None = None
         self.released = -1
-        self._alone = kept.uncovered
+        self._doubtful = undecided(kept, self.name)
+        self._alone = kept.uncovered | self._doubtful
 
     @property
     def notes(self) -> Journal:
@@ -90,6 +102,11 @@ class Hiding:
     def alone(self) -> frozenset[Slot]:
         """Releases that count as hidden by their private noise alone, those of earlier incarnations too."""
         return self._alone if self.cover is None else frozenset(self.cover.charged)
+
+    @property
+    def verdicts(self) -> tuple[VerdictRecord, ...]:
+        """Promises, votes and decisions on releases of the last rounds."""
+        return self.session.verdicts.records()
 
     @property
     def spent(self) -> Mapping[Cost, int]:
@@ -107,6 +124,9 @@ class Hiding:
             self.cover = Cover(
                 self.masks(), self.session.books.masks, places=self._places, least=self.least, charged=self._alone
             )
+        for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
+            self.meter.correct(slot.round)
+        self._doubtful = frozenset()
         self._share()
 
     def masks(self) -> Masks:
@@ -136,6 +156,7 @@ class Hiding:
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
         cover, summed = self.cover, self.connection.adding is not None
+        net.deciding = deciding = self._deciding(cover)
 
         def charge(*, whole: bool = True) -> None:
             if self.settings.hidden or self.settings.participation < 1:
@@ -150,6 +171,9 @@ class Hiding:
                 whole = cover.covers(round, present=present)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
                 cover.decide(round, present=present)
+                if deciding is not None:
+                    partners = cover.partners(round, present=present)
+                    deciding.masked = {peer: self.membership.up[peer].incarnation for peer in partners}
             if summed:
                 self._share()
                 charge()  # here, where rolls are heard that change what it costs
@@ -163,6 +187,18 @@ class Hiding:
             charge=None if summed or cover is not None else charge,
         )
         return net if hidden is net else Unhurried(hidden, prepare=prepare)
+
+    def _deciding(self, cover: Cover | None) -> Deciding | None:
+        """Return what decides which releases of a round count; ``None`` where all that arrive do."""
+        if cover is None or self.departures == "unsettled":
+            return None
+
+        def charge(slot: Slot) -> None:
+            if slot not in cover.charged:
+                cover.charged.add(slot)
+                self.meter.correct(slot.round)
+
+        return Deciding(self.connection, cover, charge, goes_on=self.departures == "go_on")
 
     def lost(self, missed: Collection[str]) -> frozenset[str]:
         """Return the mask partners that disappeared after this peer masked its last release with them.

@@ -18,7 +18,7 @@ from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.ledgers.books import Books, heaviest
 from p2pfl.protocol.ledgers.flows import Row
 from p2pfl.protocol.ledgers.masks import MaskLedger
-from p2pfl.protocol.ledgers.payments import Payment, points, scattered
+from p2pfl.protocol.ledgers.payments import Payment, mask_key, points, scattered
 from p2pfl.protocol.ledgers.slots import Slot
 
 
@@ -84,6 +84,7 @@ class Cover:
         self.slot: Slot | None = None
         """Of the last release with fresh masks."""
         self._payment: Payment | None = None
+        self._keys: dict[str, bytes] = {}  # of the masks in the last release, by partner
 
     @property
     def deviation(self) -> float:
@@ -150,9 +151,24 @@ class Cover:
 
         self._payment = self.ledger.release(round, partners=here, shared=self._shared, payable=payable)
         self.slot = self._payment.slot
+        fresh = [mask for mask in self._payment.terms if mask.slot == self.slot]
+        self._keys = {partner: mask_key(mask, self.masks) for mask in fresh for partner in here & {*mask.edge}}
         self.whole = here == self._neighbours(round)
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
+
+    def withdraw(self, partner: str) -> bytes:
+        """Return the key of the mask that the last release shares with a partner, which counts as removed from now on.
+
+        Returns
+        -------
+        bytes
+            Empty if the release has no mask with this partner.
+        """
+        key = self._keys.pop(partner, b"")
+        if key and self.slot is not None:
+            self.ledger.withdraw(partner, self.slot)
+        return key
 
     def settle(self, where: Ints) -> Ints | None:
         """Return what is owed at places ``[Q]`` of a row, without fresh masks, ``[1, Q]``; ``None`` for nothing."""

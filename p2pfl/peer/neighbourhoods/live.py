@@ -13,6 +13,7 @@ from p2pfl.encodings import Ints
 from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Contribution, Heard, Public, Released, bare, checked, moved
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.masking.deciding import Deciding, Half
 from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.ledgers.books import Books, heaviest, vector
 from p2pfl.protocol.mailbox import Delivery
@@ -55,6 +56,8 @@ class LiveNeighbourhood:
         self.totalling = totalling or Totalling(connection, round + 1)
         self.zstd = zstd
         self.conserving = conserving and self.session.books.conserving
+        self.deciding: Deciding | None = None
+        """Decides which releases of the round count; ``None`` where all that arrive do."""
         self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
         self.heard = torch.zeros(1, dtype=torch.int64)
@@ -80,10 +83,23 @@ class LiveNeighbourhood:
             delivery = await self._model(sender, like=released, weighted=released.masses is not None)
             total.add(sender, weights[sender], delivery)
             del delivery
+        if self.deciding is not None and isinstance(total, Conserved):
+            await self._decide(self.deciding, total)
         self._close()
         mixed = total.close()
         self.record_step(released, mixed)
         return mixed
+
+    async def _decide(self, deciding: Deciding, total: Conserved) -> None:
+        """Wait for the verdicts on all releases, and remove dropped ones and the masks that they leave."""
+        dropped = await deciding.verdicts(self.round, held=total.applied)
+        if dropped:
+            for peer in sorted(dropped):
+                total.drop(peer)
+            for half in await deciding.halves(self.round, dropped, applied=total.applied):
+                total.remove(half)
+        total.average()
+        total.final()
 
     def record_step(self, before: Released, after: Released) -> None:
         """Compute at once how far a gossip step moved the model: to keep the rows would take memory on a device."""
@@ -107,7 +123,8 @@ class LiveNeighbourhood:
         if chain is None:  # the first exchange after a release
             chain = self._releases
             self._releases += 1
-        total = Conserved(released, books, exchange=(self.round, self.step), chain=chain)
+        peers = self.session.edges.peers
+        total = Conserved(released, books, exchange=(self.round, self.step), chain=chain, peers=peers)
         books.open((self.round, self.step), total.own, weights=weights, chain=chain)
         return total
 
@@ -192,7 +209,8 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
-        await self._send(Offer(Encoded(parts), phase, masked=released.grid is not None))
+        masked = released.grid is not None
+        await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))
         return senders
 
     async def _send(self, offer: Offer) -> None:
@@ -288,10 +306,12 @@ class Conserved:
         Say which flows count.
     exchange, chain
         Which gossip step, and of which release.
+    peers
+        Number of peers in the graph.
     """
 
-    def __init__(self, released: Released, books: Books, *, exchange: tuple[int, int], chain: int) -> None:
-        self.released, self.books = released, books
+    def __init__(self, released: Released, books: Books, *, exchange: tuple[int, int], chain: int, peers: int) -> None:
+        self.released, self.books, self.peers = released, books, peers
         self.exchange, self.chain = exchange, chain
         self.own = vector(released)  # [P] or [P + 1]
         self.total = self.own.copy()
@@ -304,6 +324,43 @@ class Conserved:
         moved = self.books.apply(sender, self.exchange, vector(delivery).astype(self.own.dtype, copy=False))
         if moved is not None:
             self.total += moved
+
+    @property
+    def applied(self) -> dict[str, float]:
+        """Weights of the neighbours whose models are in the sum."""
+        return self.books.flows.applied(self.exchange)
+
+    def drop(self, peer: str) -> None:
+        """Take back the model of a neighbour, and never apply it in this gossip step."""
+        back = self.books.flows.refuse(peer, self.exchange) if peer in self.books.flows.partners else None
+        if back is not None:
+            self.total += back
+
+    def remove(self, half: Half) -> None:
+        """Remove a mask from the model that contains it, in all terms of the sum."""
+        weights = self.applied
+        size, share = len(half.values), weights.get(half.holder, 0.0)
+        if half.holder == self.books.peer:
+            self.own = self.own.copy()  # the ledger keeps what was released
+            self.own[:size] -= half.values.astype(self.own.dtype)
+            share = 1 - sum(weights.values())
+        if share:
+            self.total[:size] -= (share * half.values).astype(self.total.dtype)
+
+    def final(self) -> None:
+        """Never take back a model of this gossip step."""
+        self.books.flows.final(self.exchange)
+
+    def average(self) -> None:
+        """Weigh all models of the sum alike, so that their masks cancel although the models of some peers are missing.
+
+        On a complete graph, all peers have the same models once they know the verdicts.
+        """
+        weights = self.applied
+        count = len(weights) + 1
+        if weights and count < self.peers:
+            ratio = 1 / (count * next(iter(weights.values())))
+            self.total = self.own + (self.total - self.own) * ratio
 
     def close(self) -> Released:
         """Return the sum, including late models of earlier gossip steps."""

@@ -11,6 +11,7 @@ import msgspec
 from p2pfl.errors import StorageError
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers import masks as ledger
 from p2pfl.protocol.ledgers.drawn import Drawn, Epochs
 from p2pfl.protocol.ledgers.slots import END, Run, Slot
@@ -37,6 +38,8 @@ class Journal(msgspec.Struct, frozen=True):
         Releases that count as hidden by their private noise alone: attempt and round.
     samplings
         How the peer has trained so far, where that has a price for single samples: noise, rate, steps, how often.
+    verdicts
+        Promises, votes and decisions on releases of the last rounds.
     """
 
     incarnation: int
@@ -48,6 +51,7 @@ class Journal(msgspec.Struct, frozen=True):
     ended: int = -1
     alone: tuple[tuple[int, int], ...] = ()
     samplings: tuple[tuple[float, float, int, int], ...] = ()
+    verdicts: tuple[VerdictRecord, ...] = ()
 
     @property
     def sampled(self) -> Counter[Sampling]:
@@ -82,6 +86,7 @@ class Journal(msgspec.Struct, frozen=True):
         spent: Mapping[Cost, int],
         alone: Collection[Slot] = (),
         sampled: Mapping[Sampling, int] | None = None,
+        verdicts: tuple[VerdictRecord, ...] = (),
     ) -> Journal:
         """Return the journal with a release, before it is sent."""
         return msgspec.structs.replace(
@@ -94,6 +99,7 @@ class Journal(msgspec.Struct, frozen=True):
             samplings=tuple(
                 (each.noise, each.rate, each.steps, count) for each, count in sorted((sampled or {}).items())
             ),
+            verdicts=verdicts,
         )
 
 

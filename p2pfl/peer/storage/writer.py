@@ -14,6 +14,7 @@ from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.peer.storage.journal import Journal
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.equivocation import Proof
 from p2pfl.protocol.ledgers.masks import Journal as Masks
 from p2pfl.protocol.ledgers.slots import Slot
@@ -41,6 +42,10 @@ class Spending(Protocol):
     @property
     def sampled(self) -> Mapping[Sampling, int]:
         """How the peer has trained so far, where that has a price for single samples."""
+
+    @property
+    def verdicts(self) -> tuple[VerdictRecord, ...]:
+        """Promises, votes and decisions on releases of the last rounds."""
 
     def correct(self) -> None:
         """Record what releases have turned out to cost."""
@@ -160,7 +165,12 @@ class Keeper:
         masks = spending.notes
         sampled = spending.sampled
         now = self.journal.after(
-            round=spending.released, masks=masks, spent=spending.spent, alone=spending.alone, sampled=sampled
+            round=spending.released,
+            masks=masks,
+            spent=spending.spent,
+            alone=spending.alone,
+            sampled=sampled,
+            verdicts=spending.verdicts,
         )
         if now != self.journal and (spending.released >= 0 or masks.notes or sampled):
             self.journal = now

@@ -22,7 +22,7 @@ from p2pfl.protocol.agreement.effects import (
     Tick,
     WakeAt,
 )
-from p2pfl.protocol.agreement.messages import COUNTED, DROPPED, Committee, Decision, Message, Release, Vote
+from p2pfl.protocol.agreement.messages import COUNTED, DROPPED, Committee, Decision, Message, Release, Value, Vote
 
 Departures = Literal["go_on", "wait", "stop"]
 """Reaction of the survivors to a dropped release."""
@@ -144,6 +144,16 @@ class Settlement:
                 self.me, release, committee, DROPPED, record, pause=self.pause, sign=self.sign
             )
 
+    def admit(self, release: Release, committee: Committee, *, record: Record = BLANK) -> None:
+        """Add the agreement on a release that was not known at first; the peer mixes it unless it is its own."""
+        if release in self._agreements:
+            return
+        self._agreements[release] = Agreement(
+            self.me, release, committee, DROPPED, record, pause=self.pause, sign=self.sign
+        )
+        if release.peer != self.me:
+            self.mixed = {*self.mixed, release}
+
     # ------------------------------------------------------------------ events
 
     def releases(self, release: Release, *, now: float) -> list[Effect]:
@@ -159,6 +169,13 @@ class Settlement:
         self._held.add(release)
         waiting = self._kept_back.pop(release, [])
         return self._do(release, Propose(COUNTED), Received(vote.member, vote), *waiting, now=now)
+
+    def has(self, release: Release, *, now: float) -> list[Effect]:
+        """Handle the arrival of a release whose owner's vote comes in a message of its own, before or after it."""
+        if release in self._held:
+            return []
+        self._held.add(release)
+        return self._do(release, Propose(COUNTED), *self._kept_back.pop(release, []), now=now)
 
     def receives(self, sender: str, message: Message, *, now: float) -> list[Effect]:
         """Handle a message; the shell has authenticated it and the votes in it."""
@@ -191,6 +208,24 @@ class Settlement:
         return effects
 
     # ------------------------------------------------------------------ decisions
+
+    @property
+    def admitted(self) -> tuple[Release, ...]:
+        """Releases with an agreement."""
+        return tuple(self._agreements)
+
+    @property
+    def latest(self) -> dict[Release, Record]:
+        """Latest records, by release, durable or not."""
+        return {release: agreement.record for release, agreement in self._agreements.items()}
+
+    def verdict(self, release: Release) -> Value | None:
+        """Return the durable verdict on a release; ``None`` before, and while the peer lacks a release that counts."""
+        return None if self._lacks(release) and self._decided(release) == COUNTED else self._decided(release)
+
+    def _decided(self, release: Release) -> Value | None:
+        agreement = self._agreements.get(release)
+        return None if agreement is None else agreement.value
 
     @property
     def open(self) -> tuple[Release, ...]:

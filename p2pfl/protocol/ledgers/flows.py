@@ -161,6 +161,7 @@ class _Ends:
     known: Exchange = START  # to be settled at the partner
     saved: Notes = field(default_factory=Notes)
     spare: dict[Exchange, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
+    refused: set[Exchange] = field(default_factory=set)  # in which the partner's row was dropped
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,7 @@ class FlowLedger:
         A row that comes twice, outside the window, or where there is no room to hold its flow, moves nothing.
         """
         ends, own = self._end(partner), self._own.get(exchange)
-        if own is None or exchange in ends.applied or partner not in own.weights:
+        if own is None or exchange in ends.applied | ends.refused or partner not in own.weights:
             return None
         refused = ends.news is not None and ends.news.excludes(exchange)
         if refused or (self.room and len(ends.held) >= self.room):
@@ -310,6 +311,26 @@ class FlowLedger:
             self._retract(partner, exchange, back)
         return back
 
+    def refuse(self, partner: str, exchange: Exchange) -> Row | None:
+        """Never apply the row of a partner in an exchange; return what is taken back, ``[P]``, if it was applied."""
+        ends, back = self._end(partner), dict[Exchange, Row]()
+        ends.refused.add(exchange)
+        if exchange in ends.applied:
+            self._retract(partner, exchange, back)
+        return back.get(exchange)
+
+    def final(self, exchange: Exchange) -> None:
+        """Never take back what is applied in an exchange, because all peers have agreed on whose rows count in it."""
+        for ends in self._ends.values():
+            ends.held.pop(exchange, None)
+            ends.spare.pop(exchange, None)
+
+    def applied(self, exchange: Exchange) -> dict[str, float]:
+        """Return the weights of an exchange, by partner whose row is applied in it."""
+        own = self._own.get(exchange)
+        weights = {} if own is None else own.weights
+        return {partner: weights[partner] for partner, ends in self._ends.items() if exchange in ends.applied}
+
     def _retract(self, partner: str, exchange: Exchange, back: dict[Exchange, Row]) -> None:
         ends = self._end(partner)
         moved = ends.held.pop(exchange, None)
@@ -343,6 +364,7 @@ class FlowLedger:
             oldest = min([ends.known, *self._own])
             ends.spare = {exchange: row for exchange, row in ends.spare.items() if exchange in self._own}
             ends.applied = {exchange for exchange in ends.applied if exchange >= oldest}
+            ends.refused = {exchange for exchange in ends.refused if exchange >= oldest}
 
     def journal(self) -> Journal:
         """Return what to make durable."""

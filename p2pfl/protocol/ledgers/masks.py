@@ -133,6 +133,7 @@ class MaskLedger:
         """By partner, masks in the row of which it has lost the keys, and its half of them with its row."""
         self.epochs: dict[str, bytes] = {}
         """By partner that was met in this incarnation, the epoch in which fresh masks are drawn."""
+        self._withdrawn: dict[str, Drawn] = {}  # by partner, masks removed because its release was dropped
         for partner, key in (under or {}).items():
             if partner in self._notes and _differ(key, self._notes[partner].key):
                 self._drop(partner, self._carried[partner])
@@ -171,12 +172,14 @@ class MaskLedger:
         if _differ(self._note(partner).key, key):
             self.renew(partner)
         self._notes[partner] = replace(self._notes[partner], key=key)
+        if self.epochs.get(partner) != epoch:
+            self._withdrawn.pop(partner, None)
         self.epochs[partner] = epoch
 
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
         note = self._note(partner)
-        self._drop(partner, note.own.since(note.confirmed))
+        self._drop(partner, note.own.since(note.confirmed) - self._withdrawn.pop(partner, NOTHING))
         self._notes[partner] = Notes()
 
     def _drop(self, partner: str, masks: Drawn) -> None:
@@ -223,6 +226,37 @@ class MaskLedger:
         for partner, before in own.items():
             self._notes[partner] = replace(self._notes[partner], own=before | self._fresh(partner, slot))
         return self._pay(slot, fresh, shared, payable)
+
+    def withdraw(self, partner: str, slot: Slot) -> Mask | None:
+        """Remove this end's half of a mask, because the partner's release of the same round was dropped.
+
+        Nothing is owed of it until another incarnation of the partner is there: that one wants the mask, because this
+        end has stated it, and so both ends add their halves to their next releases.
+
+        Returns
+        -------
+        Mask | None
+            The mask, which is to leave the row now; ``None`` if the release has none with this partner.
+
+        Examples
+        --------
+        >>> ledger = MaskLedger("ada", partners=["bob"])
+        >>> payment = ledger.release(0)
+        >>> ledger.withdraw("bob", payment.slot) == Mask(("ada", "bob"), Slot(0, 0))
+        True
+        >>> ledger.withdraw("bob", payment.slot), ledger.uncancelled(), ledger.release(1, partners=[]).terms
+        (None, [], {})
+        """
+        kept = self._carried if any(each == slot for each, _ in self._carried[partner]) else self.lost
+        found = next((each for each in kept.get(partner, NOTHING) if each[0] == slot), None)
+        if found is None:
+            return None
+        mask = Mask(self._edge(partner), *found)
+        gone = Drawn.of([(mask.epoch, Slots.of([slot.run]))])
+        kept[partner] -= gone
+        if kept is self._carried and mask.epoch == self.epochs.get(partner, b""):
+            self._withdrawn[partner] = self._withdrawn.get(partner, NOTHING) | gone
+        return mask
 
     def finish(self) -> None:
         """Promise that no fresh mask will follow; partners need to hear it, then everybody settles."""
@@ -296,7 +330,9 @@ class MaskLedger:
 
     def unmatched(self, slot: Slot) -> frozenset[str]:
         """Return the partners that share a mask of this release and have not said that they applied their half."""
-        return frozenset(each for each, note in self._notes.items() if slot in note.own - note.heard)
+        withdrawn = {each for each, masks in self._withdrawn.items() if slot in masks}
+        lacking = {each for each, note in self._notes.items() if slot in note.own - note.heard}
+        return frozenset(lacking - withdrawn)
 
     def uncancelled(self) -> list[Mask]:
         """Return the masks that may be applied at one end only, by edge and slot."""
@@ -307,6 +343,7 @@ class MaskLedger:
                 doubtful |= (note.own ^ note.heard).since(note.confirmed)
             else:
                 doubtful |= note.own.since(note.until)
+            doubtful -= self._withdrawn.get(partner, NOTHING)
             left += [Mask(self._edge(partner), *each) for each in doubtful]
         return sorted(left)
 
@@ -330,7 +367,7 @@ class MaskLedger:
         for partner in [each for each in self._notes if shared is None or each in shared]:
             note = self._notes[partner]
             # Slots to come are left alone: they will be fresh here, and a key is fresh once.
-            wanted = self._wanted(partner).before(limit)
+            wanted = self._wanted(partner).before(limit) - self._withdrawn.get(partner, NOTHING)
             if slot is not None and partner in fresh:
                 wanted |= self._fresh(partner, slot)  # even where the leader left it out: a release needs its cover
             sign = 1 if self._leads(partner) else -1

@@ -241,6 +241,45 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
+class Decided:
+    """Verdicts on the releases of a round.
+
+    Parameters
+    ----------
+    dropped
+        Peers whose releases do not count; this peer may be among them.
+    """
+
+    dropped: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Disclosed:
+    """Keys of masks that neighbours have in their releases and whose other half never came.
+
+    Parameters
+    ----------
+    keys
+        By neighbour and dropped peer; empty if the neighbour's release has no such mask.
+    """
+
+    keys: dict[tuple[str, str], bytes]
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Notification that there is no verdict, or no key, within the timeout.
+
+    Parameters
+    ----------
+    peers
+        Peers whose releases or keys are missing.
+    """
+
+    peers: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Play:
     """Round to play next."""
 
@@ -274,6 +313,9 @@ Answer = (
     | Convened
     | Totalled
     | Unfinished
+    | Decided
+    | Disclosed
+    | Undecided
     | Play
     | Settled
     | Vanished

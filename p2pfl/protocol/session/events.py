@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -220,12 +221,15 @@ class Offer:
         True if the model is a release on the grid of masks; partners are then informed which masks it contains.
     newest
         True if the model is skipped while the previous one is not on its way yet.
+    decided
+        True if the neighbours decide whether the model counts; this peer's vote is durable before the model leaves.
     """
 
     model: Encoded
     phase: int
     masked: bool = False
     newest: bool = False
+    decided: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,6 +290,44 @@ class Contribute:
     """
 
     values: Ring
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Request for the verdicts on the releases of a round; answered by ``Decided`` or ``Undecided``.
+
+    Parameters
+    ----------
+    round
+        Round of the releases.
+    held
+        Neighbours whose releases this peer has applied.
+    masked
+        Partners with which this peer has masked its own release, and their incarnations.
+    """
+
+    round: int
+    held: frozenset[str]
+    masked: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Disclose:
+    """Request to publish keys of masks and to wait for those of neighbours; answered by ``Disclosed`` or ``Undecided``.
+
+    Parameters
+    ----------
+    round
+        Round of the release that contains the masks.
+    keys
+        By dropped peer, the key of its mask in the release of this peer; empty if it has none.
+    awaited
+        Pairs of a neighbour and a dropped peer whose key this peer needs.
+    """
+
+    round: int
+    keys: Mapping[str, bytes]
+    awaited: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -370,6 +412,8 @@ Request = (
     | Close
     | Convene
     | Contribute
+    | Decide
+    | Disclose
     | Continue
     | Finish
     | Compare

@@ -13,6 +13,7 @@ from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
+from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.wire.messages import (
     Account,
     Ack,
@@ -26,6 +27,7 @@ from p2pfl.protocol.wire.messages import (
     Plain,
     Pulse,
 )
+from p2pfl.protocol.wire.verdicts import OfVerdicts
 
 
 class Receiving:
@@ -33,7 +35,7 @@ class Receiving:
 
     Parameters
     ----------
-    shared, streams, neighbours, presence, totals
+    shared, streams, neighbours, presence, totals, verdicts
         Parts of the session that the messages concern.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
@@ -47,10 +49,11 @@ class Receiving:
         presence: Presence,
         totals: Totals,
         *,
+        verdicts: Verdicts,
         sums: bool,
     ) -> None:
         self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
-        self.totals, self.sums = totals, sums
+        self.totals, self.verdicts, self.sums = totals, verdicts, sums
 
     def receive(self, event: Received) -> None:
         """Open a payload within the limits on size and rate, and handle its message."""
@@ -115,14 +118,22 @@ class Receiving:
                 self._pulse(sender, message)
             case Account() if present:
                 self._account(sender, message)
-            case _ if isinstance(message, OfTotals | ForOne) and present:
+            case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and self._met(sender):
                 self._added(sender, message)
             case _:
                 shared.refuse(sender, f"unexpected {type(message).__name__}")
 
-    def _added(self, sender: str, message: OfTotals | ForOne) -> None:
-        """Handle a message of a total, or pass one of a secure sum to the shell."""
-        if isinstance(message, OfTotals):
+    def _met(self, sender: str) -> bool:
+        """Return whether a neighbour has shown that it lives and is not excluded; it may have gone since."""
+        return sender in self.shared.membership.proven - self.shared.membership.excluded
+
+    def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
+        """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
+        if isinstance(message, OfVerdicts):  # a peer whose release was dropped asks for the verdict, too
+            self.verdicts.hear(sender, message)
+        elif sender not in self.shared.membership.present:
+            self.shared.refuse(sender, f"unexpected {type(message).__name__}")
+        elif isinstance(message, OfTotals):
             self.totals.hear(sender, message)
         elif self.sums:
             self.streams.progress[sender] = self.shared.now
@@ -199,6 +210,8 @@ class Receiving:
         head, row, said = model
         verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
         late = verdict == "late" and shared.books.late(sender, Delivery(head, row))
+        if late:
+            self.verdicts.arrived(sender, head.round)
         if verdict == "kept":
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from p2pfl.protocol.session.effects import Sent, Store
+from p2pfl.protocol.session.effects import Sent
 from p2pfl.protocol.session.events import Offer
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
@@ -90,4 +90,4 @@ class Sending:
 
     def _store(self, account: Account | None, *, model: bool) -> None:
         self._stores.append((account, model))
-        self.shared.do(Store())
+        self.shared.store("sending")

@@ -24,6 +24,7 @@ from p2pfl.protocol.session.settling import Leaving, Search, Settling
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
+from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.protocol.wire.sealing import Codec
@@ -54,7 +55,9 @@ class Session:
 
     Attributes
     ----------
-    streams, neighbours, naming, presence, totals, receiving, gathering, waiting, sending, settling, search, leaving
+    streams, neighbours, naming, presence, totals, verdicts
+        Parts of the session, each with its own decisions.
+    receiving, gathering, waiting, sending, settling, search, leaving
         Parts of the session, each with its own decisions.
     summing
         True if the peer waits for a secure sum.
@@ -83,7 +86,9 @@ class Session:
         self.naming = Naming(shared)
         self.presence = Presence(shared, self.naming, self.neighbours)
         self.totals = Totals(shared, piece=streams.chunk)
-        self.receiving = Receiving(shared, streams, self.neighbours, self.presence, self.totals, sums=sums)
+        self.verdicts = Verdicts(shared, self.neighbours)
+        parts = self.neighbours, self.presence, self.totals
+        self.receiving = Receiving(shared, streams, *parts, verdicts=self.verdicts, sums=sums)
         self.gathering = Gathering(shared, streams, self.presence)
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
@@ -118,7 +123,7 @@ class Session:
     def _decide(self) -> None:
         """Answer each pending request that can be decided, and schedule the next wake-up."""
         due = min(self._beat, self.naming.due)
-        waits = self.waiting, self.totals, self.gathering, self.settling, self.search
+        waits = self.waiting, self.totals, self.verdicts, self.gathering, self.settling, self.search
         for part in (self.sending, *waits, self.leaving):
             if part.active:
                 part.decide()
@@ -136,11 +141,14 @@ class Session:
     @property
     def blocked(self) -> bool:
         """True if the peer waits for neighbours."""
-        return self.summing or self.waiting.awaited is not None or self.totals.waits is not None
+        waits = self.waiting.awaited is not None or self.totals.waits is not None
+        return self.summing or waits or self.verdicts.active
 
     @property
     def missing(self) -> list[str]:
-        """Neighbours whose models, or messages of a total, the peer waits for."""
+        """Neighbours whose models, verdicts, or messages of a total, the peer waits for."""
+        if self.verdicts.active:
+            return sorted(self.verdicts.waits)
         return sorted(self.totals.lacking) if self.totals.active else self.mailbox.missing()
 
     @property
@@ -191,7 +199,8 @@ class Session:
             case events.Connected():
                 self._lost = True
             case events.Stored():
-                self.sending.stored()
+                part = self.verdicts if self.shared.stores.popleft() == "verdicts" else self.sending
+                part.stored()
             case events.Subscribed():
                 self.naming.confirmed(event.receipt)
                 self.totals.subscribed(event.receipt)
@@ -208,6 +217,8 @@ class Session:
             case events.Open():
                 self.waiting.open(event.exchange, event.senders, since=event.since)
             case events.Offer():
+                if event.decided:
+                    self.verdicts.release(self.mailbox.exchange[0])
                 self.sending.offer(event)
             case events.Expect():
                 self.waiting.expect(event.sender, keep=event.keep)
@@ -216,14 +227,24 @@ class Session:
                 self.shared.books.missed()
             case events.Close():
                 self.waiting.close()
-            case events.Convene() | events.Contribute():
-                self.totals.ask(event)
             case events.Collect() if isinstance(self.mailbox, Newest):
                 self.shared.do(Collected(self.mailbox.collect()))
             case events.Turn():
                 self.shared.timeouts.pace.begin(event.round, now=self.shared.now)
             case events.Continue():
                 self._continue(event)
+            case _:
+                self._agree(event)
+
+    def _agree(self, event: events.Request) -> None:
+        """Handle a request that peers answer together; pass others on."""
+        match event:
+            case events.Convene() | events.Contribute():
+                self.totals.ask(event)
+            case events.Decide():
+                self.verdicts.ask(event)
+            case events.Disclose():
+                self.verdicts.disclose(event)
             case _:
                 self._ask_once(event)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 from p2pfl.protocol import plausible
 from p2pfl.protocol.edges import Edges
@@ -12,7 +13,7 @@ from p2pfl.protocol.mailbox import Mailbox
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.progress import Whereabouts
 from p2pfl.protocol.rate_limit import Allowance
-from p2pfl.protocol.session.effects import Effect, Publish
+from p2pfl.protocol.session.effects import Effect, Publish, Store
 from p2pfl.protocol.timeouts import Doubts
 from p2pfl.protocol.wire.messages import Digest, Hello, Message
 from p2pfl.protocol.wire.sealing import Codec
@@ -58,6 +59,8 @@ class Shared:
         Time of the current event.
     effects
         Effects of the current event so far.
+    stores
+        Parts that wait for a write, in the order of the writes.
     """
 
     codec: Codec
@@ -78,6 +81,7 @@ class Shared:
     grace: float = 0.0
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
+    stores: deque[Literal["sending", "verdicts"]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.timeouts.patience = self.patience
@@ -90,6 +94,11 @@ class Shared:
     def do(self, effect: Effect) -> None:
         """Add an effect of the current event."""
         self.effects.append(effect)
+
+    def store(self, part: Literal["sending", "verdicts"]) -> None:
+        """Make the state durable for a part, which learns of it by a ``Stored``."""
+        self.stores.append(part)
+        self.effects.append(Store())
 
     def publish(self, place: str, message: Message) -> None:
         """Publish a message without a receipt."""

@@ -17,6 +17,7 @@ Type                  Bound                         Why it cannot be exceeded
 ``Step``              2^32                          gossip steps of a round
 ``Size``              2^40                          bytes of a message
 ``Attempt``           2^62                          resumptions; below the attempt that means "no more"
+``Ballot``            2^32                          ballots on a release; members vote in none from this one on
 ``Coordinate``        2^63 - 1                      a part of a slot or gossip step; the largest means "no more"
 ``Weight``            +- 2^40                       sample weight of a row; use has a narrower bound
 ====================  ============================  ===============================================================
@@ -39,6 +40,7 @@ Round = Annotated[int, Meta(ge=0, le=2**32)]
 Step = Annotated[int, Meta(ge=0, le=2**32)]
 Size = Annotated[int, Meta(ge=0, le=2**40)]
 Attempt = Annotated[int, Meta(ge=0, le=2**62)]
+Ballot = Annotated[int, Meta(ge=0, le=2**32)]
 Coordinate = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Weight = Annotated[float, Meta(ge=-(2.0**40), le=2.0**40)]
 

@@ -34,8 +34,9 @@ from p2pfl.protocol.wire.messages import (
     Total,
     Unmasking,
 )
+from p2pfl.protocol.wire.verdicts import OfVerdicts
 
-VERSION = 8
+VERSION = 9
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` uses or has
@@ -107,6 +108,7 @@ _decoder = msgspec.msgpack.Decoder(
     | Participants
     | Again
     | Abort
+    | OfVerdicts
     | _ChunkHead
     | _TermHead
     | _SubtotalHead

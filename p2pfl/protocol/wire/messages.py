@@ -15,6 +15,7 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Announced, Identity, verify
 from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.bounds import FACTS, MANY, PARTICIPANTS, Key32, Mark, Name, Signature64
+from p2pfl.protocol.wire.verdicts import OfVerdicts
 
 Status = Literal["up", "left", "dead"]
 
@@ -470,7 +471,7 @@ OfTotals = Here | Participants | Subtotal | Total | Again | Abort
 Plain = Hello | Key | Claim
 """What nobody seals: it is signed, wrapped, or one's own."""
 
-Message = Plain | Pulse | Ack | Account | Chunk | ForOne | Participants | Total
+Message = Plain | Pulse | Ack | Account | Chunk | ForOne | Participants | Total | OfVerdicts
 
 _encoder = msgspec.msgpack.Encoder()
 _fields = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -143,12 +143,13 @@ class LearningStopped(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     reason
-        ``budget`` where the privacy budget is spent, ``partners`` where too few mask partners are present.
+        ``budget`` where the privacy budget is spent, ``partners`` where too few mask partners are present,
+        ``undecided`` where it is unknown which models of the round count, or one is missing for good.
     message
         Message of the error.
     """
 
-    reason: Literal["budget", "partners"]
+    reason: Literal["budget", "partners", "undecided"]
     message: str
 
 

@@ -1,0 +1,366 @@
+"""Verdicts on the releases of a round, and keys of masks whose other half was dropped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from p2pfl.errors import DecodeError
+from p2pfl.identity import verify
+from p2pfl.protocol.agreement.agreement import HIGHEST
+from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
+from p2pfl.protocol.agreement.messages import DROPPED, Committee, Decision, Message, Promise, Release, Vote
+from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
+from p2pfl.protocol.agreement.translation import VerdictRecord, read, release_of, sent, sent_vote
+from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
+from p2pfl.protocol.session.events import Decide, Disclose
+from p2pfl.protocol.session.neighbours import Neighbours
+from p2pfl.protocol.session.shared import PULSE, Shared
+from p2pfl.protocol.wire.verdicts import BATCH, Halves, OfVerdicts, Votes
+
+PLACE = "account"
+"""Topic of votes and keys for all neighbours."""
+
+SLOW = 3 * PULSE
+"""Seconds after which this peer begins a ballot on a release that it holds, because votes may be lost."""
+
+REACH = 2
+"""Rounds before and after the current one of which messages are accepted."""
+
+LIVES = 4
+"""Incarnations of one peer on whose releases of one round this peer votes."""
+
+
+@dataclass
+class Verdicts:
+    """Agreements on the releases of this peer and its neighbours, by round.
+
+    The graph is complete, so that all peers are on each committee, and on the same ones.
+    """
+
+    shared: Shared
+    neighbours: Neighbours
+    _rounds: dict[int, Settlement] = field(default_factory=dict)
+    _kept: dict[Release, Record] = field(default_factory=dict)  # of an earlier incarnation
+    _now: int = 0  # latest round that this peer has released or decided
+    _queue: list[Release] = field(default_factory=list)  # with records to store
+    _writing: list[Release] | None = None
+    _wake: float = math.inf
+    _asked: Decide | None = None
+    _needed: tuple[Release, ...] = ()
+    _since: float = 0.0
+    _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
+    _masked: dict[int, frozenset[str]] = field(default_factory=dict)  # by round, mask partners of the own release
+    _own: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by round, the keys that this peer has published
+    _halves: dict[tuple[int, str], dict[str, bytes]] = field(default_factory=dict)  # by round and neighbour
+    _disclosing: Disclose | None = None
+    _told: float = 0.0
+
+    # ------------------------------------------------------------------ records
+
+    def restore(self, kept: Iterable[VerdictRecord]) -> None:
+        """Continue with the records of an earlier incarnation of this peer."""
+        self._kept = {each.release: each.read() for each in kept}
+
+    def records(self) -> tuple[VerdictRecord, ...]:
+        """Return the records to make durable, in order."""
+        found = {release: record for release, record in self._kept.items() if release.round >= self._now - REACH}
+        for settlement in self._rounds.values():
+            found |= settlement.latest
+        return tuple(VerdictRecord.of(release, record) for release, record in sorted(found.items()) if record != BLANK)
+
+    def stored(self) -> None:
+        """Continue with the releases whose records are durable."""
+        written, self._writing = self._writing or [], None
+        effects: list[Effect] = []
+        for release in written:
+            if release.round in self._rounds:
+                effects += self._rounds[release.round].stored(release, now=self.shared.now)
+        self._do(effects)
+        self._write()
+
+    # ------------------------------------------------------------------ requests of the peer
+
+    def release(self, round: int) -> None:
+        """Vote for the release that this peer is about to send."""
+        self._begin(round)
+        own = self._release(self.shared.me.peer, self.shared.me.incarnation, round)
+        self._do(self._rounds[round].releases(own, now=self.shared.now))
+        self._write()
+
+    def ask(self, asked: Decide) -> None:
+        """Begin to wait for the verdicts of a round."""
+        shared = self.shared
+        self._begin(asked.round)
+        self._asked, self._since = asked, shared.now
+        self._masked[asked.round] = frozenset(asked.masked)
+        up = shared.membership.up
+        held = {peer: up[peer].incarnation for peer in asked.held}
+        pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
+        self._needed = tuple(self._release(peer, life, asked.round) for peer, life in sorted(pairs))
+        settlement, doubted = self._rounds[asked.round], set[str]()
+        for release in self._needed:
+            if held.get(release.peer) == release.incarnation:
+                self._do(settlement.has(release, now=shared.now))
+            elif release.peer != shared.me.peer:
+                doubted.add(release.peer)
+        for peer in sorted(doubted):
+            self._do(settlement.doubts(peer, now=shared.now))
+        self._write()
+
+    def disclose(self, asked: Disclose) -> None:
+        """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
+        self._disclosing, self._since, self._told = asked, self.shared.now, self.shared.now
+        self._own[asked.round] = dict(asked.keys)
+        self.shared.publish(PLACE, Halves(asked.round, dict(asked.keys)))
+
+    def arrived(self, sender: str, round: int) -> None:
+        """Note that a neighbour's release arrived late and was applied."""
+        asked = self._asked
+        if asked is not None and asked.round == round:
+            release = self._release(sender, self.shared.membership.up[sender].incarnation, round)
+            self._do(self._rounds[round].has(release, now=self.shared.now))
+            self._write()
+
+    # ------------------------------------------------------------------ incoming messages
+
+    def hear(self, sender: str, message: OfVerdicts) -> None:
+        """Handle a message of another member.
+
+        Raises
+        ------
+        DecodeError
+            The message contains a vote that its member has not signed, or concerns a peer that this one has no part in.
+        """
+        if isinstance(message, Halves):
+            self._hear_halves(sender, message)
+            return
+        for each in read(message, sender=sender):
+            release = release_of(each)
+            if self._welcome(release):
+                self._check(each)
+                self._do(self._rounds[release.round].receives(sender, each, now=self.shared.now))
+        self._write()
+
+    def _hear_halves(self, sender: str, message: Halves) -> None:
+        around = {*self.shared.edges.topology.union.neighbours(sender)}
+        if not {*message.keys} <= around or any(len(key) not in (0, 32) for key in message.keys.values()):
+            raise DecodeError(f'expected keys of masks of "{sender}", got others')
+        if abs(message.round - self._now) > REACH:
+            return
+        known = self._halves.setdefault((message.round, sender), {})
+        self._halves[message.round, sender] = message.keys | known  # the first key counts
+        own, masked = self._own.get(message.round, {}), self._masked.get(message.round)
+        found = {peer: own[peer] for peer in message.wanting if peer in own}
+        if masked is not None:
+            found |= {peer: b"" for peer in message.wanting if peer not in masked and peer not in own}
+        if found:
+            self.shared.publish(f"in/{sender}", Halves(message.round, found))
+
+    def _welcome(self, release: Release) -> bool:
+        """Return whether this peer votes on a release, and admit it."""
+        shared, peer = self.shared, release.peer
+        me = shared.me.peer
+        if peer != me and peer not in shared.edges.topology.union.neighbours(me):
+            raise DecodeError(f'"{me}" is not on the committee of "{peer}"')
+        latest = shared.me if peer == me else shared.membership.up.get(peer)
+        if latest is None or release.incarnation > latest.incarnation or abs(release.round - self._now) > REACH:
+            return False
+        settlement = self._settlement(release.round)
+        if release in settlement.admitted:
+            return True
+        if sum(each.peer == peer for each in settlement.admitted) >= LIVES:
+            return False
+        self._release(*release[:3])
+        return True
+
+    def _check(self, message: Message) -> None:
+        """Verify the votes in a message, unless the verdict that they concern is known."""
+        release = release_of(message)
+        if self._rounds[release.round].latest[release].decided is not None:
+            return
+        votes: tuple[Vote, ...] = ()
+        match message:
+            case Vote():
+                votes = (message,)
+            case Promise(voted=Vote() as voted):
+                votes = (voted,)
+            case Decision():
+                votes = message.votes
+        for vote in votes:
+            if not self._signed(vote):
+                raise DecodeError(f'expected a vote that "{vote.member}" has signed, got another')
+
+    def _signed(self, vote: Vote) -> bool:
+        codec, me = self.shared.codec, self.shared.me
+        if codec.identity is None:
+            return True
+        hello = me if vote.member == me.peer else self.shared.membership.up.get(vote.member)
+        return (
+            hello is not None
+            and vote.ballot.number < HIGHEST
+            and verify(hello.identity, self._statement(vote.statement), vote.signature, domain="vote")
+        )
+
+    # ------------------------------------------------------------------ decisions
+
+    @property
+    def waits(self) -> frozenset[str]:
+        """Peers whose releases, or keys, this peer waits for."""
+        if self._asked is not None:
+            return frozenset(release.peer for release in self._undecided())
+        return frozenset(sender for sender, _ in self._lacking())
+
+    @property
+    def active(self) -> bool:
+        """True if the peer waits for verdicts or keys."""
+        return self._asked is not None or self._disclosing is not None
+
+    @property
+    def wake(self) -> float:
+        """Time of the next decision if no event arrives before it."""
+        deadline = self._since + self.shared.patience
+        if self._asked is not None:
+            slow = self._since + SLOW
+            return min(self._wake, deadline, slow if self.shared.now < slow else math.inf)
+        return min(self._told + PULSE, deadline)
+
+    def decide(self) -> None:
+        """Answer if all verdicts or keys are there, or the timeout has passed."""
+        if self._asked is not None:
+            self._tick()
+            self._judge(self._asked)
+        elif self._disclosing is not None:
+            self._gather(self._disclosing)
+
+    def _tick(self) -> None:
+        """Begin the ballots that are due."""
+        assert self._asked is not None  # noqa: S101 (set while this is called)
+        settlement, now = self._rounds[self._asked.round], self.shared.now
+        if now >= self._wake:
+            self._wake = math.inf
+            self._do(settlement.tick(now=now))
+        if now >= self._since + SLOW:
+            for release in self._undecided():
+                self._do(settlement.doubts(release.peer, now=now))
+        self._write()
+
+    def _judge(self, asked: Decide) -> None:
+        undecided = self._undecided()
+        if not undecided:
+            self._asked = None
+            verdicts = {release: self._rounds[asked.round].verdict(release) for release in self._needed}
+            dropped = [release for release, verdict in verdicts.items() if verdict == DROPPED]
+            counted = [release for release, verdict in verdicts.items() if verdict != DROPPED]
+            me = self.shared.me.peer
+            self._regular = {release.peer: release.incarnation for release in counted if release.peer != me}
+            self._part(dropped)
+            now = {release.peer for release in counted}
+            self.shared.do(Decided(frozenset(release.peer for release in dropped) - now))
+        elif self.shared.now >= self._since + self.shared.patience:
+            self._asked = None
+            self.shared.do(Undecided(frozenset(release.peer for release in undecided)))
+
+    def _part(self, dropped: list[Release]) -> None:
+        """Treat the owners of dropped releases as gone until they begin another incarnation."""
+        membership = self.shared.membership
+        for release in dropped:
+            hello = membership.up.get(release.peer)
+            if hello is not None and hello.incarnation == release.incarnation:
+                membership.gone.add(release.peer)
+                membership.lost.discard(release.peer)
+                membership.returning.discard(release.peer)
+                self.neighbours.part(release.peer)
+
+    def _undecided(self) -> list[Release]:
+        if self._asked is None:
+            return []
+        settlement = self._rounds[self._asked.round]
+        return [release for release in self._needed if settlement.verdict(release) is None]
+
+    def _lacking(self) -> list[tuple[str, str]]:
+        asked = self._disclosing
+        if asked is None:
+            return []
+        return sorted(pair for pair in asked.awaited if pair[1] not in self._halves.get((asked.round, pair[0]), {}))
+
+    def _gather(self, asked: Disclose) -> None:
+        lacking, now = self._lacking(), self.shared.now
+        gone = {sender for sender, _ in lacking} - self.shared.membership.present
+        if not lacking:
+            self._disclosing = None
+            keys = {(sender, peer): self._halves[asked.round, sender][peer] for sender, peer in asked.awaited}
+            self.shared.do(Disclosed(keys))
+        elif gone or now >= self._since + self.shared.patience:
+            self._disclosing = None
+            self.shared.do(Undecided(frozenset(gone or {sender for sender, _ in lacking})))
+        elif now >= self._told + PULSE:
+            self._told = now
+            for sender in sorted({sender for sender, _ in lacking}):
+                wanting = tuple(peer for each, peer in lacking if each == sender)
+                self.shared.publish(f"in/{sender}", Halves(asked.round, dict(asked.keys), wanting))
+
+    # ------------------------------------------------------------------ agreements
+
+    def _begin(self, round: int) -> None:
+        """Continue with a round, and forget what nobody asks about any more."""
+        self._now = max(self._now, round)
+        oldest = self._now - REACH
+        self._settlement(round)
+        self._rounds = {each: found for each, found in self._rounds.items() if each >= oldest}
+        self._kept = {release: record for release, record in self._kept.items() if release.round >= oldest}
+        self._halves = {place: keys for place, keys in self._halves.items() if place[0] >= oldest}
+        self._own = {each: keys for each, keys in self._own.items() if each >= oldest}
+        self._masked = {each: peers for each, peers in self._masked.items() if each >= oldest}
+
+    def _settlement(self, round: int) -> Settlement:
+        if round not in self._rounds:
+            self._rounds[round] = Settlement(self.shared.me.peer, {}, sign=self._sign)
+            for release in [each for each in self._kept if each.round == round]:
+                self._release(*release[:3])
+        return self._rounds[round]
+
+    def _release(self, peer: str, life: int, round: int) -> Release:
+        """Return a release, whose agreement is open from now on."""
+        release = Release(peer, life, round, 0)
+        settlement = self._settlement(round)
+        if release not in settlement.admitted:
+            members = tuple(sorted({peer, *self.shared.edges.topology.union.neighbours(peer)}))
+            settlement.admit(release, Committee(members, owner=peer), record=self._kept.pop(release, BLANK))
+        return release
+
+    def _do(self, effects: list[Effect]) -> None:
+        """Carry out what agreements decide: votes of the first ballot go to all neighbours in one message."""
+        votes: dict[Release, Vote] = {}
+        for effect in effects:
+            match effect:
+                case Write(release):
+                    self._queue.append(release)
+                case Send(_, Vote() as vote, prompt=False):
+                    votes[release_of(vote)] = vote
+                case Send(to, message):
+                    self.shared.publish(f"in/{to}", sent(message))
+                case WakeAt(when):
+                    self._wake = min(self._wake, when)
+                case Contradicted(one) if one.member in self.shared.membership.up:
+                    self.neighbours.exclude(one.member)
+        self._publish(votes)
+
+    def _publish(self, votes: Mapping[Release, Vote]) -> None:
+        many = [sent_vote(vote) for _, vote in sorted(votes.items())]
+        for start in range(0, len(many), BATCH):
+            self.shared.publish(PLACE, Votes(tuple(many[start : start + BATCH])))
+
+    def _write(self) -> None:
+        """Store all records that have changed, after the write in progress."""
+        if self._queue and self._writing is None:
+            self._writing, self._queue = self._queue, []
+            self.shared.store("verdicts")
+
+    def _sign(self, statement: bytes) -> bytes:
+        identity = self.shared.codec.identity
+        return bytes(64) if identity is None else identity.sign(self._statement(statement), domain="vote")
+
+    def _statement(self, statement: bytes) -> bytes:
+        return self.shared.codec.swarm.encode() + b"/" + statement

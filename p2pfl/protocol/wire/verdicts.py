@@ -1,0 +1,110 @@
+"""Messages of the agreement on releases: votes, ballots, decisions, and keys of masks whose other half never came."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from p2pfl.protocol.wire import bounds
+from p2pfl.protocol.wire.bounds import MANY, Name, Signature64
+
+BATCH = 200
+"""Votes in one message; as many fit into its head."""
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True):
+    """Signed vote of a member on a release, see :class:`p2pfl.protocol.agreement.messages.Vote`.
+
+    Attributes
+    ----------
+    peer, incarnation, round
+        Release on which the member votes.
+    member
+        Name of the voter.
+    number, proposer
+        Ballot of the vote.
+    counted
+        True if the vote is that the release counts.
+    signature
+        Signature of the voter.
+    """
+
+    peer: Name
+    incarnation: bounds.Incarnation
+    round: bounds.Round
+    member: Name
+    number: bounds.Ballot
+    proposer: Name
+    counted: bool
+    signature: Signature64
+
+
+class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
+    """Votes of the sender, on all releases of a round that it holds."""
+
+    votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=BATCH)]
+
+
+class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
+    """Request of the sender for promises to vote in no ballot on a release below this one of its own.
+
+    Attributes
+    ----------
+    peer, incarnation, round
+        As of :class:`Vote`.
+    number
+        Number of the ballot, whose proposer is the sender.
+    """
+
+    peer: Name
+    incarnation: bounds.Incarnation
+    round: bounds.Round
+    number: bounds.Ballot
+
+
+class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
+    """Promise of the sender to vote in no lower ballot on a release.
+
+    Attributes
+    ----------
+    peer, incarnation, round, number, proposer
+        As of :class:`Vote`.
+    voted
+        Last vote of the sender; ``None`` if it has not voted.
+    """
+
+    peer: Name
+    incarnation: bounds.Incarnation
+    round: bounds.Round
+    number: bounds.Ballot
+    proposer: Name
+    voted: Vote | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
+    """Votes of a majority in one ballot, which prove a decision to anybody that knows the voters' keys."""
+
+    votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=BATCH)]
+
+
+class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
+    """Keys of the masks that the sender shares with peers whose releases of a round were dropped.
+
+    Attributes
+    ----------
+    round
+        Round of the releases.
+    keys
+        By dropped peer, the key of the mask in the sender's release; empty if the release has no such mask.
+    wanting
+        Dropped peers for which the sender lacks the receiver's key.
+    """
+
+    round: bounds.Round
+    keys: Annotated[dict[Name, bounds.Key], msgspec.Meta(max_length=MANY)] = {}
+    wanting: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)] = ()
+
+
+OfVerdicts = Votes | Prepare | Promise | Decision | Halves
+"""Messages about which releases of a round count."""
