@@ -13,6 +13,7 @@ from p2pfl.protocol.session.effects import Convened, Fail, Publish, Subscribe, T
 from p2pfl.protocol.session.events import Contribute, Convene
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
+from p2pfl.protocol.totals.early import Early
 from p2pfl.protocol.totals.participants import Known, Participation
 from p2pfl.protocol.wire.messages import (
     Abort,
@@ -34,12 +35,6 @@ RECEIPT = "totals"
 
 AGAIN = 2.0
 """Seconds without progress after which a peer requests missing messages again."""
-
-EARLY = 16 * 2**20
-"""Largest part of a child's next subtotal, in bytes, that is held until this peer contributes as well."""
-
-PIECES = 256
-"""Maximum number of pieces of a child's next subtotal that are held."""
 
 Attempt = tuple[int, int]
 """Round and attempt, see :class:`~p2pfl.privacy.totals.Slot`."""
@@ -86,7 +81,7 @@ class Totals:
         self._heard: dict[str, float] = {}  # by neighbour: time of its last message of any kind
         self._asked = 0.0
         self._repeated: dict[str, float] = {}  # by neighbour: time of the last repeated pieces
-        self._early: dict[str, list[Subtotal]] = {}
+        self._early = Early()
         self._here: dict[str, Here] = {}  # by neighbour, for an attempt that has not begun at this peer
         self._aborts: dict[str, Abort] = {}  # by neighbour, for such an attempt as well
         self._reports: dict[str, Abort] = {}  # by neighbour, for an attempt whose last total is complete here
@@ -112,7 +107,7 @@ class Totals:
         self._seek(event.round)
         self._at, self._number, self._reporter = (event.round, again), 0, ""
         self._last, self._current = self._current or self._last, None
-        self._early.clear()
+        self._early.taken()
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
         try:
             self._participation = found = Participation(
@@ -174,9 +169,8 @@ class Totals:
         how = {"size": len(event.values), "bits": bits, "piece": self.piece}
         self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **how)
         self._wait("total")
-        early, self._early = self._early, {}
         self._send(current.contribute(event.values))
-        for child, pieces in early.items():
+        for child, pieces in self._early.taken().items():
             for piece in pieces:
                 self._replay(child, partial(self._add, current, child, piece))
 
@@ -282,9 +276,7 @@ class Totals:
         agreed = None if self._participation is None else self._participation.agreed
         if agreed is None or sender not in agreed.tree.children(self.shared.me.peer) or not message.data:
             raise DecodeError(f'"{sender}" sends a piece of a subtotal that it cannot have')
-        held = self._early.setdefault(sender, [])
-        if len(held) < PIECES and sum(len(piece.data) for piece in held) + len(message.data) <= EARLY:
-            held.append(message)
+        self._early.hold(sender, message)
 
     def _repeat(self, sender: str, message: Again, among: list[Convergecast]) -> None:
         """Send pieces again, at most once in ``AGAIN / 2`` seconds to each neighbour, because they are many."""

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from graphs import connected
 from p2pfl.protocol.session.effects import Convened, Fail, Totalled, Unfinished
 from p2pfl.protocol.session.events import Contribute, Convene, Heard
-from p2pfl.protocol.session.totals import AGAIN, PIECES
+from p2pfl.protocol.session.totals import AGAIN
+from p2pfl.protocol.totals.early import PIECES
 from p2pfl.protocol.wire.messages import Abort, Again, Digest, Hello, Pulse, Subtotal, Total
 from p2pfl.topology import complete, path, ring, spanning
 from totalling import PATIENCE, Swarm, contributions, convened, total_of
@@ -226,11 +227,11 @@ def test_only_what_a_child_can_send_is_held_early_and_only_so_many_pieces():
     for number in range(3 * PIECES):
         swarm.tell("peer1", Heard("peer0", Subtotal(1, 0, 0, 8 * number, 2**30, memoryview(bytes(8)))))
         swarm.tell("peer0", Heard("peer1", Subtotal(1, 0, 0, 8 * number, 2**30, memoryview(bytes(8)))))
-    assert len(root.totals._early["peer0"]) == PIECES
-    assert leaf.totals._early == {}  # the root is no child of a leaf
+    assert len(root.totals._early.held["peer0"]) == PIECES
+    assert leaf.totals._early.held == {}  # the root is no child of a leaf
     assert leaf.shared.refused["peer1: not a message"] == 3 * PIECES
     swarm.tell("peer1", Heard("peer2", Subtotal(1, 0, 0, 0, 32, memoryview(b""))))
-    assert "peer2" not in root.totals._early
+    assert "peer2" not in root.totals._early.held
     assert root.shared.refused["peer2: not a message"] == 1
 
 
@@ -250,7 +251,7 @@ def test_a_neighbour_that_asks_again_and_again_is_answered_once_a_second():
 
 
 def test_too_much_of_a_child_is_not_held_and_asked_for_again(monkeypatch):
-    monkeypatch.setattr("p2pfl.protocol.session.totals.EARLY", 8)
+    monkeypatch.setattr("p2pfl.protocol.totals.early.EARLY", 8)
     swarm = convened(path(2))
     values = contributions(path(2))
     swarm.tell("peer1", Contribute(values["peer1"]))
