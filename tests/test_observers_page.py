@@ -97,5 +97,7 @@ def test_what_holds_the_table_of_observers_is_there():
     assert all(re.fullmatch(r"[a-z_/]+\.py::test_\w+", each) for each in named)
     for path in {each.partition("::")[0] for each in named}:
         tree = ast.parse((ROOT / "tests" / path).read_text("utf-8"))
-        there = {f"{path}::{node.name}" for node in tree.body if isinstance(node, ast.FunctionDef)}
+        there = {
+            f"{path}::{node.name}" for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
         assert {each for each in named if each.startswith(f"{path}::")} <= there

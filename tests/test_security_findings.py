@@ -17,7 +17,11 @@ FINDINGS = [
 
 @cache
 def those_in(file):
-    return {node.name for node in ast.parse((ROOT / file).read_text("utf-8")).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.parse((ROOT / file).read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def there(named):
