@@ -9,8 +9,8 @@ from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.notices.wording import stopped
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import TOTAL, beside, number, table
-from p2pfl.report.records import Record, by_round
 from p2pfl.report.reading import stop_of
+from p2pfl.report.records import Record, by_round
 
 MOST_PEERS = 64
 """Peers that a table lists."""
