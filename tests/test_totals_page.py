@@ -20,4 +20,4 @@ def test_every_line_names_a_test_or_a_benchmark():
 @pytest.mark.parametrize(("file", "test"), NAMED)
 def test_a_named_test_is_there(file, test):
     tree = ast.parse((ROOT / file).read_text("utf-8"))
-    assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

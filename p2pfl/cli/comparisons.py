@@ -69,6 +69,6 @@ def _settings(comparison: Comparison, *others: str) -> Table:
     return table
 
 
-def _values(comparison: Comparison, place: int) -> list[str]:
+def _values(comparison: Comparison, place: int) -> list[Text]:
     values = comparison.settings[place].values
-    return [*values.values()] or [wording.setting(values)]
+    return [Text(value) for value in values.values()] or [Text(wording.setting(values))]

@@ -105,6 +105,8 @@ def _predictor(options: argparse.Namespace) -> Predictor:
 def _show(found: Evaluation) -> None:
     """Print the scores of all samples, and below them those of each group."""
     from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     console = Console(highlight=False)
     table = tables.grid("score", "value", "95 % interval")
@@ -114,10 +116,10 @@ def _show(found: Evaluation) -> None:
     console.print(table)
     if found.by is not None:
         first = "auc" if "auc" in found.whole.scores else "r2"
-        groups = tables.grid(found.by, "samples", "loss", "95 % interval", first, "95 % interval")
+        groups = tables.grid(escape(found.by), "samples", "loss", "95 % interval", first, "95 % interval")
         for group in found.groups:
             cells = [cell for name in ("loss", first) for cell in _cells(group.scores[name])]
-            groups.add_row(group.name, str(group.samples), *cells)
+            groups.add_row(Text(group.name), str(group.samples), *cells)
         console.print()
         console.print(groups)
     console.print(f"\nIntervals are percentiles of {found.draws} bootstrap samples, drawn with seed {found.seed}.")

@@ -28,8 +28,8 @@ MASK_KEYS = ("mask", "mask_graph", "mask_degree", "departures")
 LEFT = {
     "unsettled": "if a peer disappears for good, its masks may stay in the mean, and the run reports this",
     "go_on": (
-        "if a peer disappears, its neighbours remove its masks, and its update of that round is hidden by its private "
-        "noise alone from whoever holds its model"
+        "if a peer disappears, or a malicious neighbour pretends so, its neighbours remove its masks, and its update "
+        "of that round is hidden by its private noise alone from whoever holds its model"
     ),
     "stop": "if the model of a peer is missing for good, the others end",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.util
 import json
@@ -17,6 +18,12 @@ from p2pfl.experiment.file.reading import PATHS
 
 LENGTH = 20
 """Hexadecimal digits of a digest."""
+
+ACCOUNT = "privacy.budget"
+"""Key of the privacy account: each run adds charges to the file, and none of them changes what another run gives."""
+
+PEER = "{peer}"
+"""Part of a path that stands for the name of a peer."""
 
 OWN = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
 """A ``package.module:name``."""
@@ -42,6 +49,7 @@ def digest(experiment: Experiment, **more: Any) -> str:
     (True, False)
     """
     table = flat(experiment)
+    table.pop(ACCOUNT, None)
     for key in PATHS:
         section, _, rest = key.partition(".options.")
         if rest and isinstance(options := table.get(f"{section}.options"), dict) and rest in options:
@@ -58,6 +66,9 @@ def _content(value: Any) -> Any:
     """Return the digest of a file in place of its path; what is no file stays."""
     if isinstance(value, list | tuple):
         return [_content(each) for each in value]
+    if isinstance(value, str) and PEER in value:
+        pattern = "*".join(glob.escape(part) for part in value.split(PEER))
+        return {path: _content(path) for path in sorted(glob.glob(pattern))}  # noqa: PTH207 (may be absolute)
     if isinstance(value, str) and Path(value).is_file():
         path = Path(value)
         status = path.stat()

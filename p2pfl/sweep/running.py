@@ -1,7 +1,7 @@
 """A sweep in its directory: runs that are there already are used, the others are made.
 
 cells/DIGEST/     a run directory for each content
-partial/NAME/     what one running sweep has begun
+.partial/NAME/   what one running sweep has begun
 sweep.json        the study and what each run gave
 sweep.csv         one line per run
 comparison.csv    one line per setting
@@ -31,6 +31,9 @@ from p2pfl.sweep.cell import Job
 from p2pfl.sweep.contents import digest
 from p2pfl.sweep.study import NAMED, Cell, Study, cells, parse_budget, shown
 from p2pfl.sweep.workers import results
+
+UNFINISHED = ".partial"
+"""Directory of unfinished runs; its name is one that no user gives."""
 
 Observe = Callable[[Outcome, int, int], object]
 """Called with what a run gave, the number of runs that are done, and that of all runs."""
@@ -146,12 +149,12 @@ def _place(folder: Path) -> Iterator[Path]:
     """
     try:
         (folder / "cells").mkdir(parents=True, exist_ok=True)
-        (folder / "partial").mkdir(exist_ok=True)
-        with _locked(folder / "partial", wait=True):  # for a moment: nobody removes a directory before it is locked
-            for other in (folder / "partial").iterdir():
+        (folder / UNFINISHED).mkdir(exist_ok=True)
+        with _locked(folder / UNFINISHED, wait=True):  # for a moment: nobody removes a directory before it is locked
+            for other in (folder / UNFINISHED).iterdir():
                 with suppress(BlockingIOError), _locked(other):
                     shutil.rmtree(other)
-            own = Path(tempfile.mkdtemp(dir=folder / "partial"))
+            own = Path(tempfile.mkdtemp(dir=folder / UNFINISHED))
             mine = _lock(own)
     except OSError as error:
         raise InputError(

@@ -218,6 +218,8 @@ def test_a_proposal_leaves_out_names_and_empty_columns(patients):
         '"name" has 60 different texts and is left out; declare it if it is a feature',
         '"empty" has no values and is left out; declare it if it is a feature',
     ]
+    few = "".join(f"name{row % 7},{row / 2}\n" for row in range(12))
+    assert propose(read(patients("name,y\n" + few)), target="y")[0] == {"y": "number"}
     with pytest.raises(DataError, match='the target "empty" is missing in 60 rows of'):
         propose(read(patients("name,empty,y\n" + lines)), target="empty")
 

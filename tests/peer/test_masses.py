@@ -46,7 +46,7 @@ def masses(state):
 @pytest.mark.slow
 @pytest.mark.parametrize("silently", [False, True], ids=["the broker tells", "nobody tells"])
 async def test_survivors_state_what_a_death_took(silently, tmp_path):
-    ended, lives = await outcome(["transport.patience=0.5"], tmp_path, silently=silently)
+    ended, lives = await outcome([f"transport.patience={2.0 if silently else 20.0}"], tmp_path, silently=silently)
     said = {name: end.peer.given for name, end in ended.items()}
     assert {name: end.peer.vanished for name, end in ended.items()} == {
         "peer0": {"peer1"},

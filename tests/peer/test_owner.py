@@ -119,10 +119,10 @@ def test_what_is_started_otherwise_does_not_inherit_it(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_or_locked_is_told(tmp_path, monkeypatch):
-    assert "got: No such file or directory" in refused(tmp_path / "nowhere" / RUN)
+    assert "cannot be written (No such file or directory)" in refused(tmp_path / "nowhere" / RUN)
 
     def unlockable(*_):
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", unlockable)
-    assert "that can lock a file, got: No locks available; choose another with --runs" in refused(tmp_path / RUN)
+    assert "cannot lock files (No locks available); choose another folder with --runs" in refused(tmp_path / RUN)

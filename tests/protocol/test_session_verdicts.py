@@ -7,7 +7,7 @@ import pytest
 from honest import IDENTITIES, SWARM, totalling
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.translation import read_vote
-from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Store, Undecided
+from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose, Heard, Offer, Open, Stored, Tick
 from p2pfl.protocol.wire.verdicts import Decision, Halves, OfVerdicts, Prepare, Vote, Votes
 from sessions import NAMES, met, model, published
@@ -125,6 +125,24 @@ def test_a_peer_that_was_cut_off_learns_that_its_model_was_dropped():
         three.wait(1.0)
     assert three.answers["eve"] == [Decided(frozenset({"eve"}))]
     assert any(name != "eve" and isinstance(message, Decision) for name, message in three.sent)
+
+
+def test_a_model_on_which_the_others_have_voted_before_it_was_sent_never_leaves():
+    three = Triangle()
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)  # eve is slow, and hears the ballot that drops its model
+    eve = three.sessions["eve"]
+    eve.handle(Open((0, 0), ("ada", "bob"), since=0), now=three.now)
+    effects = eve.handle(Offer(model(), phase=0, decided=True), now=three.now)
+    assert Sent() in effects
+    for effect in effects:  # grows
+        effects += eve.handle(Stored(), now=three.now) if isinstance(effect, Store) else []
+    assert "pub/0" not in [place for place, _ in published(effects)]
+    three.decide("eve", "ada", "bob")
+    three.wait(1.0)
+    assert three.answers["eve"] == [Decided(frozenset({"eve"}))]
 
 
 def test_without_a_majority_nobody_decides():

@@ -131,3 +131,18 @@ def test_code_of_ones_own_counts_by_its_content(tmp_path, monkeypatch):
     before = digest(experiment)
     file.write_text("class Own: step = 1\n")
     assert digest(experiment) != before
+
+
+def test_a_digest_covers_the_tables_of_all_peers_and_not_the_account_that_each_run_charges(tmp_path):
+    for name in ("peer0", "peer1"):
+        (tmp_path / f"{name}.csv").write_text("x,y\n1,0\n", "utf-8")
+    account = tmp_path / "account.jsonl"
+    account.write_text("", "utf-8")
+    options = {"path": str(tmp_path / "{peer}.csv"), "target": "y", "columns": {"x": "number", "y": [0, 1]}}
+    privacy = {"mode": "independent", "noise": 1.0, "clip": 1.0, "budget": str(account)}
+    experiment = read({"data": {"name": "table", "options": options}, "privacy": privacy})
+    before = digest(experiment)
+    account.write_text("{}\n", "utf-8")
+    assert digest(experiment) == before
+    (tmp_path / "peer1.csv").write_text("x,y\n2,0\n", "utf-8")
+    assert digest(experiment) != before

@@ -15,7 +15,7 @@ from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
 from p2pfl.sweep import running, workers
 from p2pfl.sweep.cell import Job, affordable, attempt
-from p2pfl.sweep.running import sweep
+from p2pfl.sweep.running import UNFINISHED, sweep
 from p2pfl.sweep.study import Budget, Study
 
 SMALL = """
@@ -97,7 +97,7 @@ def test_what_is_there_is_not_run_again_and_what_is_new_is(small, tmp_path, made
     Path(small).write_text(SMALL.replace("rounds = 2", "rounds = 3"))
     sweep(study(small), folder, processes=2)
     assert len(made) == 10
-    assert not [*(folder / "partial").iterdir()]
+    assert not [*(folder / UNFINISHED).iterdir()]
 
 
 def test_an_unfinished_run_is_made_again_and_the_rest_of_a_killed_sweep_removed(small, tmp_path, made):
@@ -105,10 +105,10 @@ def test_an_unfinished_run_is_made_again_and_the_rest_of_a_killed_sweep_removed(
     with pytest.raises(KeyboardInterrupt):
         sweep(study(small), folder, processes=2, observe=interrupt_after(2))
     assert len([*(folder / "cells").iterdir()]) == 2
-    (folder / "partial" / "killed" / "abc").mkdir(parents=True)
+    (folder / UNFINISHED / "killed" / "abc").mkdir(parents=True)
     sweep(study(small), folder, processes=2)
     assert len(made) == 4
-    assert not [*(folder / "partial").iterdir()]
+    assert not [*(folder / UNFINISHED).iterdir()]
 
 
 def interrupt_after(count):

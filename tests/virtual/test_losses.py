@@ -96,4 +96,4 @@ def test_a_broker_that_returns_no_claim_is_given_up_after_a_while():
         now += 1.0
         failed = [each for each in ada.handle(Tick(), now=now) if isinstance(each, Fail)]
     assert now == 30.0
-    assert "to return our own message of 100 bytes" in str(failed[0].error)
+    assert "did not return this peer's own message of 100 bytes" in str(failed[0].error)

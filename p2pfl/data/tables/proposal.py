@@ -6,6 +6,9 @@ from typing import Any
 from p2pfl.data.tables.reading import Cells, is_missing
 from p2pfl.errors import DataError
 
+FEW_ROWS = 8
+"""Rows of a table that is an example rather than data: any text in it may be a category."""
+
 MOST_LEVELS = 50
 """Largest number of different texts that a proposal takes for the levels of a column."""
 
@@ -69,13 +72,19 @@ def propose(cells: Cells, *, target: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _kind(cells: list[str], *, most: int) -> Any:
-    """Return the type or the levels of a column; ``None`` if it is neither."""
+    """Return the type or the levels of a column; ``None`` if it is neither.
+
+    In a table of more than a few rows, text of which most values are different is no category: names and identifiers of
+    persons must not get into an experiment file.
+    """
     numbers = [_number(cell) for cell in cells]
     if cells and all(map(math.isfinite, numbers)):
         if not all(number.is_integer() for number in numbers):
             return "number"
         return sorted(set(cells), key=float) if len(set(cells)) <= most else "integer"
-    return sorted(set(cells)) if 0 < len(set(cells)) <= MOST_LEVELS else None
+    levels = sorted(set(cells))
+    identifies = len(cells) > FEW_ROWS and 2 * len(levels) > len(cells)
+    return levels if 0 < len(levels) <= MOST_LEVELS and not identifies else None
 
 
 def _number(cell: str) -> float:

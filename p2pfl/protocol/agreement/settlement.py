@@ -161,6 +161,19 @@ class Settlement:
         self._held.add(release)
         return self._do(release, Propose(COUNTED), now=now)
 
+    def may_leave(self, release: Release) -> bool:
+        """Return whether the peer's own release may be sent: only after its own vote in the first ballot.
+
+        If another ballot came first, the release may be dropped already, and its masks may be public.
+        """
+        agreement = self._agreements[release]
+        voted, decided = agreement.record.voted, agreement.record.decided
+        return (
+            voted is not None
+            and voted.ballot == agreement.committee.first
+            and (decided is None or decided.value == COUNTED)
+        )
+
     def holds(self, vote: Vote, *, now: float) -> list[Effect]:
         """Handle the arrival of a release with its owner's vote, from the owner or as a copy."""
         release = vote.subject

@@ -12,7 +12,7 @@ from p2pfl.protocol.mailbox import Mailbox, Newest
 from p2pfl.protocol.membership import Membership
 from p2pfl.protocol.pace import Pace
 from p2pfl.protocol.session import events
-from p2pfl.protocol.session.effects import Collected, Effect, Fail, Play, WakeAt
+from p2pfl.protocol.session.effects import Collected, Effect, Fail, Play, Sent, WakeAt
 from p2pfl.protocol.session.events import Event
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.naming import Naming
@@ -217,9 +217,10 @@ class Session:
             case events.Open():
                 self.waiting.open(event.exchange, event.senders, since=event.since)
             case events.Offer():
-                if event.decided:
-                    self.verdicts.release(self.mailbox.exchange[0])
-                self.sending.offer(event)
+                if event.decided and not self.verdicts.release(self.mailbox.exchange[0]):
+                    self.shared.do(Sent())  # not at all: the others have begun to decide without it
+                else:
+                    self.sending.offer(event)
             case events.Expect():
                 self.waiting.expect(event.sender, keep=event.keep)
             case events.Reject():

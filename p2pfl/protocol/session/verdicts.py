@@ -82,12 +82,13 @@ class Verdicts:
 
     # ------------------------------------------------------------------ requests of the peer
 
-    def release(self, round: int) -> None:
-        """Vote for the release that this peer is about to send."""
+    def release(self, round: int) -> bool:
+        """Vote for the release that this peer is about to send; return whether it may be sent."""
         self._begin(round)
         own = self._release(self.shared.me.peer, self.shared.me.incarnation, round)
         self._do(self._rounds[round].releases(own, now=self.shared.now))
         self._write()
+        return self._rounds[round].may_leave(own)
 
     def ask(self, asked: Decide) -> None:
         """Begin to wait for the verdicts of a round."""
