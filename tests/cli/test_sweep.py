@@ -147,4 +147,4 @@ def test_a_sweep_that_is_ended_half_way_leaves_no_process_and_repeats_no_run(how
     after = {cell.name: (cell / "summary.json").stat().st_mtime_ns for cell in cells.iterdir()}
     assert len(after) == 12
     assert {name: after[name] for name in made} == made
-    assert not [*(cells.parent / "partial").iterdir()]
+    assert not [*(cells.parent / ".partial").iterdir()]
