@@ -214,7 +214,7 @@ def vote(member, peer="ada", *, number=0, counted=True):
 
 
 def voting():
-    """The verdicts of bob, who has sent his release, and holds ada's."""
+    """The verdicts of bob, which has sent its release, and holds ada's."""
     made = totalling("bob", "bob")
     made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0)), 0, decided=True), now=0.0)
     made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)

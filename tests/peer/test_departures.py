@@ -1,4 +1,4 @@
-"""Live peers in virtual time, of whom one is killed at any event: the others hold the same totals, or end alike."""
+"""Totals of live peers in virtual time when one is killed at any event: the others hold the same, or end alike."""
 
 import asyncio
 from contextvars import Context
@@ -50,7 +50,7 @@ class Counting:
 
 
 def lived(changes, dies, event, *, among=PEERS, **given):
-    """Return what became of each peer, of whom one is killed after so many events of its own; and whether it was."""
+    """Kill one peer after a number of its own events; return the result of each peer, and whether it was killed."""
     found = replace(plan(read(TABLE, changes=changes)), algorithm=Counting(**given))
     left, joined = [event], {}
 

@@ -39,12 +39,12 @@ async def calm(swarm):
     return {name: end.state.rows for name, end in (await run(swarm)).items()}
 
 
-def pretender(liar, victim, *, sequence=0):
+def pretender(insider, victim, *, sequence=0):
     """Return what seals in another's name as a neighbour can: with that peer's sender key and keys of its own edges."""
-    hello = liar.membership.up[victim]
-    stolen = liar.session.shared.codec.envelope._keys[victim]
-    made = Envelope(victim, hello.incarnation, liar.key, stolen, liar.agreed)
-    for name, each in liar.membership.up.items():
+    hello = insider.membership.up[victim]
+    stolen = insider.session.shared.codec.envelope._keys[victim]
+    made = Envelope(victim, hello.incarnation, insider.key, stolen, insider.agreed)
+    for name, each in insider.membership.up.items():
         if name != victim:
             made.meet(each)
     made._next = sequence
@@ -85,14 +85,14 @@ def forged_chunks(peers):
 
 
 def forged_row(peers):
-    liar, victim = peers["peer3"], peers["peer1"]
+    insider, victim = peers["peer3"], peers["peer1"]
     signature = Signature.of("test", "peer1", victim.me.incarnation, public=PUBLIC["peer1"])
-    trailer = Signature(signature.context, PUBLIC["peer1"], liar.identity)
+    trailer = Signature(signature.context, PUBLIC["peer1"], insider.identity)
     row = victim.plan.learner.start(("peer1",))[0]
     message = b"".join(pieces(encode_row(row, round=3, step=0, mass=1.0), size=10**6, trailer=trailer))
     first = victim.session.streams.outboxes[0].head
     chunk = Chunk(victim.me.incarnation, 0, first, first, 0, len(message), memoryview(message))
-    yield "peer1/pub/0", pretender(liar, "peer1").seal(chunk)
+    yield "peer1/pub/0", pretender(insider, "peer1").seal(chunk)
 
 
 ATTACKS = {
@@ -242,8 +242,8 @@ async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not
     await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
     await lives.kill()
     lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
-    liar = lives.now["peer3"]
-    liar.me = liar.membership.me = msgspec.structs.replace(liar.me, attempt=2**62)
+    insider = lives.now["peer3"]
+    insider.me = insider.membership.me = msgspec.structs.replace(insider.me, attempt=2**62)
     ended = await lives.end()
     for name in ("peer0", "peer1", "peer2"):
         notes = ended[name].peer.session.books.masks.journal().notes

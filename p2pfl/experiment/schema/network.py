@@ -1,4 +1,4 @@
-"""Sections on who communicates with whom, how, and with which simulated faults."""
+"""Sections on the topology, the transport, trust and simulated faults."""
 
 from __future__ import annotations
 

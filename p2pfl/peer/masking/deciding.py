@@ -73,6 +73,9 @@ class Deciding:
         """
         answer = await self.connection.ask(Decide(round, frozenset(held), dict(self.masked)))
         if not isinstance(answer, Decided):
+            if self.goes_on:  # the others may drop this release, and publish its masks
+                self._charge()
+                await self.connection.durable()
             raise UndecidedError(_undecided(self._me, round, answer))
         dropped = answer.dropped
         if self._me in dropped:

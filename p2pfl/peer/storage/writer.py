@@ -126,6 +126,7 @@ class Keeper:
         self.nonce = Announced.draw(source, peer=peer, incarnation=self.journal.incarnation).nonce
         self._saving: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
 
     async def begin(self) -> None:
         """Note that there is this incarnation; a key that was erased stays so, as nothing is shared under another."""
@@ -161,21 +162,24 @@ class Keeper:
             await asyncio.to_thread(self.remember)
         if self.store is None:
             return
-        await self._saved()
-        masks = spending.notes
-        sampled = spending.sampled
-        now = self.journal.after(
-            round=spending.released,
-            masks=masks,
-            spent=spending.spent,
-            alone=spending.alone,
-            sampled=sampled,
-            verdicts=spending.verdicts,
-        )
-        if now != self.journal and (spending.released >= 0 or masks.notes or sampled):
-            self.journal = now
-            self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
-            await asyncio.shield(self._noting)
+        async with self._lock:  # a caller may go on only after the write that contains its state
+            if self._noting is not None and not self._noting.done():
+                await asyncio.shield(self._noting)  # of a caller that was cancelled
+            await self._saved()
+            masks = spending.notes
+            sampled = spending.sampled
+            now = self.journal.after(
+                round=spending.released,
+                masks=masks,
+                spent=spending.spent,
+                alone=spending.alone,
+                sampled=sampled,
+                verdicts=spending.verdicts,
+            )
+            if now != self.journal and (spending.released >= 0 or masks.notes or sampled):
+                self.journal = now
+                self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
+                await asyncio.shield(self._noting)
 
     async def _saved(self) -> None:
         """Wait for the last checkpoint, which may have found no room."""

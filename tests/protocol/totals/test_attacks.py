@@ -40,11 +40,11 @@ def test_a_false_list_of_participants_that_came_early_is_refused_when_it_is_used
 @pytest.mark.parametrize("peers", [3, 4, 5])
 def test_reports_of_failures_in_two_rounds_come_to_rest(peers):
     swarm = convened(complete(peers))
-    liar = swarm.graph.peers[-1]
+    insider = swarm.graph.peers[-1]
     for peer in swarm.graph.peers[:-1]:
         for abort in (Abort(1, 0, []), Abort(2, 0, []), Abort(1, 0, [])):
-            swarm.tell(peer, Heard(liar, abort))
-    swarm.kill(liar)
+            swarm.tell(peer, Heard(insider, abort))
+    swarm.kill(insider)
     before = sum(swarm.sent.values())
 
     def bounded():
@@ -89,13 +89,13 @@ def test_a_report_before_the_first_total_excludes_nobody_elsewhere():
 def test_a_participant_that_names_a_false_incarnation_of_itself_is_refused_by_who_knows_it():
     graph = ring(6)
     tree = spanning(graph, among=graph.peers)
-    liar = [peer for peer in graph.peers if not tree.children(peer)][-1]
+    insider = [peer for peer in graph.peers if not tree.children(peer)][-1]
     swarm = Swarm(graph)
-    parent = tree.parent(liar)
+    parent = tree.parent(insider)
     swarm.tell(parent, Convene(1))
-    swarm.tell(parent, Heard(liar, Here(1, 0, {liar: bytes(16)})))
-    assert swarm.sessions[parent].shared.refused[f"{liar}: not a message"] == 1
-    assert liar in swarm.sessions[parent].totals.lacking
+    swarm.tell(parent, Heard(insider, Here(1, 0, {insider: bytes(16)})))
+    assert swarm.sessions[parent].shared.refused[f"{insider}: not a message"] == 1
+    assert insider in swarm.sessions[parent].totals.lacking
 
 
 def test_a_participant_that_was_restarted_before_the_set_arrives_ends_the_attempt():

@@ -55,7 +55,7 @@ class Life:
 
 
 def lived(graph, dies, event, *, noticed):
-    """Let all peers take totals, of whom one dies at an event; return them, and whether the event happened."""
+    """Let all peers take totals while one dies at an event; return the totals, and whether the event happened."""
     swarm = Swarm(graph)
     left = [event]
 
