@@ -138,7 +138,7 @@ def peer(options: argparse.Namespace) -> int:
             tell(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         given: dict[str, Any] = {"former": former, "record": options.record}
-        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
+        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, notify=tell, **given))
         [done] = ended
         own.finish(concluded(resolved, done, alarms=log.alarms, accounted=accounted))
         erase_keys(folder)
@@ -166,7 +166,7 @@ def _own(
     if folders.ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
-    former = earlier(last, options.name, tell=lambda notice: print(sentence(notice), file=sys.stderr))
+    former = earlier(last, options.name, notify=lambda notice: print(sentence(notice), file=sys.stderr))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 
