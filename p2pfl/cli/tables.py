@@ -82,7 +82,7 @@ def history(run: Run) -> None:
     if run.summary and run.folder is not None:
         summary(run.summary, run.folder, console=console)
     else:
-        console.print("the run did not come to its end: there is no summary")
+        console.print("the run is not finished, so there is no summary")
 
 
 def facts(pairs: Mapping[str, str]) -> None:

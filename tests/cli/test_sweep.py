@@ -24,7 +24,7 @@ def test_a_sweep_runs_in_processes_prints_a_table_and_goes_on_where_it_was(p2pfl
     assert said.status == 0, said.err
     assert "4/4 " in said.err
     assert "learning.rate=0.5 seed 5:" in said.err
-    assert "better" in said.err or "not told apart" in said.err
+    assert "better" in said.err or "not significant" in said.err
     assert "sweep directory: runs/small-sweep" in said.err
     [*made] = (place / "runs" / "small-sweep" / "cells").iterdir()
     assert len(made) == 4

@@ -183,7 +183,7 @@ def test_alarms_come_before_everything_else(run):
 def test_an_interrupted_run_says_so_and_shows_what_there_is(run):
     failed = PeerFailed(peer="peer1", error="StorageError", message="the disk is full", status=1)
     said = "".join(checked(run_page(copied(run, summary={}, events=[failed]))).text)
-    assert "did not come to its end" in said
+    assert "The run is not finished" in said
     assert "the disk is full" in said
     assert "Scores after round" in said
     assert "".join(checked(run_page(copied(run, summary={}, metrics=[]))).text)

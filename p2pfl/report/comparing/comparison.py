@@ -12,7 +12,7 @@ from p2pfl.report.comparing.statistics import Estimate, estimate, holm, paired
 from p2pfl.report.notices.kinds import SCHEMA
 
 SIGNIFICANT: Final = 0.05
-"""Adjusted p-value below which two settings count as told apart."""
+"""Adjusted p-value below which a difference is significant."""
 
 CHEAPER: Final = 1.1
 """Ratio of two costs beyond which a comparison of the scores alone is unfair."""
@@ -97,7 +97,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     difference
         Mean difference of the scores, setting minus reference.
     p
-        Two-sided p-value of the paired t-test; null for a single seed.
+        Two-sided p-value of the paired t-test; null for a single seed, and where all seeds have the same difference.
     adjusted
         The same by Holm's method, over all differences of the comparison.
     costs
@@ -112,8 +112,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, float] = {}
 
     @property
-    def apart(self) -> bool:
-        """Whether the two are told apart after the correction."""
+    def significant(self) -> bool:
+        """Whether the difference is significant after the correction."""
         return self.adjusted is not None and self.adjusted < SIGNIFICANT
 
 
@@ -196,7 +196,7 @@ def compare(
     >>> runs = [Outcome(values={"rate": rate}, seed=seed, score=score) for rate, seed, score in
     ...         [("0.1", 0, 0.8), ("0.1", 1, 0.7), ("0.2", 0, 0.9), ("0.2", 1, 0.85)]]
     >>> found = compare(runs, metric="accuracy", against={"rate": "0.1"})
-    >>> round(found.differences[0].difference.mean, 3), found.differences[0].apart
+    >>> round(found.differences[0].difference.mean, 3), found.differences[0].significant
     (0.125, False)
     """
     groups: dict[tuple[tuple[str, str], ...], dict[int, Outcome]] = {}

@@ -100,7 +100,7 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
     """
     summary, seed = run.summary, run.experiment.seed
     if "together" not in summary:
-        reason = "it is the run of a single peer" if "scores" in summary else "the run did not come to its end"
+        reason = "it is the run of a single peer" if "scores" in summary else "the run is not finished"
         return Outcome(values=dict(values), seed=seed, folder=folder, failure=reason)
     score = summary["together"] if metric in {None, summary["metric"]} else _last(run, str(metric))
     missing = f"the run has no score {metric or summary['metric']}, or it is not a number"

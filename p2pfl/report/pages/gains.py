@@ -25,7 +25,7 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
     """Return the result of a run of so many rounds in a sentence or two."""
     if not summary:
         found = len({record.round for record in metrics})
-        return f"The run did not come to its end; {found} of {rounds} rounds are recorded."
+        return f"The run is not finished; {found} of {rounds} rounds are recorded."
     stop = stop_of(summary)
     early = "" if stop is None else f" It stopped after {stopped(stop)}."
     if "scores" in summary:
