@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.notices import wording
 from p2pfl.report.reading import alarms_of, stop_of
 
@@ -188,7 +189,7 @@ def _gains(result: Mapping[str, Any]) -> Table:
         table.add_row("one model on all data", "", _number(result["pooled"]))
     if result.get("common"):
         table.add_row("one model of all peers", "", _number(result["common"].get(metric)))
-        for name, said in (("auc", "its area under the ROC curve"), ("ece", "its calibration error")):
+        for name, said in (("auc", "its area under the ROC curve"), ("calibration_error", "its calibration error")):
             if name in result["common"]:
                 table.add_row(said, "", _number(result["common"][name]))
     return table
@@ -242,7 +243,7 @@ def _gain(score: Mapping[str, float | None], metric: str) -> Text:
     if alone is None or together is None:
         return Text()
     gain = together - alone
-    better = gain < 0 if metric == "loss" else gain > 0
+    better = gain < 0 if lower_is_better(metric) else gain > 0
     return Text(f"{gain:+.3f}", style="green" if better else "red")
 
 

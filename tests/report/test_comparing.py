@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from p2pfl.report.comparing import wording
-from p2pfl.report.comparing.comparison import Outcome, compare
+from p2pfl.report.comparing.comparison import Outcome, compare, lower_is_better
 from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
 from p2pfl.report.comparing.statistics import estimate, holm, paired
 
@@ -109,6 +109,16 @@ def test_a_smaller_loss_is_better():
     found = compare(outcomes(GRID), metric="loss", against={"algorithm": "fedavg"})
     assert [each.best for each in found.settings] == [True, False, False, True]
     assert wording.verdict(found, found.differences[0]) == "worse"
+
+
+@pytest.mark.parametrize("name", ["validation_loss", "mean_absolute_error", "calibration_error", "brier", "own.rmse"])
+def test_errors_and_losses_are_better_smaller(name):
+    assert lower_is_better(name)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "auc", "r2", "average_precision", "balanced_accuracy", "lossless_share"])
+def test_all_other_scores_are_better_larger(name):
+    assert not lower_is_better(name)
 
 
 def test_differences_use_the_seeds_that_both_have():

@@ -14,11 +14,9 @@ from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scaled
 from p2pfl.data.tables.own import located
+from p2pfl.data.tables.proposal import MOST_CLASSES
 from p2pfl.data.tables.reading import MISSING, Cells, is_missing, read
 from p2pfl.errors import DataError
-
-MOST_CLASSES = 20
-"""Largest number of different whole numbers in a target that gives classes."""
 
 MOST_LEVELS = 1000
 """Largest number of levels of a category; a text column with more is a name or an address."""
@@ -46,7 +44,7 @@ def csv(
 
     Columns of numbers are standardised, and text is one-hot encoded (a feature for each level). Missing cells (see
     :data:`~p2pfl.data.tables.reading.MISSING`) become the mean or the most frequent level of the training part. A
-    target of text or of few whole numbers (see :data:`MOST_CLASSES`) gives classes in sorted order, any other a
+    target of text or of few whole numbers (see :data:`~p2pfl.data.tables.proposal.MOST_CLASSES`) gives classes in sorted order, any other a
     regression. All columns, including dropped ones, remain available to ``split = "column"``.
 
     Parameters

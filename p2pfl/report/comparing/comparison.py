@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -17,8 +18,8 @@ SIGNIFICANT: Final = 0.05
 CHEAPER: Final = 1.1
 """Ratio of two costs beyond which a comparison of the scores alone is unfair."""
 
-LOWER_IS_BETTER: Final = frozenset({"loss", "mse", "mae", "rmse", "brier", "nll", "ece", "calibration_error"})
-"""Scores of which smaller ones are better; of all others larger ones are."""
+LOWER_IS_BETTER: Final = frozenset({"loss", "error", "mse", "mae", "rmse", "mape", "brier", "nll", "ece", "perplexity"})
+"""Last words of the names of scores of which smaller ones are better; of all others larger ones are."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,14 +154,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lower_is_better(metric: str) -> bool:
-    """Return whether smaller values of a score are better.
+    """Return whether smaller values of a score are better, by the last word of its name.
 
     Examples
     --------
-    >>> lower_is_better("loss"), lower_is_better("accuracy")
-    (True, False)
+    >>> [lower_is_better(name) for name in ("loss", "validation_mean_absolute_error", "own:log_loss", "accuracy")]
+    [True, True, True, False]
     """
-    return metric.rpartition(".")[2].removeprefix("validation_") in LOWER_IS_BETTER
+    return re.split(r"[^A-Za-z0-9]+", metric.lower())[-1] in LOWER_IS_BETTER
 
 
 def compare(
