@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -107,6 +108,11 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     assert [each["difference"]["count"] for each in found["differences"]] == [2]
     assert p2pfl("report", *runs, "--plot", "curves.png").status == 2
     assert p2pfl("report", *runs, "--metric", "loss", "--json").status == 0
+    copy = shutil.copytree(runs[0], place / "copy")
+    said = p2pfl("report", *runs, copy)
+    assert (said.status, said.out) == (2, "")
+    assert f"{runs[0]} and {copy} have the same settings and the seed 1, so they are one run twice" in said.err
+    assert p2pfl("report", runs[0], runs[0]).status == 2
 
 
 def test_the_rounds_of_a_run_as_csv(p2pfl, place):

@@ -147,6 +147,13 @@ def test_at_equal_cost_the_other_cost_is_a_note_and_no_warning():
     assert [*wording.notes(found)][-1] == "Even so, scaffold cost 0.5 times the gradients of fedavg."
 
 
+def test_a_reference_that_no_setting_shares_the_other_keys_with_is_a_warning():
+    found = compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedsgd"})
+    assert found.differences == ()
+    [sentence] = wording.warnings(found)
+    assert sentence.startswith("No setting is compared with another")
+
+
 def test_many_unequal_costs_are_one_warning():
     table = {(("rate", str(rate)),): [rate / 10, rate / 9] for rate in range(6)}
     runs = [msgspec.structs.replace(each, gradients=10 * (1 + int(each.values["rate"]))) for each in outcomes(table)]

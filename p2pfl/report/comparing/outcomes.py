@@ -137,7 +137,7 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
     Raises
     ------
     InputError
-        The runs have different scores.
+        The runs have different scores, or two have the same settings and seed.
     """
     tables = [flat(run.experiment) for run in runs]
     keys = [
@@ -152,7 +152,21 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
         outcome(run, {key: _text(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
         for run, table in zip(runs, tables, strict=True)
     ]
+    _check_distinct(outcomes)
     return compare(outcomes, metric=metric, against=outcomes[0].values), outcomes
+
+
+def _check_distinct(outcomes: Sequence[Outcome]) -> None:
+    """Refuse two runs of one setting and seed: no comparison can hold both."""
+    seen: dict[tuple[tuple[tuple[str, str], ...], int], str] = {}
+    for each in outcomes:
+        setting = tuple(each.values.items()), each.seed
+        if setting in seen:
+            raise InputError(
+                f"{seen[setting]} and {each.folder} have the same settings and the seed {each.seed}, so they are one run "
+                "twice; leave out one of them"
+            )
+        seen[setting] = each.folder
 
 
 def common_metric(runs: Sequence[Run]) -> str:

@@ -114,6 +114,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     settings = comparison.settings
     for said in _unequal(comparison) if comparison.budget is None else ():
         yield f"{said}; compare them at equal cost with --budget."
+    if len(settings) > 1 and not comparison.differences and sum(bool(each.by_seed) for each in settings) > 1:
+        yield "No setting is compared with another: none differs from the reference in its keys alone; name another one."
     if any(each.difference.count == 1 for each in comparison.differences):
         yield "Differences over one seed have no interval; add seeds."
     failed = sum(each.failed for each in settings)
