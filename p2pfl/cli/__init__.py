@@ -13,6 +13,7 @@ from p2pfl.cli.arguments import parser
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
 from p2pfl.errors import P2PFLError
 from p2pfl.peer.launch import fork_server as server
+from p2pfl.texts import printable
 
 PRELOADED: dict[str, tuple[str, ...]] = {"run": (), "sweep": ("p2pfl.sweep.preload",)}
 """Commands whose processes are forked, each with the modules that these need besides those of a peer."""
@@ -53,4 +54,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(sentence: str, error: BaseException) -> None:
     said = "; ".join((sentence.rstrip("."), *getattr(error, "__notes__", ())))
-    print(f"p2pfl: {said}", file=sys.stderr)
+    print(f"p2pfl: {printable(said)}", file=sys.stderr)

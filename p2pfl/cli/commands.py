@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import p2pfl
-from p2pfl.cli import accounts, folders, tables
+from p2pfl.cli import accounts, folders, tables, terminal
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.using import card, columns, evaluate, export, predict
 from p2pfl.errors import BrokerError, InputError, RunError
@@ -73,7 +73,7 @@ def simulate(options: argparse.Namespace) -> int:
     resolved = p2pfl.plan(experiment)
     accounts.check(options, resolved)
     folder = folders.new(options.runs, experiment.name)
-    with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
+    with _kept(folder), view.Rounds(resolved, quiet=options.json) as rounds:
         given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
         result = simulated(resolved, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
@@ -85,9 +85,10 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     from p2pfl.virtual.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
-    accounts.check(options, p2pfl.plan(experiment))
+    resolved = p2pfl.plan(experiment)
+    accounts.check(options, resolved)
     folder = folders.new(options.runs, experiment.name)
-    with _kept(folder), view.Rounds(experiment, quiet=options.json) as rounds:
+    with _kept(folder), view.Rounds(resolved, quiet=options.json) as rounds:
         given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
         result = forecast(experiment, over, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
@@ -166,7 +167,7 @@ def _own(
     if folders.ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
-    former = earlier(last, options.name, tell=lambda notice: print(sentence(notice), file=sys.stderr))
+    former = earlier(last, options.name, tell=lambda notice: terminal.note(sentence(notice)))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 

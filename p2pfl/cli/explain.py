@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from p2pfl import topology as graphs
+from p2pfl.cli import terminal
 from p2pfl.cli.tables import MOST, facts, grid, size
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
@@ -45,7 +46,7 @@ def explained(resolved: Plan) -> dict[str, Any]:
 
 def show(found: Mapping[str, Any]) -> None:
     """Print it."""
-    console = Console(highlight=False)
+    console = terminal.console()
     model, data = found["model"], found["data"]
     console.print(
         Text.assemble(

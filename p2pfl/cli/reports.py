@@ -7,9 +7,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
-
-from p2pfl.cli import comparisons, tables
+from p2pfl.cli import comparisons, tables, terminal
 from p2pfl.errors import InputError
 from p2pfl.report import Run
 from p2pfl.report.comparing.comparison import Comparison, Outcome
@@ -36,7 +34,7 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(comparison_json(found), allow_nan=False))
     else:
-        comparisons.show(found, console=Console(highlight=False))
+        comparisons.show(found, console=terminal.console())
     return 0
 
 

@@ -12,12 +12,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from p2pfl.cli import terminal
 from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.notices import wording
 from p2pfl.report.reading import alarms_of, stop_of
+from p2pfl.report.records import by_round
 
 if TYPE_CHECKING:
-    from p2pfl.report import Record, Run  # what it prints need not be imported twice
+    from p2pfl.report import Run  # what it prints need not be imported twice
 
 MOST = 16
 """Peers that a summary lists."""
@@ -43,7 +45,7 @@ def grid(first: str, *others: str) -> Table:
 
 def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None = None) -> None:
     """Print what learning together gave, to standard error if nothing else is said."""
-    console = console or Console(stderr=True, highlight=False)
+    console = console or terminal.console(stderr=True)
     lines = [] if "together" not in result else [Text(), _gains(result), Text(), *_facts(result)]
     if "scores" in result:  # of one peer
         said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
@@ -56,26 +58,25 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
 
 
 def history(run: Run) -> None:
-    """Print a run's rounds and its summary."""
-    records: dict[int, list[Record]] = {}
-    for record in run.metrics:
-        records.setdefault(record.round, []).append(record)
+    """Print the rounds of a run and its summary; scores and distances are means over the peers that do not attack."""
+    attackers = run.attackers
     metrics = list(run.metrics[0].scores) if run.metrics else []
     table = grid("round", *metrics, "distance", "training", "waiting", "sent", "missed")
     sent: dict[str, int] = {}
-    for round, peers in sorted(records.items()):
-        means = [_mean([record.scores[name] for record in peers]) for name in metrics]
+    for round, peers in by_round(run.metrics).items():
+        honest = [record for record in peers if record.peer not in attackers] or peers
+        means = [_mean([record.scores[name] for record in honest]) for name in metrics]
         sent |= {record.peer: record.bytes_out for record in peers}  # those of peers that are gone stay
         table.add_row(
             str(round + 1) if len(peers) == len(sent) else f"{round + 1} ({len(peers)} peers)",
             *map(_number, means),
-            f"{_mean([record.distance for record in peers]):.2g}",
+            f"{_mean([record.distance for record in honest]):.2g}",
             f"{_mean([record.seconds_training for record in peers]):.2f} s",
             f"{_mean([record.seconds_waiting for record in peers]):.2f} s",
             size(sum(sent.values())),
             str(sum(len(record.missed) for record in peers)),
         )
-    console = Console(highlight=False)
+    console = terminal.console()
     if run.metrics:
         console.print(table)
     else:
@@ -91,7 +92,7 @@ def facts(pairs: Mapping[str, str]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in pairs.items():
         table.add_row(Text(name, style="dim"), value)
-    Console(highlight=False).print(table)
+    terminal.console().print(table)
 
 
 def shaded(

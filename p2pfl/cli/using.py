@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from p2pfl.cli import tables
+from p2pfl.cli import tables, terminal
 from p2pfl.errors import StorageError
 
 if TYPE_CHECKING:  # they import torch
@@ -28,7 +28,7 @@ def columns(options: argparse.Namespace) -> int:
     data = {"name": "table", "options": {"path": options.table, "target": options.target, "columns": found}}
     print(json.dumps(data) if options.json else tomli_w.dumps({"data": data}), end="\n" if options.json else "")
     for remark in (*remarks, *REMARKS):
-        print(f"note: {remark}", file=sys.stderr)
+        terminal.note(f"note: {remark}")
     return 0
 
 
@@ -104,11 +104,9 @@ def _predictor(options: argparse.Namespace) -> Predictor:
 
 def _show(found: Evaluation) -> None:
     """Print the scores of all samples, and below them those of each group."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console = Console(highlight=False)
+    console = terminal.console()
     table = tables.grid("score", "value", "95 % interval")
     for name, score in found.whole.scores.items():
         table.add_row(name.replace("_", " "), _number(score.value), _interval(score))
@@ -116,7 +114,7 @@ def _show(found: Evaluation) -> None:
     console.print(table)
     if found.by is not None:
         first = "auc" if "auc" in found.whole.scores else "r2"
-        groups = tables.grid(escape(found.by), "samples", "loss", "95 % interval", first, "95 % interval")
+        groups = tables.grid(found.by, "samples", "loss", "95 % interval", first, "95 % interval")
         for group in found.groups:
             cells = [cell for name in ("loss", first) for cell in _cells(group.scores[name])]
             groups.add_row(Text(group.name), str(group.samples), *cells)

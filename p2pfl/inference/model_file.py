@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from p2pfl.data.description import Field
 from p2pfl.data.tables.reading import MISSING
-from p2pfl.errors import InputError, ModelError
+from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.learning.models import MODELS, build
 
 KEY = "p2pfl"
@@ -176,7 +176,11 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
             f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
             "model on tables"
         )
-    fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+    try:
+        fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+        Field(about.outputs.target or "target", tuple(map(str, about.outputs.class_names or ())))  # names are shown
+    except DataError as error:
+        raise InputError(f"{path}: {error}") from None
     width = sum(1 if field.levels is None else len(field.levels) for field in fields)
     sizes = [len(each) for each in (about.inputs.mean, about.inputs.deviation) if isinstance(each, tuple)]
     if about.inputs.cells is not None and not about.inputs.cells.stripped:

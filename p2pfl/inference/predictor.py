@@ -89,7 +89,7 @@ class Predictor:
             A column is missing, or a cell does not fit it.
         """
         cells = source if isinstance(source, Cells) else read(source)
-        return coded(cells, self.fields, missing=self.saved.missing)
+        return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
     def predict(self, source: Any) -> Predictions:
         """Return the predictions for a table.
@@ -132,8 +132,8 @@ class Predictor:
         except Exception as error:  # the code of a model may raise anything, such as IndexError for an unknown code
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ModelError(
-                f"{self.saved.path} cannot predict these rows ({reason}); check that they have the codes and the form of "
-                "the training data"
+                f"{self.saved.path} cannot predict these rows ({reason}); check that they have the codes and the "
+                "form of the training data"
             ) from error
         return found
 

@@ -8,8 +8,8 @@ import torch
 
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
-from p2pfl.learning.metrics import determination
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
+from p2pfl.learning.metrics import determination
 from p2pfl.learning.steps.batching import Footprint
 from p2pfl.rows import Layout, Rows
 

@@ -9,6 +9,7 @@ from p2pfl.errors import InputError
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.reading import alarms_of
 from p2pfl.report.run import Run
+from p2pfl.texts import printable
 
 MOST_PEERS = 16
 """Peers whose scores a card lists."""
@@ -67,7 +68,7 @@ def _about(run: Run) -> Iterator[str]:
     yield ""
     yield f"- **Model**: {run.description['model']['name']}, {_of(run.description)}"
     if target is not None:
-        yield f"- **Target**: `{target}`"
+        yield f"- **Target**: `{printable(target)}`"
     graph = experiment.topology.file or experiment.topology.kind
     yield f"- **Training**: {experiment.learning.algorithm} by {peers} peers, topology {graph}, without a server"
     if "rounds" in summary:
@@ -84,8 +85,8 @@ def _of(about: Mapping[str, Any]) -> str:
     outputs = about["outputs"]
     if outputs["classes"] is None:
         return "which predicts a number"
-    names = outputs["class_names"]
-    return f"which predicts {outputs['classes']} classes" + (f": {', '.join(map(str, names))}" if names else "")
+    names = printable(", ".join(map(str, outputs["class_names"] or ())))
+    return f"which predicts {outputs['classes']} classes" + (f": {names}" if names else "")
 
 
 def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
@@ -170,7 +171,7 @@ def _table(header: Sequence[str], rows: Any) -> Iterator[str]:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+    return f"| {' | '.join(printable(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _number(value: float | None) -> str:

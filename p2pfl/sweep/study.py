@@ -54,7 +54,9 @@ class Random(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not -math.inf < self.low < self.high < math.inf:
-            raise ValueError(f"{self.low:g}..{self.high:g} is no range; write two finite numbers, the smaller one first")
+            raise ValueError(
+                f"{self.low:g}..{self.high:g} is no range; write two finite numbers, the smaller one first"
+            )
         if self.scale == "log" and self.low <= 0:
             raise ValueError(f"a logarithmic range cannot begin at {self.low:g}; write a number above 0")
         if self.scale == "integer" and not (self.low.is_integer() and self.high.is_integer()):

@@ -125,7 +125,12 @@ def test_a_target_that_is_a_number_gives_a_regression(patients):
         ("44,", "16777217,", {}, r'line 3: "16777217" in column "age" is no whole number of at most 16,777,216'),
         ("44,", ",", {}, r'line 3: "" in column "age" is missing; fill the cell, or have all peers declare'),
         (",0\n", ",?\n", {}, r'line 3: "\?" in column "ill" is missing; fill the cell, or remove the row$'),
-        (",0\n", ",2\n", {}, r'line 3: "2" in column "ill" is none of the levels "0", "1"; correct the cell, or remove the row$'),
+        (
+            ",0\n",
+            ",2\n",
+            {},
+            r'line 3: "2" in column "ill" is none of the levels "0", "1"; correct the cell, or remove the row$',
+        ),
         ("f", "d", {}, r'line 3: "d" in column "sex" is none of the levels "f", "m" \(and in 1 more rows\); correct'),
         ("yes,1\n", "yes\n", {}, r"line 2: 5 cells instead of 6; fix that row"),
         ("x", "x", {"weight": "number"}, r'line 3: "NA" in column "weight" is missing; fill the cell, or have all'),
@@ -162,6 +167,11 @@ def test_a_data_frame_names_rows_by_their_number():
         ({"age": {"type": "number", "deviation": 0}}, "has the deviation 0; write a number, above 0 for a deviation"),
         ({"age": {"type": "number", "mean": "60"}}, "has the mean '60'; write a number, above 0 for a deviation"),
         ({"sex": {"levels": ["f", "m"], "mean": 1}}, 'column "sex" has levels and a mean; leave it out'),
+        (
+            {"sex": ["f", "m\nn"]},
+            r"""the level 'm\\nn' contains a line break or another control""",
+        ),
+        ({"a\x1b[2Jge": "number"}, r"""the column 'a\\x1b\[2Jge' contains a line break or another control"""),
         ({"ill": ["yes"]}, 'the target "ill" has the one level "yes"; declare at least two'),
     ],
 )

@@ -121,6 +121,14 @@ def test_all_other_scores_are_better_larger(name):
     assert not lower_is_better(name)
 
 
+def test_a_line_break_in_a_setting_does_not_end_a_comment_in_latex():
+    runs = [
+        Outcome(values={"name": value}, seed=seed, score=0.5) for value in ("a\n\\input{x}", "b") for seed in range(2)
+    ]
+    text = comparison_tex(compare(runs, metric="accuracy", against={"name": "b"}))
+    assert "\\input" not in text.replace("\\textbackslash{}", "")
+
+
 def test_differences_use_the_seeds_that_both_have():
     runs = [each for each in outcomes(GRID) if (each.values["algorithm"], each.seed) != ("scaffold", 1)]
     found = compare(runs, metric="accuracy", against={"algorithm": "fedavg"})

@@ -70,9 +70,7 @@ def encoded(codes: FloatArray, fields: Sequence[Field]) -> FloatArray:
     return np.concatenate(parts, axis=1)  # [n, F]
 
 
-def numbers(
-    cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature"
-) -> FloatArray:
+def numbers(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature") -> FloatArray:
     """Return a column of numbers, ``[n]`` float64.
 
     Parameters
@@ -106,9 +104,7 @@ def numbers(
     return values
 
 
-def labels(
-    cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature"
-) -> IntArray:
+def labels(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature") -> IntArray:
     """Return the positions of a column's levels, ``[n]`` int64.
 
     The whole number ``1.0`` is the level ``1``, as a program writes it that keeps whole numbers as decimal ones.

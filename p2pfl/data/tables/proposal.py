@@ -82,8 +82,8 @@ def _kind(cells: list[str], *, most: int) -> Any:
     if cells and all(map(math.isfinite, numbers)):
         if not all(number.is_integer() for number in numbers):
             return "number"
-        levels = {whole(cell) for cell in cells}
-        return sorted(levels, key=float) if len(levels) <= most else "integer"
+        codes = {whole(cell) for cell in cells}
+        return sorted(codes, key=float) if len(codes) <= most else "integer"
     levels = sorted(set(cells))
     identifies = len(cells) > FEW_ROWS and 2 * len(levels) > len(cells)
     return levels if 0 < len(levels) <= MOST_LEVELS and not identifies else None

@@ -119,9 +119,8 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
 
 def _last(run: Run, metric: str) -> float | None:
     """Return the mean of a score over the last records of honest peers."""
-    last = {record.peer: record for record in run.metrics}
-    honest = [peer for peer, each in run.summary["per_peer"].items() if not each.get("attacker")]
-    found = [last[peer].scores.get(metric, math.nan) for peer in honest if peer in last]
+    last = {record.peer: record for record in run.honest}
+    found = [record.scores.get(metric, math.nan) for record in last.values()]
     mean = math.fsum(found) / len(found) if found else math.nan
     return mean if math.isfinite(mean) else None
 
@@ -163,8 +162,8 @@ def _check_distinct(outcomes: Sequence[Outcome]) -> None:
         setting = tuple(each.values.items()), each.seed
         if setting in seen:
             raise InputError(
-                f"{seen[setting]} and {each.folder} have the same settings and the seed {each.seed}, so they are one run "
-                "twice; leave out one of them"
+                f"{seen[setting]} and {each.folder} have the same settings and the seed {each.seed}, so they are one "
+                "run twice; leave out one of them"
             )
         seen[setting] = each.folder
 

@@ -94,8 +94,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
         )
     if any(each.difference.count > 1 and each.p is None for each in comparison.differences):
         yield (
-            "Where all seeds have the same difference there is neither an interval nor a test: the seeds do not show how "
-            "far the difference varies."
+            "Where all seeds have the same difference there is neither an interval nor a test: the seeds do not show "
+            "how far the difference varies."
         )
     if comparison.chosen and comparison.differences:
         best = setting(settings[comparison.differences[0].reference].values)
@@ -115,7 +115,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     for said in _unequal(comparison) if comparison.budget is None else ():
         yield f"{said}; compare them at equal cost with --budget."
     if len(settings) > 1 and not comparison.differences and sum(bool(each.by_seed) for each in settings) > 1:
-        yield "No setting is compared with another: none differs from the reference in its keys alone; name another one."
+        yield "No setting is compared with another, as none differs from the reference in its keys alone; name another."
     if any(each.difference.count == 1 for each in comparison.differences):
         yield "Differences over one seed have no interval; add seeds."
     failed = sum(each.failed for each in settings)

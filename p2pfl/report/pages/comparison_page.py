@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from p2pfl.experiment import write
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison
 from p2pfl.report.pages import curves
 from p2pfl.report.pages.markup import Markup, join, tag
-from p2pfl.report.pages.parts import box, changed, details, page, pairs, size, software, table
+from p2pfl.report.pages.parts import box, changed, details, page, pairs, size, software, table, written
 from p2pfl.report.pages.svg import Chart, Curve, Interval, figure, intervals
 from p2pfl.report.run import Run
 
@@ -77,7 +76,9 @@ def verdict(comparison: Comparison) -> str:
     place = comparison.settings.index(one)
     mine = [each for each in comparison.differences if place in {each.setting, each.reference}]
     clear = sum(each.significant for each in mine)
-    return said + (f" It differs significantly from {clear} of the {len(mine)} that it is compared with." if mine else "")
+    return said + (
+        f" It differs significantly from {clear} of the {len(mine)} that it is compared with." if mine else ""
+    )
 
 
 def _against(comparison: Comparison) -> str:
@@ -232,7 +233,7 @@ def _repeat(runs: Sequence[Part]) -> Markup | None:
         [
             tag("p", "The first run has these keys; the others differ from it in the columns of the tables above."),
             pairs("Keys of its experiment that are not the default", keys),
-            details("its whole experiment file", tag("pre", write(first.experiment))),
+            details("its whole experiment file", tag("pre", written(first.experiment))),
             software(first.provenance or first.summary),
         ]
     )

@@ -86,7 +86,7 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
 
 
 def _last_scores(metrics: Sequence[Record]) -> Markup | None:
-    """Return all scores of the last round as the mean over the peers."""
+    """Return all scores of the last round as the mean over the peers that do not attack."""
     rounds = by_round(metrics)
     if not rounds:
         return None
