@@ -156,5 +156,15 @@ def test_no_files_lean_on_each_other_in_a_circle():
     assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
 
 
+MANY = 15
+"""Files that a folder may have side by side."""
+
+
+@pytest.mark.parametrize("folder", ["cli", "report", "sweep", "inference", "data", "learning"])
+def test_a_folder_has_few_files_side_by_side(folder):
+    folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]
+    assert {each.name: len([*each.glob("*.py")]) for each in folders if len([*each.glob("*.py")]) > MANY} == {}
+
+
 def test_every_room_is_in_the_table():
     assert {room(path) for path in files()} - {"__init__", "__main__"} == set(ROOMS)

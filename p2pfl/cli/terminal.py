@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from p2pfl.errors import InputError
 from p2pfl.texts import printable
 
 
@@ -28,6 +31,25 @@ def _shown(text: str) -> str:
 def console(**settings: Any) -> Console:
     """Return a console that shows text as it is; settings are those of :class:`rich.console.Console`."""
     return _Console(highlight=False, markup=False, emoji=False, **settings)
+
+
+@contextmanager
+def output(path: str | None) -> Iterator[TextIO]:
+    """Open a file that the user has named, or standard output where none is named.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written.
+    """
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
 
 
 def note(text: str) -> None:

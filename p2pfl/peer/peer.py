@@ -55,10 +55,10 @@ from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
 from p2pfl.report.notices.masses import given
 from p2pfl.report.results import BudgetStop, Unsettled
+from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import assess
 from p2pfl.secagg.in_process import partners
 from p2pfl.secagg.signing import Seal

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.errors import InputError
+from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.reading import alarms_of
 from p2pfl.report.run import Run
@@ -104,8 +105,8 @@ def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _column(column: Mapping[str, Any]) -> list[str]:
-    number = "whole numbers" if column.get("integer") else "numbers"
-    values = number if column["levels"] is None else ", ".join(column["levels"])
+    kind = "whole numbers" if column.get("integer") else "numbers"
+    values = kind if column["levels"] is None else ", ".join(column["levels"])
     rules = [column["missing"], column.get("unknown")]
     texts = ["an error" if rule is None else str(rule) for rule in rules]
     return [column["name"], values, texts[0], "-" if column["levels"] is None else texts[1]]
@@ -118,20 +119,20 @@ def _scores(run: Run) -> Iterator[str]:
     if "scores" in summary:  # of one peer
         yield f"On the held-out part of the data of {summary['peer']}:"
         yield ""
-        yield from _table(["score", "value"], ([name, _number(value)] for name, value in summary["scores"].items()))
+        yield from _table(["score", "value"], ([name, _score(value)] for name, value in summary["scores"].items()))
         return
     metric, peers = summary["metric"], list(summary["per_peer"].items())
     yield f"{metric}, on held-out data; *alone* is a model that the peer trains by itself."
     yield ""
-    rows = [[peer, _number(each["alone"]), _number(each["together"])] for peer, each in peers[:MOST_PEERS]]
-    rows.append(["mean", _number(summary["alone"]), _number(summary["together"])])
+    rows = [[peer, _score(each["alone"]), _score(each["together"])] for peer, each in peers[:MOST_PEERS]]
+    rows.append(["mean", _score(summary["alone"]), _score(summary["together"])])
     yield from _table(["peer", "alone", "together"], rows)
     if len(peers) > MOST_PEERS:
         yield ""
         yield f"The table lists {MOST_PEERS} of {len(peers)} peers."
     if summary["pooled"] is not None:
         yield ""
-        yield f"One model on the data of all peers reaches {_number(summary['pooled'])}."
+        yield f"One model on the data of all peers reaches {_score(summary['pooled'])}."
 
 
 def _protection(run: Run) -> Iterator[str]:
@@ -174,5 +175,5 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(printable(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _score(value: float | None) -> str:
+    return number(value, unknown="-")

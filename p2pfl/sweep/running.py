@@ -26,10 +26,11 @@ from p2pfl.files import replace
 from p2pfl.report.comparing.comparison import Outcome
 from p2pfl.report.comparing.exports import comparison_csv, outcomes_csv
 from p2pfl.report.comparing.outcomes import FILE, Sweep, common_metric, outcome
+from p2pfl.report.formats import shown
 from p2pfl.report.run import Run
 from p2pfl.sweep.cell import Job
 from p2pfl.sweep.contents import digest
-from p2pfl.sweep.study import NAMED, Cell, Study, cells, parse_budget, shown
+from p2pfl.sweep.study import NAMED, Cell, Study, cells, parse_budget
 from p2pfl.sweep.workers import results
 
 UNFINISHED = ".partial"

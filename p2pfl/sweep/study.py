@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from msgspec import Meta
 from p2pfl.draws import draw
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import Experiment, read
+from p2pfl.report.formats import shown
 
 SEEDS = 5
 """Number of seeds where nothing else is said."""
@@ -314,23 +315,6 @@ def change(key: str, value: Any) -> str:
     ('learning.algorithm="fedavg"', 'learning.rate=0.1')
     """
     return f"{key}={tomli_w.dumps({'value': value}).removeprefix('value = ').rstrip()}"
-
-
-def shown(value: Any) -> str:
-    """Return a value for a table.
-
-    Examples
-    --------
-    >>> shown("fedavg"), shown(0.1), shown(True), shown([64, 32])
-    ('fedavg', '0.1', 'true', '[64, 32]')
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Sequence):
-        return f"[{', '.join(shown(each) for each in value)}]"
-    return str(value)
 
 
 def named(values: Mapping[str, str]) -> str:

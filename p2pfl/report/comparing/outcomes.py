@@ -12,6 +12,7 @@ import msgspec
 from p2pfl.errors import InputError
 from p2pfl.experiment import flat
 from p2pfl.report.comparing.comparison import Comparison, Outcome, compare
+from p2pfl.report.formats import shown
 from p2pfl.report.notices.kinds import SCHEMA
 from p2pfl.report.run import Run, check_schema
 
@@ -148,7 +149,7 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
     ]
     metric = metric or common_metric(runs)
     outcomes = [
-        outcome(run, {key: _text(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
+        outcome(run, {key: shown(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
         for run, table in zip(runs, tables, strict=True)
     ]
     _check_distinct(outcomes)
@@ -181,9 +182,3 @@ def common_metric(runs: Sequence[Run]) -> str:
         found = f"different scores ({', '.join(names)})" if names else "no score"
         raise InputError(f"the runs have {found}; compare runs that have one in common, or name it with --metric")
     return names[0]
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)

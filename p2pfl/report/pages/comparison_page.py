@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison
+from p2pfl.report.formats import size
 from p2pfl.report.pages import curves
 from p2pfl.report.pages.markup import Markup, join, tag
-from p2pfl.report.pages.parts import box, changed, details, page, pairs, size, software, table, written
+from p2pfl.report.pages.parts import box, changed, details, page, pairs, software, table, written
 from p2pfl.report.pages.svg import Chart, Curve, Interval, figure, intervals
 from p2pfl.report.run import Run
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.comparing.comparison import lower_is_better
+from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import stopped
 from p2pfl.report.pages.markup import Markup, join, tag
-from p2pfl.report.pages.parts import TOTAL, beside, number, table
+from p2pfl.report.pages.parts import TOTAL, beside, table
 from p2pfl.report.reading import stop_of
 from p2pfl.report.records import Record, by_round
 

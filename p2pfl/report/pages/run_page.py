@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from p2pfl.report.formats import size
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.pages import curves
@@ -18,7 +19,6 @@ from p2pfl.report.pages.parts import (
     moment,
     page,
     pairs,
-    size,
     software,
     table,
     written,

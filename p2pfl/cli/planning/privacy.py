@@ -11,7 +11,8 @@ import numpy as np
 from rich.text import Text
 
 import p2pfl
-from p2pfl.cli import observers, terminal
+from p2pfl.cli import terminal
+from p2pfl.cli.planning import observers
 from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
@@ -21,8 +22,8 @@ from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
-from p2pfl.report.budget import Budget
-from p2pfl.report.promises import promise
+from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.promises import promise
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan

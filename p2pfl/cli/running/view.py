@@ -13,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import grid, size
+from p2pfl.cli.tables import grid
 from p2pfl.experiment import Plan
 from p2pfl.peer import Notice, Progress
 from p2pfl.peer.updates import Done
 from p2pfl.report import Record
+from p2pfl.report.formats import size
 from p2pfl.report.notices.kinds import Severity
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.summary import describe

@@ -7,9 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import grid, size
+from p2pfl.cli.tables import grid
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison
+from p2pfl.report.formats import size
 
 STYLES = {"better": "green", "worse": "red"}
 

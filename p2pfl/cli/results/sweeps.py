@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from p2pfl.cli import comparisons, terminal
+from p2pfl.cli import terminal
+from p2pfl.cli.results import comparisons
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.report.comparing.comparison import Outcome
