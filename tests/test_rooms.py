@@ -13,6 +13,7 @@ ROOMS = {
     "errors": set(),
     "files": {"errors"},
     "lazily": set(),
+    "texts": set(),
     "traits": set(),
     "process": set(),
     "draws": set(),
@@ -20,7 +21,7 @@ ROOMS = {
     "rows": {"errors", "draws"},
     "compression": {"errors", "traits", "rows"},
     "topology": {"errors", "draws"},
-    "data": {"errors", "rows"},
+    "data": {"errors", "texts", "rows"},
     "identity": {"errors", "files"},
     "learning": {"errors", "process", "traits", "rows", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
@@ -48,6 +49,7 @@ ROOMS = {
     },
     "report": {
         "errors",
+        "texts",
         "files",
         "process",
         "rows",
@@ -176,6 +178,16 @@ def test_no_files_lean_on_each_other_in_a_circle():
         (name, used) for name, path in names.items() if path.stem != "__init__" for used in imports(path) & {*names}
     )
     assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+
+
+MANY = 15
+"""Files that a folder may have side by side."""
+
+
+@pytest.mark.parametrize("folder", ["cli", "report", "sweep", "inference", "data", "learning"])
+def test_a_folder_has_few_files_side_by_side(folder):
+    folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]
+    assert {each.name: len([*each.glob("*.py")]) for each in folders if len([*each.glob("*.py")]) > MANY} == {}
 
 
 def test_every_room_is_in_the_table():

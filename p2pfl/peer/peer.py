@@ -51,9 +51,9 @@ from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
 from p2pfl.report.results import BudgetStop, Unsettled
+from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg.signing import Seal
 from p2pfl.transport import Transport, Will, opened
 

@@ -5,7 +5,8 @@ import multiprocessing
 import pytest
 from rich.console import Console
 
-from p2pfl.cli import tables, view
+from p2pfl.cli import tables
+from p2pfl.cli.running import view
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Progress
 from p2pfl.peer.launch import swarm

@@ -27,8 +27,8 @@ from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.spending.meter import Meter
 
 
 def undecided(kept: Kept, peer: str) -> frozenset[Slot]:

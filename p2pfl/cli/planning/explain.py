@@ -11,17 +11,19 @@ from rich.console import Console
 from rich.text import Text
 
 from p2pfl import topology as graphs
-from p2pfl.cli.tables import MOST, facts, grid, size
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import MOST, facts, grid
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import Agreement
 from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.report.formats import size
 from p2pfl.report.summary import describe as describe_privacy
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
 """What a label distance up to so much means."""
 
-MOST_CLASSES = 30
+MOST_BARS = 30
 """Classes that are drawn."""
 
 MOST_NATS = 700.0
@@ -45,7 +47,7 @@ def explained(resolved: Plan) -> dict[str, Any]:
 
 def show(found: Mapping[str, Any]) -> None:
     """Print it."""
-    console = Console(highlight=False)
+    console = terminal.console()
     model, data = found["model"], found["data"]
     console.print(
         Text.assemble(
@@ -201,8 +203,8 @@ def _bars(counts: list[int]) -> str:
     """
     most = max(counts, default=0)
     heights = "▁▂▃▄▅▆▇█"
-    drawn = (heights[math.ceil(len(heights) * count / most) - 1] if count else "·" for count in counts[:MOST_CLASSES])
-    return "".join(drawn) + ("…" if len(counts) > MOST_CLASSES else "")
+    drawn = (heights[math.ceil(len(heights) * count / most) - 1] if count else "·" for count in counts[:MOST_BARS])
+    return "".join(drawn) + ("…" if len(counts) > MOST_BARS else "")
 
 
 def _graph_said(found: Mapping[str, Any]) -> dict[str, str]:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 from rich.text import Text
 
 import p2pfl
-from p2pfl.cli import observers
+from p2pfl.cli import terminal
+from p2pfl.cli.planning import observers
 from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
@@ -22,8 +22,8 @@ from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
-from p2pfl.report.budget import Budget
-from p2pfl.report.promises import promise
+from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.promises import promise
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
@@ -113,7 +113,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
 
 def show(found: Mapping[str, Any]) -> None:
     """Print the facts."""
-    console = Console(highlight=False)
+    console = terminal.console()
     lines = grid("who looks", "peer", "mu", "epsilon", "AUC", "TPR@1%", "worst set")
     lines.title, lines.title_style = f"What all rounds of {found['name']} give away", "bold"
     for each in found["observers"]:
@@ -228,7 +228,7 @@ def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | 
         return None
     if only is not None:
         return {"pays": None, "sentence": f"not compared with learning alone, for only the data of {only} are here"}
-    with Console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
+    with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
         from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
 
         resolved = replace(outlined.whole or p2pfl.plan(outlined.experiment), protection=outlined.protection)
@@ -249,7 +249,7 @@ def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | 
 
 def say(comparison: Mapping[str, Any]) -> None:
     """Print whether learning together can pay."""
-    console = Console(highlight=False)
+    console = terminal.console()
     console.print()
     style = "yellow" if comparison["pays"] is False else ""
     console.print(Text(comparison["sentence"], style=style), soft_wrap=not console.is_terminal)

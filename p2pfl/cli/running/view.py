@@ -12,11 +12,13 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.cli.tables import grid, size
-from p2pfl.experiment import Experiment, Plan
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import grid
+from p2pfl.experiment import Plan
 from p2pfl.peer import Notice, Progress
 from p2pfl.peer.updates import Done
 from p2pfl.report import Record
+from p2pfl.report.formats import size
 from p2pfl.report.notices.kinds import Severity
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.summary import describe
@@ -71,7 +73,7 @@ class Lines:
             case Record():
                 self.rounds.setdefault(event.round, []).append(event)
                 if len(self.rounds[event.round]) == self.peers:
-                    self._print(_round(self.rounds.pop(event.round), rounds=self.plan.experiment.rounds))
+                    self._print(_round(self.rounds.pop(event.round), self.plan))
             case Progress():
                 self._progress(event)
             case Notice():
@@ -190,8 +192,8 @@ class Live:
 class Rounds:
     """The progress of ``simulate``: one line for each round, in a terminal one that changes."""
 
-    def __init__(self, experiment: Experiment, *, quiet: bool) -> None:
-        self.experiment = experiment
+    def __init__(self, plan: Plan, *, quiet: bool) -> None:
+        self.plan = plan
         self.console = _console(quiet=quiet)
         self.status = self.console.status("loading data, building models")
 
@@ -208,10 +210,10 @@ class Rounds:
 
     def observe(self, records: list[Record]) -> None:
         """Show a round's mean scores."""
-        line = _round(records, rounds=self.experiment.rounds)
+        line = _round(records, self.plan)
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)
-        elif records[0].round + 1 < self.experiment.rounds:
+        elif records[0].round + 1 < self.plan.experiment.rounds:
             self.status.update(line)
         else:
             self.status.update(COMPARING)
@@ -233,7 +235,7 @@ def _awaited(progress: Progress) -> str:
 
 
 def _console(*, quiet: bool) -> Console:
-    return Console(stderr=True, quiet=quiet, highlight=False)
+    return terminal.console(stderr=True, quiet=quiet)
 
 
 def _heading(plan: Plan) -> Text:
@@ -252,14 +254,17 @@ def _heading(plan: Plan) -> Text:
     )
 
 
-def _round(records: list[Record], *, rounds: int) -> str:
-    """Return the line of a round: means over the peers."""
+def _round(records: list[Record], plan: Plan) -> str:
+    """Return the line of a round: means over the peers that do not attack."""
+    honest = frozenset(plan.honest)
+    kept = [record for record in records if record.peer in honest] or records
     scores: Mapping[str, float] = {
-        name: sum(record.scores[name] for record in records) / len(records) for name in records[0].scores
+        name: sum(record.scores[name] for record in kept) / len(kept) for name in kept[0].scores
     }
     said = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
-    distance = sum(record.distance for record in records) / len(records)
-    whose = f"mean of {len(records)} peers" if len(records) > 1 else records[0].peer
+    distance = sum(record.distance for record in kept) / len(kept)
+    which = "honest peers" if len(kept) < len(records) else "peers"
+    whose = f"mean of {len(kept)} {which}" if len(kept) > 1 else kept[0].peer
     missed = sorted({peer for record in records for peer in record.missed})
     without = f", without all models of {brief(tuple(missed))}" if missed else ""
-    return f"round {records[0].round + 1}/{rounds}: {said}, distance {distance:.2g} ({whose}){without}"
+    return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said}, distance {distance:.2g} ({whose}){without}"

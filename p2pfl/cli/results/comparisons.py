@@ -6,9 +6,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.cli.tables import grid, size
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import grid
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison
+from p2pfl.report.formats import size
 
 STYLES = {"better": "green", "worse": "red"}
 
@@ -19,7 +21,7 @@ WIDE = 200
 def show(comparison: Comparison, *, console: Console) -> None:
     """Print settings, differences, costs and what one must know to read them."""
     if not console.is_terminal:
-        console = Console(stderr=console.stderr, quiet=console.quiet, highlight=False, width=WIDE)
+        console = terminal.console(stderr=console.stderr, quiet=console.quiet, width=WIDE)
     console.print()
     console.print(_gives(comparison))
     console.print()

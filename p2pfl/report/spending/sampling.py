@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.privacy.accounting.examples import Sampling
-from p2pfl.report.budget import Budget
+from p2pfl.report.spending.budget import Budget
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan

@@ -12,10 +12,10 @@ import msgspec
 from p2pfl.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.budget import Budget
 from p2pfl.report.notices.kinds import BudgetExceeded
 from p2pfl.report.results import BudgetStop
-from p2pfl.report.sampling import SamplingMeter
+from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.sampling import SamplingMeter
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan

@@ -7,9 +7,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
-
-from p2pfl.cli import comparisons, tables
+from p2pfl.cli import tables, terminal
+from p2pfl.cli.results import comparisons
 from p2pfl.errors import InputError
 from p2pfl.report import Run
 from p2pfl.report.comparing.comparison import Comparison, Outcome
@@ -36,7 +35,7 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(comparison_json(found), allow_nan=False))
     else:
-        comparisons.show(found, console=Console(highlight=False))
+        comparisons.show(found, console=terminal.console())
     return 0
 
 
@@ -79,8 +78,5 @@ def _parts(comparison: Comparison, runs: Iterable[tuple[Run, Outcome]]) -> list[
 
 
 def _write(path: str, text: str) -> None:
-    """Write a file that the user has named."""
-    try:
-        Path(path).write_text(text, "utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
+    with terminal.output(path) as file:
+        file.write(text)

@@ -6,13 +6,13 @@ import json
 import math
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from p2pfl.audit import Audit
 from p2pfl.audit.page import page
 from p2pfl.audit.words import lessons, number, verdict
+from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
 from p2pfl.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
@@ -74,7 +74,7 @@ def keep(audit: Audit, folder: Path) -> None:
 
 def show(audit: Audit, folder: Path) -> None:
     """Print what each observer could learn, what was measured, and the verdict."""
-    console = Console(stderr=True, highlight=False)
+    console = terminal.console(stderr=True)
     for lesson in lessons(audit):
         console.print(Text(lesson.observer, style="bold"), soft_wrap=True)
         console.print(Text(f"  promised: {lesson.promised}"), soft_wrap=True)

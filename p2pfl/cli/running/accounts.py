@@ -18,7 +18,7 @@ def check(options: argparse.Namespace, resolved: Plan) -> bool:
     InputError
         If the account cannot count the run and ``--unaccounted`` is not given.
     """
-    from p2pfl.report.budget import beside, check_accounted  # noqa: PLC0415 (it imports torch)
+    from p2pfl.report.spending.budget import beside, check_accounted  # noqa: PLC0415 (it imports torch)
 
     accounted = check_accounted(resolved, unaccounted=options.unaccounted)
     if not accounted:

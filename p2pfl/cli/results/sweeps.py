@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from p2pfl.cli import comparisons
+from p2pfl.cli import terminal
+from p2pfl.cli.results import comparisons
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.report.comparing.comparison import Outcome
@@ -34,10 +32,10 @@ def run(options: argparse.Namespace) -> int:
     study = studied(options)
     name = read(study.experiment).name
     folder = Path(options.out) if options.out else Path(options.runs) / f"{name}-sweep"
-    console = Console(stderr=True, highlight=False, quiet=options.json)
+    console = terminal.console(stderr=True, quiet=options.json)
 
     def observe(outcome: Outcome, done: int, count: int) -> None:
-        console.print(f"{done}/{count} {line(outcome)}", soft_wrap=True, markup=False)
+        console.print(f"{done}/{count} {line(outcome)}", soft_wrap=True)
 
     result = sweep(study, folder, processes=options.jobs or cores(), observe=observe)
     found = result.comparison
@@ -45,11 +43,11 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(comparison_json(found) | {"folder": str(folder)}, allow_nan=False))
     else:
         comparisons.show(found, console=console)
-        console.print(f"sweep directory: {folder}", soft_wrap=True, markup=False)
+        console.print(f"sweep directory: {folder}", soft_wrap=True)
     failed = [each for each in result.outcomes if each.failure is not None]
     if failed:
         first = f"{named(failed[0].values)} seed {failed[0].seed}: {failed[0].failure}"
-        print(f"p2pfl: {len(failed)} of {len(result.outcomes)} runs failed, the first is {first}", file=sys.stderr)
+        terminal.note(f"p2pfl: {len(failed)} of {len(result.outcomes)} runs failed, the first is {first}")
     return 1 if failed else 0
 
 
