@@ -24,6 +24,7 @@ from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
+from p2pfl.peer.launch.stall import Stall
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
@@ -38,6 +39,9 @@ from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting, Wait
 from p2pfl.transport.login import Login, login, overheard
+
+STALL = 1.0
+"""Seconds of waiting in the same gossip step after which a peer counts as stalled."""
 
 LOOK = 0.25
 """Seconds between two looks at what a peer is doing."""
@@ -271,8 +275,9 @@ async def _watch(peer: Peer, tell: Callable[[Event], None]) -> None:
     told: Progress | None = None
     exchange = peer.mailbox.exchange
     due = loop.time()
+    stall = Stall(after=STALL)
     while True:
-        progress = peer.progress
+        progress = stall.seen(peer.progress, step=peer.mailbox.exchange, now=loop.time())
         if progress != told or loop.time() >= due:
             stuck = exchange == peer.mailbox.exchange
             tell(progress if progress != told or stuck else Alive(peer.name))
