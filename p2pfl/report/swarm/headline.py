@@ -78,7 +78,7 @@ def headline(swarm: Swarm, *, now: float) -> Headline:
     found = blockages(waits_of(swarm))
     if found:
         return _blocked(swarm, found, now=now)
-    return _course(swarm, doing)
+    return _course(swarm, doing, now=now)
 
 
 def blocked_since(swarm: Swarm, blockage: Blockage) -> float:
@@ -173,7 +173,7 @@ def _blocked(swarm: Swarm, found: Sequence[Blockage], *, now: float) -> Headline
     return Headline(tone, said, first.blockers)
 
 
-def _course(swarm: Swarm, counts: Counter[Activity]) -> Headline:
+def _course(swarm: Swarm, counts: Counter[Activity], *, now: float) -> Headline:
     """Return a sentence about a swarm in which nobody waits for long."""
     total, seen = len(swarm.peers), sum(counts.values()) - counts["unseen"] - counts["present"]
     if not seen:
@@ -192,6 +192,10 @@ def _course(swarm: Swarm, counts: Counter[Activity]) -> Headline:
         missing = [peer.name for peer in swarm.peers.values() if peer.activity in {"unseen", "joining"}]
         waits = f"; {listed(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing and total > 1 else ""
         return Headline("quiet", f"peers gather: {seen - counts['joining']} of {total} are there{waits}")
+    silence = now - swarm.at
+    if silence >= patience(swarm):
+        usual = f"; {pace}" if (pace := _pace(own)) else ""
+        return Headline("waiting", f"no peer has reported anything for {seconds(silence)}{usual}")
     return Headline("good", _learning(swarm, own, whose))
 
 
@@ -200,11 +204,15 @@ def _learning(swarm: Swarm, own: Sequence[PeerState], whose: str) -> str:
     of = f" of {swarm.setting.rounds}" if swarm.setting.rounds else ""
     low, high = min(rounds[0] + 1, swarm.setting.rounds or rounds[0] + 1), rounds[-1]
     done = f"round {low}{of}" if high <= low else f"rounds {low} to {high}{of}"
-    usual = [peer.usual for peer in own if peer.usual is not None]
-    pace = f"; a round takes {seconds(statistics.median(usual))}" if usual else ""
+    pace = f"; {usual}" if (usual := _pace(own)) else ""
     if own[0].since is None or all(peer.activity == "leaving" for peer in own):
         return f"{whose} {_have(own)} ended the rounds and {'leave' if len(own) > 1 else 'leaves'}"
     return f"{whose} {'learn' if len(own) > 1 else 'learns'} in {done}{pace}{_score(swarm, own)}"
+
+
+def _pace(peers: Sequence[PeerState]) -> str:
+    usual = [peer.usual for peer in peers if peer.usual is not None]
+    return f"a round takes {seconds(statistics.median(usual))}" if usual else ""
 
 
 def _have(peers: Sequence[PeerState]) -> str:

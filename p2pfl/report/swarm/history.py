@@ -51,6 +51,7 @@ class History:
 
     def __init__(self) -> None:
         self._rounds: dict[int, dict[str, dict[str, float]]] = {}
+        self._names: dict[str, None] = {}
         self._count = 0
         self._stride = 1
 
@@ -59,6 +60,7 @@ class History:
         if record.round % self._stride:
             return
         round = self._rounds.setdefault(record.round, {})
+        self._names |= dict.fromkeys(record.scores)
         self._count += record.peer not in round
         round[record.peer] = {name: value for name, value in record.scores.items() if math.isfinite(value)}
         while self._count > MOST and len(self._rounds) > 2:
@@ -69,9 +71,7 @@ class History:
     @property
     def names(self) -> list[str]:
         """Names of the scores, in the order in which they came."""
-        return list(
-            dict.fromkeys(name for round in self._rounds.values() for found in round.values() for name in found)
-        )
+        return list(self._names)
 
     def curves(self, score: str, *, peers: Sequence[str] = ()) -> Curves:
         """Return a score over rounds.

@@ -133,6 +133,7 @@ class PeerState:
     seen_by: set[str] = field(default_factory=set)
     lost_by: set[str] = field(default_factory=set)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    _median: float | None = None  # of the durations; None until somebody asks
 
     @property
     def activity(self) -> Activity:
@@ -160,7 +161,14 @@ class PeerState:
     @property
     def usual(self) -> float | None:
         """Median duration of its last rounds in seconds; ``None`` if fewer than three are known."""
-        return statistics.median(self.durations) if len(self.durations) > 2 else None
+        if self._median is None and len(self.durations) > 2:
+            self._median = statistics.median(self.durations)
+        return self._median
+
+    def lasted(self, seconds: float) -> None:
+        """Take the duration of a round."""
+        self.durations.append(seconds)
+        self._median = None
 
 
 class Swarm:
@@ -231,7 +239,7 @@ class Swarm:
         if peer.phase is None:  # a simulation has no phases
             peer.phase = "learning"
         if peer.since is not None and record.round == peer.rounds:
-            peer.durations.append(at - peer.since)
+            peer.lasted(at - peer.since)
         peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in

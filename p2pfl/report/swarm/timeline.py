@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.outline import built, loaded
-from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.records import Record
 from p2pfl.report.run import Run
 from p2pfl.report.swarm.alerts import Alert, alerts
@@ -31,17 +30,14 @@ def seconds_of(entry: Entry, *, began: datetime | None) -> float:
     return float(entry.round + 1) if isinstance(entry, Record) else 0.0
 
 
-def merged(
-    records: Sequence[Record], notices: Sequence[Notice], *, began: datetime | None
-) -> list[tuple[float, Entry]]:
-    """Return records and notices with their times, in order; at equal times, in the order of their files.
+def merged(entries: Iterable[Entry], *, began: datetime | None) -> list[tuple[float, Entry]]:
+    """Return entries with their times, in order; at equal times, in the order in which they are given.
 
     Examples
     --------
-    >>> merged([], [], began=None)
+    >>> merged([], began=None)
     []
     """
-    entries: list[Entry] = [*notices, *records]
     return sorted(((seconds_of(entry, began=began), entry) for entry in entries), key=lambda found: found[0])
 
 
@@ -68,7 +64,7 @@ def swarm_of_run(run: Run) -> Swarm:
     experiment = run.experiment
     began = beginning(run.provenance.get("began"), [*run.events, *run.metrics])
     setting = Setting(name=experiment.name, rounds=experiment.rounds, epsilon=experiment.privacy.epsilon)
-    return swarm_of(setting, merged(run.metrics, run.events, began=began))
+    return swarm_of(setting, merged([*run.events, *run.metrics], began=began))
 
 
 def alerts_of_run(run: Run) -> list[Alert]:

@@ -32,7 +32,7 @@ def test_a_live_run_is_told_in_order(tmp_path):
     run = forecast(read(SMALL), network("wan"), folder=tmp_path / "run", baselines=False)
     loaded = Run.load(tmp_path / "run")
     began = beginning(None, [*loaded.events, *loaded.metrics])
-    timeline = merged(loaded.metrics, loaded.events, began=began)
+    timeline = merged([*loaded.events, *loaded.metrics], began=began)
     times = [at for at, _ in timeline]
     assert times == sorted(times)
     assert len(timeline) == len(loaded.events) + len(loaded.metrics)
@@ -47,7 +47,7 @@ def test_the_times_of_a_run_count_from_its_beginning():
         msgspec.structs.replace(PhaseBegan(peer=peer, phase="learning", round=0), time=BEGAN + timedelta(seconds=at))
         for peer, at in (("ada", 3.0), ("bob", 1.5))
     )
-    assert [(at, entry.peer) for at, entry in merged([], [first, second], began=BEGAN)] == [(1.5, "bob"), (3.0, "ada")]
+    assert [(at, entry.peer) for at, entry in merged([first, second], began=BEGAN)] == [(1.5, "bob"), (3.0, "ada")]
 
 
 def test_an_interrupted_run_shows_the_same_alerts_on_its_page():
