@@ -68,7 +68,8 @@ ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep"}
+ROOMS["watch"] = {"errors", "topology", "experiment", "report", "peer"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch"}
 
 PROTOCOL = {
     "wire": set(),
@@ -99,7 +100,19 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/", "sweep/"),
+    "msgspec": (
+        "protocol/",
+        "experiment/",
+        "report/",
+        "peer/",
+        "algorithms/",
+        "virtual/",
+        "inference/",
+        "sweep/",
+        "watch/",
+    ),
+    "starlette": "watch/",
+    "uvicorn": "watch/",
     "pyarrow": "data/tables/reading.py",
     "onnx": "inference/exporting.py",
     "zstandard": "compression/zstd.py",

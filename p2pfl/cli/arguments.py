@@ -8,6 +8,9 @@ from typing import Any, NoReturn
 
 import p2pfl
 
+FASTEST = 1000
+"""Of a replay."""
+
 FEWEST_TRIALS = 1000
 """Of an audit: its standard error is then 0.06."""
 
@@ -100,6 +103,8 @@ def parser() -> argparse.ArgumentParser:
     _sweep(commands)
 
     _report(commands)
+
+    _watch(commands)
     return top
 
 
@@ -181,6 +186,17 @@ def _report(commands: argparse._SubParsersAction[_Parser]) -> None:
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
     report.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
     report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def _watch(commands: argparse._SubParsersAction[_Parser]) -> None:
+    watch = commands.add_parser("watch", help="a local page of a run: who is where, who waits for whom, how it learns")
+    watch.add_argument("run", metavar="RUN", help="a run directory, while it is written or afterwards")
+    watch.add_argument("--port", type=int, default=0, help="port on 127.0.0.1, 0 for any free one (default: 0)")
+    watch.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")
+    watch.add_argument("--replay", action="store_true", help="begin with the first event, and play")
+    watch.add_argument("--speed", type=_speed, metavar="X", help="speed of the replay (default: 1)")
+    watch.add_argument("--once", action="store_true", help="print the state as text and end")
+    watch.add_argument("--json", action="store_true", help="with --once: machine-readable state on standard output")
 
 
 def _broker(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -274,6 +290,16 @@ def _trials(text: str) -> int:
     if _count(text) < FEWEST_TRIALS:
         raise argparse.ArgumentTypeError(f"{text} is too few trials to measure anything; take at least {FEWEST_TRIALS}")
     return int(text)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= FASTEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a speed above 0 and up to {FASTEST}; give one, for example 10")
+    return speed
 
 
 def _count(text: str) -> int:

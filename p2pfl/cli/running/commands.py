@@ -117,7 +117,7 @@ def peer(options: argparse.Namespace) -> int:
 
         def tell(event: Any) -> None:
             if isinstance(event, Record):
-                own.record([event])
+                log.record(event)
             elif isinstance(event, Described):
                 own.describe(event.about)
             elif isinstance(event, Done):

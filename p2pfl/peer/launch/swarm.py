@@ -248,7 +248,7 @@ def _follow(
         log.observe(event)
         match event:
             case Record():
-                result.record([event])
+                log.record(event)
                 last = time.perf_counter()
                 began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
             case Described():

@@ -24,6 +24,7 @@ from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
+from p2pfl.peer.launch.stall import Stall
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
@@ -38,6 +39,9 @@ from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting, Wait
 from p2pfl.transport.login import Login, login, overheard
+
+STALL = 1.0
+"""Seconds of waiting in the same gossip step after which a peer counts as stalled."""
 
 LOOK = 0.25
 """Seconds between two looks at what a peer is doing."""
@@ -273,8 +277,9 @@ async def _watch(peer: Peer, notify: Callable[[Event], None]) -> None:
     reported: Progress | None = None
     gossip_step = peer.mailbox.gossip_step
     due = loop.time()
+    stall = Stall(after=STALL)
     while True:
-        progress = peer.progress
+        progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
         if progress != reported or loop.time() >= due:
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))
