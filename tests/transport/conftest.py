@@ -21,7 +21,7 @@ COUNTER = itertools.count()
 
 @dataclass(frozen=True)
 class Certificates:
-    """A CA, what it signed for the broker and for a peer, a CA that signed nothing, and a certificate not yet valid."""
+    """A CA, what it signed for the broker and for a peer, a CA that signed nothing, and certificates too early and late."""
 
     ca: Path
     broker: Path
@@ -30,9 +30,10 @@ class Certificates:
     peer_key: Path
     stranger: Path
     early: Path
+    late: Path
 
 
-def certificate(name, *, issuer=None, key, issuer_key=None, ca=False, begins=2020):
+def certificate(name, *, issuer=None, key, issuer_key=None, ca=False, begins=2020, ends=2120):
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     authority = (issuer_key or key).public_key()
@@ -43,7 +44,7 @@ def certificate(name, *, issuer=None, key, issuer_key=None, ca=False, begins=202
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(dt.datetime(begins, 1, 1, tzinfo=dt.UTC))
-        .not_valid_after(dt.datetime(2120, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(ends, 1, 1, tzinfo=dt.UTC))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), critical=False)
@@ -74,6 +75,7 @@ def certificates(tmp_path_factory):
         certificate(name, key=keys[name], issuer=ca.subject, issuer_key=keys["ca"]) for name in ("broker", "peer")
     )
     early = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], begins=2110)
+    late = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], ends=2021)
     return Certificates(
         ca=write(folder, "ca.pem", ca),
         broker=write(folder, "broker.pem", broker),
@@ -82,6 +84,7 @@ def certificates(tmp_path_factory):
         peer_key=write(folder, "peer.key", keys["peer"]),
         stranger=write(folder, "stranger.pem", certificate("another CA", key=keys["stranger"], ca=True)),
         early=write(folder, "early.pem", early),
+        late=write(folder, "late.pem", late),
     )
 
 
