@@ -59,14 +59,8 @@ def _refused(code: str) -> tuple[str, str]:
 
 def _why(where: Address, cause: BaseException) -> tuple[str, str]:
     match cause:
-        case ssl.SSLCertVerificationError() if clock_behind(cause):
-            return "its certificate is not valid yet by the clock of this device", "set the clock"
-        case ssl.SSLCertVerificationError(verify_code=code) if code == EXPIRED:
-            why = "its certificate has expired by the clock of this device"
-            return why, "renew the certificate, or set the clock if it is ahead"
         case ssl.SSLCertVerificationError():
-            why = f"its certificate is not trusted ({cause.verify_message.rstrip('.')})"
-            return why, "name the CA that signed it, and use the host name in the certificate"
+            return _distrusted(cause)
         case ssl.SSLError():
             why = f"TLS failed ({cause.reason or cause})"
             return why, "check that this is its TLS port and whether it asks for a certificate of its own authority"
@@ -83,6 +77,16 @@ def _why(where: Address, cause: BaseException) -> tuple[str, str]:
             if where.secure:
                 remedy += ", and whether it asks for a certificate of its own authority"
             return "it closed the connection without an answer", remedy
+
+
+def _distrusted(cause: ssl.SSLCertVerificationError) -> tuple[str, str]:
+    if clock_behind(cause):
+        return "its certificate is not valid yet by the clock of this device", "set the clock"
+    if cause.verify_code == EXPIRED:
+        why = "its certificate has expired by the clock of this device"
+        return why, "renew the certificate, or set the clock if it is ahead"
+    why = f"its certificate is not trusted ({cause.verify_message.rstrip('.')})"
+    return why, "name the CA that signed it, and use the host name in the certificate"
 
 
 _BUSY = "Server unavailable"

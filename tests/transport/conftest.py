@@ -21,7 +21,7 @@ COUNTER = itertools.count()
 
 @dataclass(frozen=True)
 class Certificates:
-    """A CA, what it signed for the broker and for a peer, a CA that signed nothing, and certificates too early and late."""
+    """A CA, what it signed for the broker and for a peer, a CA of others, and certificates too early and late."""
 
     ca: Path
     broker: Path
