@@ -66,7 +66,8 @@ ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep"}
+ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "deploy"}
 
 PURE = {
     "draws",

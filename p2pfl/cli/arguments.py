@@ -7,6 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 import p2pfl
+from p2pfl.cli import doctors
 
 FEWEST_TRIALS = 1000
 """Of an audit: its standard error is then 0.06."""
@@ -100,6 +101,8 @@ def parser() -> argparse.ArgumentParser:
     _sweep(commands)
 
     _report(commands)
+
+    doctors.arguments(commands)
     return top
 
 

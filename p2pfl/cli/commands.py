@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import p2pfl
 from p2pfl.cli import accounts, folders, tables
+from p2pfl.cli.doctors import doctor
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.using import card, columns, evaluate, export, predict
 from p2pfl.errors import BrokerError, InputError, RunError
@@ -23,6 +24,7 @@ from p2pfl.experiment import read as read_experiment
 __all__ = [
     "card",
     "columns",
+    "doctor",
     "evaluate",
     "export",
     "predict",
