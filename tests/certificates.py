@@ -1,5 +1,6 @@
-"""Certificates of authorities, brokers and peers, as openssl would make them."""
+"""Certificates of authorities, brokers and peers, as openssl would make them, and folders for mosquitto."""
 
+import contextlib
 import datetime as dt
 import ipaddress
 
@@ -41,3 +42,10 @@ def write(folder, name, item):
     path.write_bytes(data)
     path.chmod(0o644 if isinstance(item, x509.Certificate) else 0o600)
     return path
+
+
+def reachable(folder):
+    """Let the user mosquitto, which it becomes, pass through pytest's folders."""
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(PermissionError):
+            each.chmod(each.stat().st_mode | 0o011)

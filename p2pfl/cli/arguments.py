@@ -7,7 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 import p2pfl
-from p2pfl.cli import doctors
+from p2pfl.cli import deploying, doctors
 
 FEWEST_TRIALS = 1000
 """Of an audit: its standard error is then 0.06."""
@@ -101,6 +101,8 @@ def parser() -> argparse.ArgumentParser:
     _sweep(commands)
 
     _report(commands)
+
+    deploying.arguments(commands)
 
     doctors.arguments(commands)
     return top
@@ -221,6 +223,9 @@ def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:
     change.add_argument("--rotate", action="store_true", help="a new key, for which the present one vouches")
     change.add_argument(
         "--accept", metavar="FILE", help="list the key that --rotate, which printed FILE elsewhere, has vouched for"
+    )
+    change.add_argument(
+        "--request", metavar="FILE", help="write a request of this device for the operator of a fleet (p2pfl deploy)"
     )
     change.add_argument("--revoke", metavar="REASON", help="have the roster refuse the present key from now on")
     identity.add_argument("--json", action="store_true", help="machine-readable results on standard output")

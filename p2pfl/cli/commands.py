@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import p2pfl
 from p2pfl.cli import accounts, folders, tables
+from p2pfl.cli.deploying import deploy
 from p2pfl.cli.doctors import doctor
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.using import card, columns, evaluate, export, predict
@@ -24,6 +25,7 @@ from p2pfl.experiment import read as read_experiment
 __all__ = [
     "card",
     "columns",
+    "deploy",
     "doctor",
     "evaluate",
     "export",
@@ -189,6 +191,10 @@ def identity(options: argparse.Namespace) -> int:
     else:
         change = identities.rotated if options.rotate else identities.shown
         done = change(options.name, keys=Path(options.keys), roster=roster)
+        if options.request is not None:
+            from p2pfl.deploy.bundles.requests import request  # noqa: PLC0415
+
+            request(options.name, keys=Path(options.keys), to=Path(options.request))
     if options.json:
         print(json.dumps(done.results()))
         return 0
