@@ -68,8 +68,9 @@ ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
+ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
 ROOMS["watch"] = {"errors", "topology", "experiment", "report", "peer"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
 
 PROTOCOL = {
     "wire": set(),

@@ -19,7 +19,7 @@ from p2pfl.texts import printable
 GROUPS = {
     **dict.fromkeys(["run", "simulate", "peer"], "running"),
     **dict.fromkeys(["topology", "explain", "privacy", "audit"], "planning"),
-    **dict.fromkeys(["identity", "broker"], "setup"),
+    **dict.fromkeys(["identity", "broker", "deploy", "doctor"], "setup"),
     **dict.fromkeys(["sweep", "report", "watch", "schema"], "results"),
     **dict.fromkeys(["columns", "predict", "evaluate", "export", "card"], "results"),
 }

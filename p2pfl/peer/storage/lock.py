@@ -107,7 +107,7 @@ def alive(path: Path) -> bool:
         signed = path.read_bytes()[:_LONGEST].split()
     except OSError:
         return False
-    return any(_alive(int(each)) for each in signed if each.isdigit())
+    return any(_runs(int(each)) for each in signed if each.isdigit())
 
 
 def _locked(descriptor: int, folder: Path) -> bool:
