@@ -2,14 +2,25 @@
 
 from collections import deque
 
+import msgspec
 import pytest
 
-from honest import IDENTITIES, SWARM, totalling
+from honest import IDENTITIES, SWARM, promise, revoted, totalling, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.translation import read_vote
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose, Heard, Offer, Open, Stored, Tick
-from p2pfl.protocol.wire.verdicts import Decision, Halves, OfVerdicts, Prepare, Vote, Votes
+from p2pfl.protocol.wire.verdicts import (
+    Decision,
+    Halves,
+    OfVerdicts,
+    Prepare,
+    Promise,
+    Promised,
+    Proposal,
+    Vote,
+    Votes,
+)
 from sessions import NAMES, met, model, published
 
 KEY = bytes([7]) * 32
@@ -210,14 +221,23 @@ def signed(vote, by):
     return Vote(*(getattr(vote, each) for each in vote.__struct_fields__[:-1]), by.sign(statement, domain="vote"))
 
 
+PROPOSED = revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
+FORGED = msgspec.structs.replace(promise("cleo").promise, signature=bytes(64))
+
+
 @pytest.mark.parametrize(
     ("message", "why"),
     [
         (Votes((Vote("ada", 1, 0, "cleo", 0, "ada", True, bytes(64)),)), 'expected votes of "ada"'),
-        (Votes((Vote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a vote that "ada" has signed'),
+        (Votes((Vote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a statement that "ada" has signed'),
         (Votes((signed(Vote("ada", 1, 0, "ada", 0, "ada", True, b""), IDENTITIES["eve"]),)), "has signed"),
         (Votes((Vote("eve", 1, 0, "ada", 0, "eve", True, bytes(64)),)), "is not on the committee"),
         (Decision(()), "expected votes for one value"),
+        (Promise(promise("cleo").promise), 'a promise of "ada"'),
+        (Promise(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
+        (Promise(promise("ada").promise, (vote("eve", "cleo"),)), 'a statement that "eve" has signed'),
+        (Proposal(vote("cleo"), ()), 'a proposal of "ada"'),
+        (Proposal(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
         (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
         (Halves(0, {"bob": KEY[:5]}), 'keys of masks of "ada"'),
     ],
@@ -236,3 +256,19 @@ def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
             bob.verdicts.hear("ada", Prepare("cleo", incarnation, round, 1))
     kept = {(each.incarnation, each.round) for each in bob.verdicts.records()}
     assert kept <= {(life, round) for life in (0, 1) for round in (0, 1, 2)}
+
+
+def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
+    """It votes without a proposal, and proposes without promises."""
+    three = Triangle()
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    acceptance = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+    for name in ("ada", "bob"):
+        three.ask(name, Heard("eve", Votes((msgspec.structs.replace(acceptance, final=True), acceptance))))
+        three.ask(name, Heard("eve", Proposal(acceptance, ())))
+        own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
+        three.ask(name, Heard("eve", Proposal(acceptance, (own, own))))
+    three.flush()
+    three.decide("bob", "ada", masked=("ada",))
+    assert three.answers["bob"] == [Decided(frozenset())]

@@ -10,7 +10,7 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import verify
 from p2pfl.protocol.agreement.agreement import HIGHEST
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
-from p2pfl.protocol.agreement.messages import DROPPED, Committee, Decision, Message, Promise, Release, Vote
+from p2pfl.protocol.agreement.messages import DROPPED, Committee, Decision, Message, Promise, Proposal, Release, Vote
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, release_of, sent, sent_vote
 from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
@@ -132,7 +132,8 @@ class Verdicts:
         Raises
         ------
         DecodeError
-            The message contains a vote that its member has not signed, or concerns a peer that this one has no part in.
+            The message contains a statement that its member has not signed, or concerns a peer that this one has no
+            part in.
         """
         if isinstance(message, Halves):
             self._hear_halves(sender, message)
@@ -177,31 +178,33 @@ class Verdicts:
         return True
 
     def _check(self, message: Message) -> None:
-        """Verify the votes in a message, unless the verdict that they concern is known."""
+        """Verify the statements in a message, unless the verdict that they concern is known."""
         release = release_of(message)
         if self._rounds[release.round].latest[release].decided is not None:
             return
-        votes: tuple[Vote, ...] = ()
+        stated: tuple[Vote | Promise, ...] = ()
         match message:
             case Vote():
-                votes = (message,)
-            case Promise(voted=Vote() as voted):
-                votes = (voted,)
+                stated = (message,)
+            case Promise():
+                stated = (message, *message.proof)
+            case Proposal():
+                stated = (message.vote, *message.promises, *message.proof)
             case Decision():
-                votes = message.votes
-        for vote in votes:
-            if not self._signed(vote):
-                raise DecodeError(f'expected a vote that "{vote.member}" has signed, got another')
+                stated = message.votes
+        for each in stated:
+            if each.subject != release or not self._signed(each):
+                raise DecodeError(f'expected a statement that "{each.member}" has signed, got another')
 
-    def _signed(self, vote: Vote) -> bool:
+    def _signed(self, stated: Vote | Promise) -> bool:
         codec, me = self.shared.codec, self.shared.me
         if codec.identity is None:
             return True
-        hello = me if vote.member == me.peer else self.shared.membership.up.get(vote.member)
+        hello = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
         return (
             hello is not None
-            and vote.ballot.number < HIGHEST
-            and verify(hello.identity, self._statement(vote.statement), vote.signature, domain="vote")
+            and stated.ballot.number < HIGHEST
+            and verify(hello.identity, self._statement(stated.statement), stated.signature, domain="vote")
         )
 
     # ------------------------------------------------------------------ decisions
@@ -317,7 +320,8 @@ class Verdicts:
 
     def _settlement(self, round: int) -> Settlement:
         if round not in self._rounds:
-            self._rounds[round] = Settlement(self.shared.me.peer, {}, sign=self._sign)
+            me = self.shared.me
+            self._rounds[round] = Settlement(me.peer, {}, sign=self._sign, incarnation=me.incarnation)
             for release in [each for each in self._kept if each.round == round]:
                 self._release(*release[:3])
         return self._rounds[round]
@@ -338,7 +342,7 @@ class Verdicts:
             match effect:
                 case Write(release):
                     self._queue.append(release)
-                case Send(_, Vote() as vote, prompt=False):
+                case Send(_, Vote() as vote, prompt=False):  # to all
                     votes[release_of(vote)] = vote
                 case Send(to, message):
                     self.shared.publish(f"in/{to}", sent(message))

@@ -36,7 +36,7 @@ from p2pfl.protocol.wire.messages import (
 )
 from p2pfl.protocol.wire.verdicts import OfVerdicts
 
-VERSION = 9
+VERSION = 10
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` uses or has

@@ -11,6 +11,7 @@ from p2pfl.protocol.agreement.messages import (
     Decision,
     Prepare,
     Promise,
+    Proposal,
     Release,
     Vote,
 )
@@ -32,6 +33,14 @@ def settlement(name="bob", **given):
 def vote(name, owner, ballot=None, value=COUNTED):
     release = RELEASES[owner]
     return Vote(release, name, COMMITTEES[release].first if ballot is None else ballot, value)
+
+
+def acceptance(name, owner, ballot, value=COUNTED):
+    return Vote(RELEASES[owner], name, ballot, value, final=False)
+
+
+def promise(name, owner, ballot):
+    return Promise(RELEASES[owner], name, ballot)
 
 
 def written(made, effects):
@@ -79,7 +88,8 @@ def test_a_round_in_which_all_releases_arrive_is_settled_without_a_prompt_messag
 def test_a_release_leaves_once_the_vote_for_it_is_durable():
     bob = settlement()
     (write,) = bob.releases(RELEASES["bob"], now=0.0)
-    assert write == Write(RELEASES["bob"], Record(Ballot(0, "bob"), vote("bob", "bob")))
+    own = vote("bob", "bob")
+    assert write == Write(RELEASES["bob"], Record(Ballot(0, "bob"), own, proof=(own,)))
     assert [each.message for each in bob.stored(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
 
 
@@ -94,9 +104,13 @@ def test_the_release_of_a_peer_that_died_after_a_majority_had_it_counts():
 def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
     bob, ballot = settlement(), Ballot(1, "eve")
     written(bob, bob.receives("eve", Prepare(RELEASES["ada"], ballot), now=0.0))
-    proposal = vote("eve", "ada", ballot)
-    assert bob.receives("eve", proposal, now=0.0) == [Fetch(RELEASES["ada"], "eve")]
+    proposed = Proposal(
+        acceptance("eve", "ada", ballot), (promise("bob", "ada", ballot), promise("eve", "ada", ballot))
+    )
+    for message in (proposed, vote("eve", "ada", ballot)):
+        assert bob.receives("eve", message, now=0.0) == [Fetch(RELEASES["ada"], "eve")]
     sent = received(bob, "ada")
+    assert Send("eve", acceptance("bob", "ada", ballot)) in sent
     assert Send("eve", vote("bob", "ada", ballot)) in sent
     assert RELEASES["ada"] not in bob.open
 
@@ -167,18 +181,22 @@ def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
         Prepare(RELEASES["ada"], Ballot(1, "bob")),
         Prepare(RELEASES["ada"], Ballot(1, "bob")),
     ]
-    voted = written(bob, bob.receives("eve", Promise(RELEASES["ada"], Ballot(1, "bob")), now=1.0))
-    assert Send("eve", vote("bob", "ada", Ballot(1, "bob"), DROPPED)) in voted
+    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
+    assert acceptance("bob", "ada", Ballot(1, "bob"), DROPPED) in [
+        each.message.vote for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal)
+    ]
 
 
 def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
     bob = settlement()
     bob.holds(vote("ada", "ada"), now=0.0)
-    bob = settlement(records={RELEASES["ada"]: Record(Ballot(0, "ada"), vote("bob", "ada"))})
+    record = Record(Ballot(0, "ada"), vote("bob", "ada"), proof=(vote("ada", "ada"),))
+    bob = settlement(records={RELEASES["ada"]: record})
     bob.doubts("ada", now=1.0)
     written(bob, bob.tick(now=1.0))
-    voted = written(bob, bob.receives("eve", Promise(RELEASES["ada"], Ballot(1, "bob")), now=1.0))
-    assert Send("eve", vote("bob", "ada", Ballot(1, "bob"), COUNTED)) in voted
+    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
+    proposed = next(each.message for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal))
+    assert (proposed.value, proposed.proof) == (COUNTED, (vote("ada", "ada"),))
 
 
 def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it():
