@@ -128,8 +128,8 @@ def _proof(votes: Collection[Vote], ballot: Ballot, value: object) -> tuple[Vote
 class Gullible(Agreement):
     """Accepts every proposal, and believes every promise."""
 
-    def _proposed(self, sender: str, proposal: Proposal) -> None:
+    def _proposed(self, proposal: Proposal) -> None:
         vote, own = proposal.vote, self.record.accepted
-        if sender == vote.member and (own is None or own.ballot < vote.ballot >= self.record.promised):
+        if (own is None or own.ballot < vote.ballot) and vote.ballot >= self.record.promised:
             self._accepted(vote)
             self._accept(vote.ballot, vote.value)

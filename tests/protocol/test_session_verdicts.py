@@ -177,6 +177,23 @@ def test_a_restart_forgets_no_vote():
     assert again.verdicts.records() == kept
 
 
+@pytest.mark.parametrize(("incarnation", "excluded"), [(7, {"eve"}), (8, set())])
+def test_a_member_that_hides_its_vote_is_excluded_and_one_that_has_forgotten_it_is_not_taken(incarnation, excluded):
+    """Who comes back with an old backup signs as another incarnation; its promise is refused all the same."""
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada")
+    three.dead.add("ada")
+    knows = three.sessions["ada"]
+    knows.handle(Heard("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+    hides = Promised("bob", 7, 0, "eve", 1, "ada", bytes(64), incarnation)
+    three.now = 1.0
+    for event in (Tick(), Stored(), Stored(), Heard("eve", Promise(hides)), Stored()):
+        effects = knows.handle(event, now=three.now) if knows.shared.stores or not isinstance(event, Stored) else []
+        assert not [each for _, each in published(effects) if isinstance(each, Proposal)]
+    assert knows.membership.excluded == excluded
+
+
 def test_a_peer_waits_for_the_keys_of_those_whose_models_it_mixes_and_asks_again():
     three = Triangle("eve")
     three.release("ada", "bob")

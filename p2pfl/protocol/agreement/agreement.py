@@ -48,6 +48,7 @@ from p2pfl.protocol.agreement.effects import (
     Doubt,
     Effect,
     Event,
+    Noted,
     Propose,
     Received,
     Record,
@@ -58,6 +59,7 @@ from p2pfl.protocol.agreement.effects import (
     WakeAt,
 )
 from p2pfl.protocol.agreement.messages import (
+    HIGHEST,
     Ballot,
     Committee,
     Decision,
@@ -75,8 +77,8 @@ from p2pfl.protocol.agreement.proofs import contradict, exists, follows, reports
 LONGEST = 6
 """Maximum number of doublings of the pause between two ballots of one proposer."""
 
-HIGHEST = 1 << 32
-"""Upper bound on ballot numbers; members vote in no ballot from this number on, so that no ballot is out of reach."""
+LEAP = 1 << 16
+"""Ballot numbers that one message can use up: a member ignores ballots further above all that it knows of."""
 
 Sign = Callable[[bytes], bytes]
 """Function that signs a statement."""
@@ -136,6 +138,7 @@ class Agreement:
     due: float = math.inf
     """Time at which to begin a ballot."""
     _votes: dict[str, Vote] = field(default_factory=dict)  # by member, its vote in the highest ballot
+    _noted: dict[str, Vote] = field(default_factory=dict)  # that do not count yet
     _acceptances: dict[str, Vote] = field(default_factory=dict)  # by member, its acceptance in the highest ballot
     _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
@@ -182,6 +185,8 @@ class Agreement:
                 self._wait()
             case Received(sender, message):
                 self._receive(sender, message)
+            case Noted(vote):
+                self._note(vote, self._noted)
             case Stored():
                 self._stored()
             case Tick():
@@ -273,11 +278,10 @@ class Agreement:
 
     def _honest(self, promise: Promise) -> bool:
         """Return whether a promise hides no vote that this member knows of."""
-        known = self._votes.get(promise.member)
-        if known is None or not contradict(known, promise):
-            return True
-        self._effects.append(Contradicted(known, promise))
-        return False
+        known = [each[promise.member] for each in (self._votes, self._noted) if promise.member in each]
+        hidden = [Contradicted(vote, promise) for vote in known if contradict(vote, promise)]
+        self._effects += hidden[:1]
+        return not hidden
 
     # ------------------------------------------------------------------ accepting
 
@@ -291,11 +295,12 @@ class Agreement:
         self._send(self.me, vote)
         self._store()
 
-    def _proposed(self, sender: str, proposal: Proposal) -> None:
+    def _proposed(self, proposal: Proposal) -> None:
         """Accept a proposal that its promises allow, unless this member has promised or accepted otherwise."""
         vote, own = proposal.vote, self.record.accepted
-        if sender != vote.member or not follows(proposal, committee=self.committee):
+        if not follows(proposal, committee=self.committee):
             return
+        self._highest = max(self._highest, vote.ballot.number)
         if {*map(self._honest, proposal.promises)} != {True}:  # all are looked at, each hidden vote is a proof
             return
         self._accepted(vote)
@@ -347,11 +352,11 @@ class Agreement:
                 self._prepared(sender, ballot)
             case Promise(ballot=ballot) if self._possible(ballot):
                 self._promised(sender, message)
-            case Proposal(vote=Vote(ballot=ballot)) if self._possible(ballot):
-                self._proposed(sender, message)
+            case Proposal() if message.vote.member == sender:
+                self._proposed(message)
             case Vote() if message.member == sender and self._valid(message):
                 (self._voted if message.final else self._accepted)(message)
-            case Decision() if message.holds(self.committee) and self._valid(message.votes[0]):
+            case Decision() if message.holds(self.committee):
                 self._decide(message)
 
     def _answer(self, sender: str, message: Message, decision: Decision) -> None:
@@ -366,11 +371,15 @@ class Agreement:
                         self._effects.append(Contradicted(vote, message))
 
     def _possible(self, ballot: Ballot) -> bool:
-        """Return whether a ballot can exist, and record its number."""
-        possible = ballot.number < HIGHEST and self.committee.owns(ballot)
-        if possible:
-            self._highest = max(self._highest, ballot.number)
-        return possible
+        """Return whether a ballot can exist and is not far above all that are known, and record its number.
+
+        Members that are far behind catch up by ``LEAP`` with each message.
+        """
+        if not self.committee.owns(ballot):
+            return False
+        most = self._highest + LEAP
+        self._highest = max(self._highest, min(ballot.number, most))
+        return ballot.number <= most
 
     def _valid(self, vote: Vote) -> bool:
         """Return whether a vote is in a ballot that can exist, and for a value that can win there."""
@@ -404,7 +413,7 @@ class Agreement:
     def _decide(self, decision: Decision) -> None:
         """Record a decision, on which the peer acts once it is durable, and discard all other state."""
         self.record = Record(decided=decision)
-        self._votes, self._acceptances, self._promises, self._preparing = {}, {}, {}, None
+        self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
         self._highest, self._began, self.due = 0, 0, math.inf
         self._store()
 

@@ -67,6 +67,13 @@ class Received:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """Vote that does not count here yet, because this peer lacks the release; its sender must not hide it."""
+
+    vote: Vote
+
+
+@dataclass(frozen=True)
 class Stored:
     """Confirmation that the last record to store is durable."""
 
@@ -76,7 +83,7 @@ class Tick:
     """Passage of time."""
 
 
-Event = Propose | Doubt | Received | Stored | Tick
+Event = Propose | Doubt | Received | Noted | Stored | Tick
 
 
 # ---------------------------------------------------------------------- effects

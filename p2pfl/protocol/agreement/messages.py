@@ -21,6 +21,10 @@ Value = str | tuple[str, ...]
 """Agreed value: a verdict, or the sorted names of a participant set."""
 
 
+HIGHEST = 1 << 32
+"""Upper bound on ballot numbers; there is no ballot from this number on."""
+
+
 class Ballot(NamedTuple):
     """Attempt of one proposer to reach a majority; ballots are ordered.
 
@@ -102,7 +106,9 @@ class Committee:
 
     def owns(self, ballot: Ballot) -> bool:
         """Return whether a ballot belongs to this committee: the first is the owner's, the others are any member's."""
-        return ballot == self.first if ballot.number <= 0 else ballot.proposer in self.members
+        if ballot.number <= 0:
+            return ballot == self.first
+        return ballot.number < HIGHEST and ballot.proposer in self.members
 
 
 class Vote(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from p2pfl.protocol.agreement.effects import (
     Decided,
     Doubt,
     Event,
+    Noted,
     Propose,
     Received,
     Record,
@@ -28,6 +30,7 @@ from p2pfl.protocol.agreement.messages import (
     Committee,
     Decision,
     Message,
+    Prepare,
     Proposal,
     Release,
     Value,
@@ -147,6 +150,8 @@ class Settlement:
     _held: set[Release] = field(default_factory=set)
     _doubted: set[Release] = field(default_factory=set)
     _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
+    _early: dict[Release, dict[str, Received]] = field(default_factory=dict)  # requests, until this peer doubts too
+    _requests: dict[tuple[Release, str], tuple[int, float]] = field(default_factory=dict)  # last ballot and its time
 
     def __post_init__(self) -> None:
         for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
@@ -206,17 +211,32 @@ class Settlement:
         if not isinstance(release, Release) or release not in self._agreements:
             return []
         received = Received(sender, message)
+        if isinstance(message, Prepare) and not self._welcome(sender, message, release, now=now):
+            return []
         counts = isinstance(message, Vote | Proposal | Decision) and message.value == COUNTED
         if counts and release in self.mixed and release not in self._held:
-            return self._keep_back(release, received)
+            noted = [Noted(message)] if isinstance(message, Vote) and message.final and message.member == sender else []
+            return self._do(release, *noted, now=now) + self._keep_back(release, received)
         return self._do(release, received, now=now)
+
+    def _welcome(self, sender: str, message: Prepare, release: Release, *, now: float) -> bool:
+        """Return whether to answer a request now: once the release is in doubt here too, and not too often."""
+        number = message.ballot.number
+        last, since = self._requests.get((release, sender), (number, -math.inf))
+        if number != last and now < since + self.pause / 2:
+            return False
+        self._requests[release, sender] = number, (since if number == last and since > -math.inf else now)
+        if release in self._doubted or self._agreements[release].record.decided is not None:
+            return True
+        self._early.setdefault(release, {})[sender] = Received(sender, message)
+        return False
 
     def doubts(self, peer: str, *, now: float) -> list[Effect]:
         """Begin to decide the releases of a peer without it, because it is probably gone."""
         effects: list[Effect] = []
         for release in self._of(peer):
             self._doubted.add(release)
-            effects += self._do(release, Doubt(), now=now)
+            effects += self._do(release, Doubt(), *self._early.pop(release, {}).values(), now=now)
         return effects
 
     def stored(self, release: Release, *, now: float) -> list[Effect]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import verify
-from p2pfl.protocol.agreement.agreement import HIGHEST
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
 from p2pfl.protocol.agreement.messages import DROPPED, Committee, Decision, Message, Promise, Proposal, Release, Vote
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
@@ -201,11 +200,8 @@ class Verdicts:
         if codec.identity is None:
             return True
         hello = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
-        return (
-            hello is not None
-            and stated.ballot.number < HIGHEST
-            and verify(hello.identity, self._statement(stated.statement), stated.signature, domain="vote")
-        )
+        statement = self._statement(stated.statement)
+        return hello is not None and verify(hello.identity, statement, stated.signature, domain="vote")
 
     # ------------------------------------------------------------------ decisions
 
@@ -348,8 +344,11 @@ class Verdicts:
                     self.shared.publish(f"in/{to}", sent(message))
                 case WakeAt(when):
                     self._wake = min(self._wake, when)
-                case Contradicted(one) if one.member in self.shared.membership.up:
-                    self.neighbours.exclude(one.member)
+                case Contradicted(one, other) if one.member in self.shared.membership.up:
+                    if one.incarnation == other.incarnation:
+                        self.neighbours.exclude(one.member)
+                    else:
+                        self.shared.refuse(one.member, "forgot its vote")
         self._publish(votes)
 
     def _publish(self, votes: Mapping[Release, Vote]) -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from p2pfl.errors import InputError
-from p2pfl.protocol.agreement.agreement import HIGHEST, Agreement
+from p2pfl.protocol.agreement.agreement import LEAP, Agreement
 from p2pfl.protocol.agreement.effects import (
     BLANK,
     Contradicted,
@@ -23,6 +23,7 @@ from p2pfl.protocol.agreement.effects import (
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
+    HIGHEST,
     Ballot,
     Committee,
     Decision,
@@ -305,6 +306,7 @@ def test_two_values_in_one_ballot_prove_that_their_sender_lies():
         ("eve", Prepare(SUBJECT, Ballot(HIGHEST, "eve"))),
         ("eve", Prepare(SUBJECT._replace(round=4), THIRD)),
         ("eve", vote("eve", Ballot(HIGHEST, "eve"))),
+        ("bob", proposal("bob", Ballot(HIGHEST, "bob"), DROPPED, *(promise(n, Ballot(HIGHEST, "bob")) for n in "ab"))),
         ("eve", vote("eve", Ballot(3, "mia"))),
     ],
 )
@@ -315,6 +317,22 @@ def test_what_a_member_cannot_send_changes_nothing(sender, message):
     bob.handle(Doubt(), now=0.0)
     bob.handle(Tick(), now=0.0)
     assert bob.record.promised == SECOND
+
+
+def test_one_message_uses_up_few_ballot_numbers_and_members_that_are_behind_catch_up():
+    bob, far = member(), 3 * LEAP
+    for known in (LEAP, 2 * LEAP):
+        assert bob.handle(Received("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0) == []
+        assert bob._highest == known
+    bob.handle(Received("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0)
+    assert bob.record.promised == Ballot(far, "eve")
+
+
+def test_a_proposal_that_a_majority_has_promised_is_accepted_however_high_its_ballot():
+    eve, ballot = member("eve"), Ballot(5 * LEAP, "bob")
+    promises = promise("ada", ballot), promise("bob", ballot)
+    eve.handle(Received("bob", proposal("bob", ballot, DROPPED, *promises)), now=0.0)
+    assert eve.record.accepted == acceptance("eve", ballot)
 
 
 def test_a_vote_is_signed_with_all_that_it_says():

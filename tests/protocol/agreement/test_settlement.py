@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.protocol.agreement.effects import Record, Send
+from p2pfl.protocol.agreement.effects import Contradicted, Record, Send
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
@@ -103,6 +103,7 @@ def test_the_release_of_a_peer_that_died_after_a_majority_had_it_counts():
 
 def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
     bob, ballot = settlement(), Ballot(1, "eve")
+    bob.doubts("ada", now=0.0)
     written(bob, bob.receives("eve", Prepare(RELEASES["ada"], ballot), now=0.0))
     proposed = Proposal(
         acceptance("eve", "ada", ballot), (promise("bob", "ada", ballot), promise("eve", "ada", ballot))
@@ -185,6 +186,40 @@ def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
     assert acceptance("bob", "ada", Ballot(1, "bob"), DROPPED) in [
         each.message.vote for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal)
     ]
+
+
+def test_a_request_is_answered_once_the_member_doubts_the_owner_too():
+    """Else one member alone could bring the others to drop a release that has not reached them yet."""
+    bob, prepare = settlement(), Prepare(RELEASES["ada"], Ballot(1, "eve"))
+    assert bob.receives("eve", prepare, now=0.0) == []
+    sent = written(bob, bob.doubts("ada", now=1.0))
+    assert Send("eve", promise("bob", "ada", Ballot(1, "eve"))) in sent
+
+
+def test_a_request_after_the_verdict_is_answered_without_a_doubt():
+    bob = settlement(records={RELEASES["ada"]: Record(decided=decided("ada", DROPPED))})
+    sent = bob.receives("eve", Prepare(RELEASES["ada"], Ballot(1, "eve")), now=0.0)
+    assert sent == [Send("eve", decided("ada", DROPPED))]
+
+
+def test_a_member_answers_one_new_request_of_another_in_half_a_pause():
+    bob = settlement(pause=2.0)
+    bob.doubts("ada", now=0.0)
+    answers = []
+    for number, now in [(1, 0.0), (2, 0.5), (1, 0.9), (3, 1.0), (4, 1.9), (5, 2.0)]:
+        sent = written(bob, bob.receives("eve", Prepare(RELEASES["ada"], Ballot(number, "eve")), now=now))
+        answers += [each.message.ballot.number for each in sent if isinstance(each, Send) and each.to == "eve"]
+    assert answers == [1, 1, 3, 5]
+
+
+def test_a_vote_that_waits_for_the_release_must_not_be_hidden():
+    ballot = Ballot(1, "mia")
+    bob = Settlement("bob", {RELEASES["ada"]: Committee((*NAMES, "mia"), owner="ada")}, mixed=[RELEASES["ada"]])
+    known = vote("eve", "ada")
+    bob.receives("eve", known, now=0.0)
+    promises = tuple(promise(each, "ada", ballot) for each in ("bob", "eve", "mia"))
+    proposed = Proposal(acceptance("mia", "ada", ballot, DROPPED), promises)
+    assert bob.receives("mia", proposed, now=0.0) == [Contradicted(known, promises[1])]
 
 
 def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
