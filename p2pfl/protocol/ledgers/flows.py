@@ -218,6 +218,7 @@ class FlowLedger:
         self.lost: list[tuple[str, Exchange]] = []
         """Flows that one end has and the other has not, beyond repair."""
         self._own: dict[Exchange, _Own] = {}
+        self._final: set[Exchange] = set()  # of which all peers have agreed whose rows count
         self._next = START if journal is None else journal.closed
         self._closed = self._next  # what was open before a restart is never
         self._ends = {partner: _Ends() for partner in sorted(partners)}
@@ -272,7 +273,7 @@ class FlowLedger:
         A row that comes twice, outside the window, or where there is no room to hold its flow, moves nothing.
         """
         ends, own = self._end(partner), self._own.get(exchange)
-        if own is None or exchange in ends.applied | ends.refused or partner not in own.weights:
+        if own is None or exchange in ends.applied | ends.refused | self._final or partner not in own.weights:
             return None
         refused = ends.news is not None and ends.news.excludes(exchange)
         if refused or (self.room and len(ends.held) >= self.room):
@@ -320,7 +321,8 @@ class FlowLedger:
         return back.get(exchange)
 
     def final(self, exchange: Exchange) -> None:
-        """Never take back what is applied in an exchange, because all peers have agreed on whose rows count in it."""
+        """Never take back what is applied in an exchange, and apply nothing more: all peers have agreed on it."""
+        self._final.add(exchange)
         for ends in self._ends.values():
             ends.held.pop(exchange, None)
             ends.spare.pop(exchange, None)
@@ -360,6 +362,7 @@ class FlowLedger:
 
     def prune(self) -> None:
         """Forget the numbers of exchanges that no partner needs to hear of and no row can come of any more."""
+        self._final &= self._own.keys()
         for ends in self._ends.values():
             oldest = min([ends.known, *self._own])
             ends.spare = {exchange: row for exchange, row in ends.spare.items() if exchange in self._own}
