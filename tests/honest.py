@@ -262,7 +262,7 @@ VOTED = (
         (promise("ada").promise, promise("cleo").promise),
     ),
     Decision((vote("ada"), vote("bob"))),
-    Halves(0, {"bob": bytes(32)}, ("bob",)),
+    Halves(0, {"bob": bytes(32)}, ("bob",), 1),
 )
 """What ada sends to bob while they decide which releases count."""
 

@@ -74,6 +74,15 @@ def _check_decidable(plan: Plan, session: Session) -> None:
         )
 
 
+def _check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
+    """Refuse to vote on releases if the peer would forget its votes when it restarts; simulated peers never do."""
+    if plan.decided and store is None and isinstance(source, SecretSource):
+        raise ExperimentError(
+            "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
+            "could vote twice; give Peer a store, or leave privacy.departures out"
+        )
+
+
 def _reason(error: BudgetError | CoverError | UndecidedError) -> Literal["budget", "partners", "undecided"]:
     """Return why a peer stops learning."""
     if isinstance(error, UndecidedError):
@@ -155,6 +164,7 @@ class Peer:
         self.plan = plan = plan.drawing(self.source)
         self.observe = observe
         self.notice = notice
+        _check_remembering(plan, self.source, store)
         self.swarm = plan.experiment.name
         life = time.time_ns() if incarnation is None else incarnation
         self.keeper = keeper = Keeper(store, former, life=life, peer=name, source=self.source, remember=remember)
@@ -362,7 +372,8 @@ class Peer:
             )
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self._tell(LearningStopped(peer=self.name, reason=_reason(error), message=str(error)))
-            await self.connection.ask(events.Stop())
+            if not isinstance(error, UndecidedError):  # that one can be resumed, and release again
+                await self.connection.ask(events.Stop())
         else:
             self._played = True
             self.keeper.played(self._next)

@@ -7,6 +7,7 @@ import pytest
 
 from honest import IDENTITIES, SWARM, promise, revoted, totalling, vote
 from p2pfl.errors import DecodeError
+from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import read_vote
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose, Heard, Offer, Open, Stored, Tick
@@ -21,7 +22,7 @@ from p2pfl.protocol.wire.verdicts import (
     Vote,
     Votes,
 )
-from sessions import NAMES, met, model, published
+from sessions import NAMES, announced, arrives, met, model, published
 
 KEY = bytes([7]) * 32
 
@@ -218,8 +219,33 @@ def test_a_peer_that_has_not_masked_with_a_dropped_one_says_so_when_it_is_asked(
     three.decide("ada", "bob", masked=("bob",))
     three.decide("bob", "ada", masked=("ada",))
     assert three.answers["bob"] == [Decided(frozenset())]
-    three.ask("bob", Heard("ada", Halves(0, {"eve": KEY}, ("eve",))))
-    assert three.sent[-1] == ("bob", Halves(0, {"eve": b""}))
+    three.ask("bob", Heard("ada", Halves(0, {"eve": KEY}, ("eve",), 7)))
+    assert three.sent[-1] == ("bob", Halves(0, {"eve": b""}, (), 7))
+
+
+def test_keys_of_an_incarnation_that_has_not_released_are_refused():
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)
+    ada = three.sessions["ada"]
+    ada.handle(Disclose(0, {"eve": KEY}, frozenset({("bob", "eve")})), now=three.now)
+    with pytest.raises(DecodeError, match='the incarnation of "bob" that released'):
+        ada.verdicts.hear("bob", Halves(0, {"eve": KEY}, (), 6))
+    found = ada.handle(Heard("bob", Halves(0, {"eve": KEY}, (), 7)), now=three.now)
+    assert Disclosed({("bob", "eve"): KEY}) in found
+
+
+def test_a_model_is_of_the_incarnation_that_sent_it_even_if_its_owner_restarts_before_the_verdict():
+    ada = met("ada", keeps=True)
+    ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
+    for event in arrives("bob"):
+        ada.handle(event, now=0.0)
+    ada.handle(announced("bob", life=8), now=0.0)
+    ada.handle(Decide(0, frozenset({"bob"}), {}), now=0.0)
+    assert Release("bob", 7, 0, 0) in ada.verdicts._needed
+    assert Release("bob", 8, 0, 0) not in ada.verdicts._needed
 
 
 def test_no_peer_is_asked_for_the_key_of_a_model_that_counts():
@@ -228,7 +254,7 @@ def test_no_peer_is_asked_for_the_key_of_a_model_that_counts():
     for name in NAMES:
         three.decide(name, *(each for each in NAMES if each != name))
     before = len(three.sent)
-    three.ask("bob", Heard("ada", Halves(0, {}, ("eve",))))
+    three.ask("bob", Heard("ada", Halves(0, {}, ("eve",), 7)))
     three.flush()
     assert three.sent[before:] == []  # an insider asks in vain
 

@@ -56,6 +56,11 @@ class VerdictRecord(msgspec.Struct, frozen=True):
         return cls(release.peer, release.incarnation, release.round, promised, voted, decided, accepted, proof)
 
     @property
+    def counted(self) -> bool:
+        """True if the release is known to count."""
+        return any(vote.counted for vote in self.decided)
+
+    @property
     def release(self) -> Release:
         """Release of the record."""
         return Release(self.peer, self.incarnation, self.round, 0)

@@ -52,7 +52,8 @@ class Verdicts:
     _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
     _masked: dict[int, frozenset[str]] = field(default_factory=dict)  # by round, mask partners of the own release
     _own: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by round, the keys that this peer has published
-    _halves: dict[tuple[int, str], dict[str, bytes]] = field(default_factory=dict)  # by round and neighbour
+    _halves: dict[tuple[int, str, int], dict[str, bytes]] = field(default_factory=dict)  # by round and incarnation
+    _delivered: dict[tuple[int, str], int] = field(default_factory=dict)  # incarnations whose releases arrived
     _disclosing: Disclose | None = None
     _told: float = 0.0
 
@@ -95,8 +96,7 @@ class Verdicts:
         self._begin(asked.round)
         self._asked, self._since = asked, shared.now
         self._masked[asked.round] = frozenset(asked.masked)
-        up = shared.membership.up
-        held = {peer: up[peer].incarnation for peer in asked.held}
+        held = {peer: self._life(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
         self._needed = tuple(self._release(peer, life, asked.round) for peer, life in sorted(pairs))
         settlement, doubted = self._rounds[asked.round], set[str]()
@@ -113,15 +113,28 @@ class Verdicts:
         """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
         self._disclosing, self._since, self._told = asked, self.shared.now, self.shared.now
         self._own[asked.round] = dict(asked.keys)
-        self.shared.publish(PLACE, Halves(asked.round, dict(asked.keys)))
+        self.shared.publish(PLACE, self._keys(asked.round, asked.keys))
+
+    def delivered(self, sender: str, round: int) -> None:
+        """Note of which incarnation of a neighbour the release of a round is that has arrived."""
+        if abs(round - self._now) <= REACH:
+            self._delivered.setdefault((round, sender), self.shared.membership.up[sender].incarnation)
 
     def arrived(self, sender: str, round: int) -> None:
         """Note that a neighbour's release arrived late and was applied."""
+        self.delivered(sender, round)
         asked = self._asked
         if asked is not None and asked.round == round:
-            release = self._release(sender, self.shared.membership.up[sender].incarnation, round)
+            release = self._release(sender, self._life(sender, round), round)
             self._do(self._rounds[round].has(release, now=self.shared.now))
             self._write()
+
+    def _life(self, peer: str, round: int) -> int:
+        """Return the incarnation of a neighbour that released in a round; its present one if nothing has arrived."""
+        return self._delivered.get((round, peer), self.shared.membership.up[peer].incarnation)
+
+    def _keys(self, round: int, keys: Mapping[str, bytes], wanting: tuple[str, ...] = ()) -> Halves:
+        return Halves(round, dict(keys), wanting, self.shared.me.incarnation)
 
     # ------------------------------------------------------------------ incoming messages
 
@@ -150,14 +163,19 @@ class Verdicts:
             raise DecodeError(f'expected keys of masks of "{sender}", got others')
         if abs(message.round - self._now) > REACH:
             return
-        known = self._halves.setdefault((message.round, sender), {})
-        self._halves[message.round, sender] = message.keys | known  # the first key counts
+        if message.incarnation not in (
+            self._life(sender, message.round),
+            self.shared.membership.up[sender].incarnation,
+        ):
+            raise DecodeError(f'expected keys of the incarnation of "{sender}" that released, got those of another one')
+        known = self._halves.setdefault((message.round, sender, message.incarnation), {})
+        known |= message.keys | known  # the first key counts
         own, masked = self._own.get(message.round, {}), self._masked.get(message.round)
         found = {peer: own[peer] for peer in message.wanting if peer in own}
         if masked is not None:
             found |= {peer: b"" for peer in message.wanting if peer not in masked and peer not in own}
         if found:
-            self.shared.publish(f"in/{sender}", Halves(message.round, found))
+            self.shared.publish(f"in/{sender}", self._keys(message.round, found))
 
     def _welcome(self, release: Release) -> bool:
         """Return whether this peer votes on a release, and admit it."""
@@ -283,14 +301,18 @@ class Verdicts:
         asked = self._disclosing
         if asked is None:
             return []
-        return sorted(pair for pair in asked.awaited if pair[1] not in self._halves.get((asked.round, pair[0]), {}))
+        return sorted(pair for pair in asked.awaited if pair[1] not in self._received(asked.round, pair[0]))
+
+    def _received(self, round: int, sender: str) -> Mapping[str, bytes]:
+        """Return the keys of the masks in a neighbour's release of a round, as far as they have arrived."""
+        return self._halves.get((round, sender, self._life(sender, round)), {})
 
     def _gather(self, asked: Disclose) -> None:
         lacking, now = self._lacking(), self.shared.now
         gone = {sender for sender, _ in lacking} - self.shared.membership.present
         if not lacking:
             self._disclosing = None
-            keys = {(sender, peer): self._halves[asked.round, sender][peer] for sender, peer in asked.awaited}
+            keys = {(sender, peer): self._received(asked.round, sender)[peer] for sender, peer in asked.awaited}
             self.shared.do(Disclosed(keys))
         elif gone or now >= self._since + self.shared.patience:
             self._disclosing = None
@@ -299,7 +321,7 @@ class Verdicts:
             self._told = now
             for sender in sorted({sender for sender, _ in lacking}):
                 wanting = tuple(peer for each, peer in lacking if each == sender)
-                self.shared.publish(f"in/{sender}", Halves(asked.round, dict(asked.keys), wanting))
+                self.shared.publish(f"in/{sender}", self._keys(asked.round, asked.keys, wanting))
 
     # ------------------------------------------------------------------ agreements
 
@@ -311,6 +333,7 @@ class Verdicts:
         self._rounds = {each: found for each, found in self._rounds.items() if each >= oldest}
         self._kept = {release: record for release, record in self._kept.items() if release.round >= oldest}
         self._halves = {place: keys for place, keys in self._halves.items() if place[0] >= oldest}
+        self._delivered = {place: life for place, life in self._delivered.items() if place[0] >= oldest}
         self._own = {each: keys for each, keys in self._own.items() if each >= oldest}
         self._masked = {each: peers for each, peers in self._masked.items() if each >= oldest}
 

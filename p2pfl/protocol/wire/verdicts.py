@@ -150,11 +150,14 @@ class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
         By dropped peer, the key of the mask in the sender's release; empty if the release has no such mask.
     wanting
         Dropped peers for which the sender lacks the receiver's key.
+    incarnation
+        Incarnation of the sender that released in the round; with the round it names the release that has the masks.
     """
 
     round: bounds.Round
     keys: Annotated[dict[Name, bounds.Key], msgspec.Meta(max_length=MANY)] = {}
     wanting: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)] = ()
+    incarnation: bounds.Incarnation = 0
 
 
 OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Halves
