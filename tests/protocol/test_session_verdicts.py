@@ -292,6 +292,15 @@ def test_what_an_insider_may_not_say_is_refused(message, why):
     assert bob.verdicts.records() == ()
 
 
+def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept():
+    bob = totalling("bob", "bob")
+    for counted in (True, False):
+        lie = Vote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
+        bob.handle(Heard("ada", Votes((revoted(lie),))), now=0.0)
+    assert bob.membership.excluded == {"ada"}
+    assert bob.verdicts.proofs["ada"].holds(IDENTITIES["ada"].public)
+
+
 def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
     bob = totalling("bob", "bob")
     for incarnation in (0, 1, 2, 50):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from p2pfl.errors import InputError
+from p2pfl.errors import DecodeError, InputError
 
 COUNTED = "counted"
 """Verdict that a release enters its round with full weight."""
@@ -247,6 +247,38 @@ class Decision(msgspec.Struct, frozen=True):
         same = all((vote.subject, vote.value, vote.final) == (self.subject, self.value, True) for vote in self.votes)
         many = members <= {*committee.members} and len(members) >= committee.majority
         return same and many and len(ballots) == 1 and all(map(committee.owns, ballots))
+
+
+def stated(statement: bytes) -> Vote | Promise:
+    """Return the vote or promise on a release that a statement contains, without its signature.
+
+    Raises
+    ------
+    DecodeError
+        The statement is of another kind.
+
+    Examples
+    --------
+    >>> vote = Vote(Release("ada", 7, 0, 0), "bob", Ballot(1, "eve"), DROPPED, final=False)
+    >>> stated(vote.statement) == vote
+    True
+    """
+    try:
+        kind, _, *given = msgspec.msgpack.decode(statement)
+        subject, member, incarnation, ballot, *last = given
+        release = msgspec.convert(subject, Release)
+        place = msgspec.convert(ballot, Ballot)
+        if kind == "promise":
+            voted, value = msgspec.convert(last, tuple[Ballot | None, str | None])
+            read: Vote | Promise = Promise(release, member, place, voted, value, incarnation=incarnation)
+        else:
+            (value,) = msgspec.convert(last, tuple[str])
+            read = Vote(release, member, place, value, incarnation=incarnation, final=kind == "vote")
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        raise DecodeError("expected a vote or a promise on a release, got another statement") from None
+    if read.statement != statement:
+        raise DecodeError("expected a vote or a promise on a release, got another statement")
+    return read
 
 
 Message = Vote | Prepare | Promise | Proposal | Decision

@@ -12,10 +12,12 @@ from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, 
 from p2pfl.protocol.agreement.messages import DROPPED, Committee, Decision, Message, Promise, Proposal, Release, Vote
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, release_of, sent, sent_vote
+from p2pfl.protocol.equivocation import Proof
 from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
+from p2pfl.protocol.wire.trailer import Said
 from p2pfl.protocol.wire.verdicts import BATCH, Halves, OfVerdicts, Votes
 
 PLACE = "account"
@@ -40,6 +42,8 @@ class Verdicts:
 
     shared: Shared
     neighbours: Neighbours
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    """By member that has signed statements that contradict each other, the proof."""
     _rounds: dict[int, Settlement] = field(default_factory=dict)
     _kept: dict[Release, Record] = field(default_factory=dict)  # of an earlier incarnation
     _now: int = 0  # latest round that this peer has released or decided
@@ -368,11 +372,18 @@ class Verdicts:
                 case WakeAt(when):
                     self._wake = min(self._wake, when)
                 case Contradicted(one, other) if one.member in self.shared.membership.up:
-                    if one.incarnation == other.incarnation:
-                        self.neighbours.exclude(one.member)
-                    else:
-                        self.shared.refuse(one.member, "forgot its vote")
+                    self._contradicted(one, other)
         self._publish(votes)
+
+    def _contradicted(self, one: Vote, other: Vote | Promise) -> None:
+        """Exclude a member that lied, and keep the proof; one that forgot is only not believed."""
+        if one.incarnation != other.incarnation:
+            self.shared.refuse(one.member, "forgot its vote")
+            return
+        first, second = (Said(self._statement(each.statement), each.signature) for each in (one, other))
+        if self.shared.codec.identity is not None:
+            self.proofs.setdefault(one.member, Proof(first, second, "vote"))
+        self.neighbours.exclude(one.member)
 
     def _publish(self, votes: Mapping[Release, Vote]) -> None:
         many = [sent_vote(vote) for _, vote in sorted(votes.items())]
