@@ -13,7 +13,7 @@ from typing import Any, Self
 import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, RunError, UndecidedError, foremost
+from p2pfl.errors import BudgetError, CoverError, ExperimentError, RunError, UndecidedError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
@@ -56,6 +56,15 @@ from p2pfl.report.results import BudgetStop, Unsettled
 from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg.signing import Seal
 from p2pfl.transport import Transport, Will, opened
+
+
+def _check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
+    """Refuse to vote on releases if the peer would forget its votes when it restarts; simulated peers never do."""
+    if plan.decided and store is None and isinstance(source, SecretSource):
+        raise ExperimentError(
+            "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
+            "could vote twice; give Peer a store, or leave privacy.departures out"
+        )
 
 
 class Peer:
@@ -132,6 +141,7 @@ class Peer:
         self.plan = plan = plan.drawing(self.source)
         self.observe = observe
         self.notice = notice
+        _check_remembering(plan, self.source, store)
         self.swarm = plan.experiment.name
         incarnation = time.time_ns() if incarnation is None else incarnation
         self.keeper = keeper = Keeper(
@@ -296,7 +306,7 @@ class Peer:
     def _accuse(self) -> None:
         """Report who was excluded, and keep the proofs."""
         rolls = {} if self.connection.adding is None else self.connection.adding.giving.proofs
-        for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
+        for peer, proof in sorted((self.mailbox.proofs | rolls | self.session.verdicts.proofs).items()):
             path = self.keeper.accuse(peer, proof)
             identity = self.membership.up[peer].identity
             self._notify(exclusion(self.name, peer, proof, identity=identity, path=path))
@@ -324,7 +334,8 @@ class Peer:
             )
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self._notify(LearningStopped(peer=self.name, reason=reason_of(error), message=str(error)))
-            await self.connection.ask(events.Stop())
+            if not isinstance(error, UndecidedError):  # that one can be resumed, and release again
+                await self.connection.ask(events.Stop())
         else:
             self._played = True
             self.keeper.played(self._next)
