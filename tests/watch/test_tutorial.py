@@ -97,6 +97,8 @@ def test_the_table_has_every_metric(place):
     with Feed(place / "runs" / "digits-20261123-120000", now=lambda: at(9.0)) as feed:
         feed.refresh()
         feed.swarm.peers["peer0"].epsilon = 1.0
+        for _ in range(3):
+            feed.swarm.peers["peer0"].lasted(2.0)
         feed.swarm.late["peer0"] = 1.0
         text = exposition(feed.swarm, now=9.0, stage=feed.stage)
     assert set(re.findall(r"`(p2pfl_\w+)`", PAGE)) == set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
