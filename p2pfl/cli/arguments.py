@@ -7,6 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 import p2pfl
+from p2pfl.cli.setup import deploying, doctors
 
 FASTEST = 1000
 """Of a replay."""
@@ -98,13 +99,8 @@ def parser() -> argparse.ArgumentParser:
 
     _audit(commands)
 
-    _using(commands)
-
-    _sweep(commands)
-
-    _report(commands)
-
-    _watch(commands)
+    for add in (_using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
+        add(commands)
     return top
 
 
@@ -241,6 +237,9 @@ def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:
     change.add_argument("--rotate", action="store_true", help="a new key, for which the present one vouches")
     change.add_argument(
         "--accept", metavar="FILE", help="list the key that --rotate, which printed FILE elsewhere, has vouched for"
+    )
+    change.add_argument(
+        "--request", metavar="FILE", help="write a request of this device for the operator of a fleet (p2pfl deploy)"
     )
     change.add_argument("--revoke", metavar="REASON", help="have the roster refuse the present key from now on")
     identity.add_argument("--json", action="store_true", help="machine-readable results on standard output")

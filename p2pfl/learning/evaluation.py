@@ -9,6 +9,7 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
+from p2pfl.learning.metrics import determination
 from p2pfl.learning.steps.batching import Footprint
 from p2pfl.rows import Layout, Rows
 
@@ -109,5 +110,5 @@ def _determination(learner: Scorable, error: torch.Tensor, parts: Sequence[IntAr
         return float(learner.targets[torch.from_numpy(part)].double().var(correction=0)) if len(part) else 0.0
 
     each = [variance(parts[0])] * len(parts) if shared else [variance(part) for part in parts]
-    spread = torch.tensor(each, dtype=torch.float64, device=error.device)  # [R]
-    return torch.where(spread > 0, 1 - error / spread, 0.0)
+    found = [determination(*pair) for pair in zip(error.tolist(), each, strict=True)]
+    return torch.tensor(found, dtype=torch.float64, device=error.device).nan_to_num(0.0)  # [R]

@@ -287,8 +287,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     pooled
         Score of one model that is trained on all data; null if unknown.
     common
-        Scores of the one model of all peers on all test data, if they agreed on one; ``ece`` is the expected
-        calibration error of a classifier, and ``auc`` the area under the ROC curve of one with two classes.
+        Scores of the one model of all peers on all test data, if they agreed on one; ``calibration_error`` is the
+        expected calibration error of a classifier, and ``auc`` the area under the ROC curve of one with two classes.
     per_peer
         Scores by peer.
     start_s

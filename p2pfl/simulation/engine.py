@@ -27,10 +27,10 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import check_accounted
-from p2pfl.report.meter import Meter
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
+from p2pfl.report.spending.budget import check_accounted
+from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.rows import distances
@@ -86,7 +86,8 @@ def simulate(
         Start of the run in UTC, for the summary; now by default.
     unaccounted
         Whether the run may stay outside of the privacy budget of its data, see
-        :func:`p2pfl.report.budget.check_accounted`. Models of a simulation reveal as much as those of live peers.
+        :func:`p2pfl.report.spending.budget.check_accounted`. Models of a simulation reveal as much as those of live
+        peers.
 
     Returns
     -------

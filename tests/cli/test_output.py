@@ -4,13 +4,15 @@ import math
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from p2pfl.cli import tables
+from p2pfl.cli import GROUPS, tables
+from p2pfl.cli.arguments import parser
 from p2pfl.report.notices.damage import MasksUncancelled
 
 
@@ -23,6 +25,13 @@ def test_help_does_not_wait_for_torch():
 def test_the_version_is_told_without_torch(p2pfl):
     said = p2pfl("--version")
     assert (said.status, said.out, said.err) == (0, f"p2pfl {version('p2pfl-mqtt')}\n", "")
+
+
+def test_every_command_has_a_function_in_the_folder_of_its_group():
+    commands = next(action.choices for action in parser()._actions if action.dest == "command")
+    assert {*commands} == {*GROUPS}
+    for command, group in GROUPS.items():
+        assert callable(getattr(import_module(f"p2pfl.cli.{group}.commands"), command))
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,12 @@ def probability(value: float | None) -> str:
 
 def verdict(comparison: Comparison, each: Difference) -> str:
     """Return whether a setting is better than its reference, in a word or two."""
-    if each.adjusted is None:
+    if each.difference.count == 1:
         return "one seed"
-    if not each.apart:
-        return "not told apart"
+    if each.adjusted is None:
+        return "no test" if each.difference.mean else "equal"
+    if not each.significant:
+        return "not significant"
     return "better" if (each.difference.mean > 0) != comparison.lower else "worse"
 
 
@@ -88,7 +90,12 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield (
             f"± is half of a 95 % interval of Student's t over the seeds; differences are paired by seed "
             f"({_span(pairs)} each), and p is that of the paired t-test after Holm's correction for "
-            f"{_counted(len(comparison.differences), 'comparison')}: below {SIGNIFICANT} two settings are told apart."
+            f"{_counted(len(comparison.differences), 'comparison')}: a difference is significant below {SIGNIFICANT}."
+        )
+    if any(each.difference.count > 1 and each.p is None for each in comparison.differences):
+        yield (
+            "Where all seeds have the same difference there is neither an interval nor a test: the seeds do not show "
+            "how far the difference varies."
         )
     if comparison.chosen and comparison.differences:
         best = setting(settings[comparison.differences[0].reference].values)
@@ -107,6 +114,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     settings = comparison.settings
     for said in _unequal(comparison) if comparison.budget is None else ():
         yield f"{said}; compare them at equal cost with --budget."
+    if len(settings) > 1 and not comparison.differences and sum(bool(each.by_seed) for each in settings) > 1:
+        yield "No setting is compared with another, as none differs from the reference in its keys alone; name another."
     if any(each.difference.count == 1 for each in comparison.differences):
         yield "Differences over one seed have no interval; add seeds."
     failed = sum(each.failed for each in settings)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.comparing.comparison import lower_is_better
+from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import stopped
 from p2pfl.report.pages.markup import Markup, join, tag
-from p2pfl.report.pages.parts import TOTAL, beside, number, table
+from p2pfl.report.pages.parts import TOTAL, beside, table
 from p2pfl.report.reading import stop_of
 from p2pfl.report.records import Record, by_round
 
@@ -25,7 +26,7 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
     """Return the result of a run of so many rounds in a sentence or two."""
     if not summary:
         found = len({record.round for record in metrics})
-        return f"The run did not come to its end; {found} of {rounds} rounds are recorded."
+        return f"The run is not finished; {found} of {rounds} rounds are recorded."
     stop = stop_of(summary)
     early = "" if stop is None else f" It stopped after {stopped(stop)}."
     if "scores" in summary:
@@ -86,7 +87,7 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
 
 
 def _last_scores(metrics: Sequence[Record]) -> Markup | None:
-    """Return all scores of the last round as the mean over the peers."""
+    """Return all scores of the last round as the mean over the peers that do not attack."""
     rounds = by_round(metrics)
     if not rounds:
         return None

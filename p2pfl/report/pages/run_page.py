@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from p2pfl.experiment import write
+from p2pfl.report.formats import size
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.pages import curves
@@ -19,9 +19,9 @@ from p2pfl.report.pages.parts import (
     moment,
     page,
     pairs,
-    size,
     software,
     table,
+    written,
 )
 from p2pfl.report.pages.svg import Chart, figure
 from p2pfl.report.reading import alarms_of
@@ -37,7 +37,7 @@ def run_page(run: Run) -> str:
     charts = list(curves.scores(run))
     moves = curves.consensus(run)
     sections = [
-        ("gain", "What learning together gave", gains(run.summary, run.metrics)),
+        ("gain", "What learning together gave", gains(run.summary, run.honest)),
         ("curves", "Curves", _figures([*charts, *([] if moves is None else [moves])], name="curve")),
         ("privacy", "Privacy", _privacy(run)),
         ("cost", "Cost", _cost(run)),
@@ -200,9 +200,10 @@ def _repeat(run: Run) -> Markup:
     return join(
         [
             tag("p", "Save the experiment below as experiment.toml. The same seed gives the same data and batches."),
+            tag("p", "Absolute paths are shown without their folders; complete them.", class_="small"),
             tag("pre", "p2pfl simulate experiment.toml    # or: p2pfl run experiment.toml"),
             pairs("Keys of the experiment that are not the default", keys),
-            details("the whole experiment file", tag("pre", write(experiment))),
+            details("the whole experiment file", tag("pre", written(experiment))),
             software(provenance),
             None if run.folder is None else digests(run.folder),
         ]
