@@ -79,8 +79,10 @@ class Node:
     def start(self) -> None:
         """Start it in a session of its own."""
         environment = {**os.environ, "PATH": os.environ["PATH"] + SBIN, **self.environment}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-        self.process = subprocess.Popen(self.command, env=environment, start_new_session=True, **quiet)  # type: ignore[call-overload]
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen(  # noqa: S603 (a program of the table below)
+            self.command, env=environment, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet
+        )
 
     def kill(self) -> None:
         """``kill -9`` it, with what it started."""
@@ -206,7 +208,7 @@ def peers(nodes: Sequence[Node], folder: Path, *, changes: Sequence[str], stack:
         command += [part for change in changes for part in ("--set", change)]
         outputs[name] = folder / f"{name}.txt"
         with outputs[name].open("wb") as file:
-            process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603 (ours)
         stack.callback(process.kill)
     return outputs
 
@@ -237,7 +239,8 @@ def row(kind: str, folder: Path) -> str:
         for found in re.findall(r"^round 30/.*accuracy ([\d.]+)", each.read_text(), re.MULTILINE)
     ]
     left = ", ".join(changes) or "-"
-    return f"| {title} | {left} | {start:.0f} s | {before:.1f} s | {after:.1f} s | {min(scores):.3f} to {max(scores):.3f} |"
+    seconds = " | ".join(f"{each:.0f} s" for each in (start, before, after))
+    return f"| {title} | {left} | {seconds} | {min(scores):.3f} to {max(scores):.3f} |"
 
 
 def main() -> None:
@@ -248,10 +251,9 @@ def main() -> None:
     unknown = set(options.kinds) - set(KINDS)
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))} is no kind of broker; choose from {', '.join(KINDS)}")
-    print(
-        f"| broker | settings | until round 1 | rounds 2 to {KILLED_AFTER} | {ROUNDS - KILLED_AFTER} rounds from the kill | accuracy |"
-    )
-    print("| --- | --- | ---: | ---: | ---: | --- |", flush=True)
+    columns = ["broker", "settings", "until round 1", f"rounds 2 to {KILLED_AFTER}"]
+    columns += [f"{ROUNDS - KILLED_AFTER} rounds from the kill", "accuracy"]
+    print(f"| {' | '.join(columns)} |\n| --- | --- | ---: | ---: | ---: | --- |", flush=True)
     for kind in options.kinds or KINDS:
         with tempfile.TemporaryDirectory() as folder:
             try:
