@@ -90,6 +90,7 @@ ONLY_IN = {
     "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/", "sweep/"),
     "pyarrow": "data/tables/reading.py",
     "onnx": "inference/exporting.py",
+    "tensorboardX": "report/tensorboard.py",
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",

@@ -177,6 +177,9 @@ def _report(commands: argparse._SubParsersAction[_Parser]) -> None:
     report.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or that of a sweep")
     report.add_argument("--html", metavar="FILE", help="write a page without scripts that needs no other file")
     report.add_argument("--csv", metavar="FILE", help="write rounds of a run, or settings of a comparison")
+    report.add_argument(
+        "--tensorboard", metavar="DIR", help="write event files for TensorBoard, a directory for each curve"
+    )
     report.add_argument("--tex", metavar="FILE", help="write the table of a comparison for LaTeX with booktabs")
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
     report.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
