@@ -61,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
         "--broker", action="append", metavar="URL", help="instead of transport.broker; again to fail over"
     )
     peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
+    peer.add_argument(
+        "--no-baselines", action="store_true", help="do not train a model alone after the run, to see what it gained"
+    )
     _recording(peer)
     _accounting(peer)
     _output(peer)

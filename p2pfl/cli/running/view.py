@@ -32,6 +32,9 @@ NUMBERS = 56
 COMPARING = "the same alone and on pooled data, to compare"
 """What is done when all rounds are over."""
 
+ALONE = "training a model alone on the own data, to compare"
+"""What one peer on a device does then."""
+
 
 STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm": "bold red", "resolved": "green"}
 """Style of a notice by its severity."""
@@ -46,8 +49,9 @@ def live(plan: Plan, *, quiet: bool) -> Lines | Live:
 class Lines:
     """One line for every round, when all peers have ended it, and for what is out of the ordinary."""
 
-    def __init__(self, plan: Plan, *, peers: int, quiet: bool) -> None:
+    def __init__(self, plan: Plan, *, peers: int, quiet: bool, compares: bool = False) -> None:
         self.console = _console(quiet=quiet)
+        self.compares = compares
         self.plan = plan
         self.peers = peers
         self.learning: set[str] = set()
@@ -80,8 +84,8 @@ class Lines:
                 self._print(Text(sentence(event), style=STYLES[event.severity]))
             case Done():
                 self.done += 1
-                if self.done == self.peers > 1:  # one on a device compares with nothing
-                    self._print(COMPARING)
+                if self.done == self.peers and (self.peers > 1 or self.compares):
+                    self._print(COMPARING if self.peers > 1 else ALONE)
             case _:
                 pass
 
