@@ -209,7 +209,7 @@ def moved(before: Released, after: Released) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedModels:
     """Received rows edge by edge; each receiver's own row comes first.
 
     Attributes
@@ -251,7 +251,7 @@ class Neighbourhood(Protocol):
         """Return the weighted average of the received rows, including the own released one."""
         ...
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return the received rows themselves, for nonlinear rules.
 
         For an algorithm with an attribute ``asynchronous``, peers do not wait for each other: the result then has the
@@ -316,9 +316,9 @@ class Wrapped:
         """Mix as the wrapped neighbourhood does."""
         return await self._net.mix(released)
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Receive as the wrapped neighbourhood does."""
-        return await self._net.hear(released)
+        return await self._net.receive(released)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -330,7 +330,7 @@ class Wrapped:
 def unmixed() -> RunError:
     """Return the error of an asynchronous neighbourhood when an algorithm mixes, as no weights apply to all."""
     return RunError(
-        "an asynchronous algorithm cannot mix, because peers do not wait for each other; call net.hear, or "
+        "an asynchronous algorithm cannot mix, because peers do not wait for each other; call net.receive, or "
         "leave its attribute asynchronous out"
     )
 

@@ -68,7 +68,21 @@ ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep"}
+ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
+ROOMS["watch"] = {"errors", "topology", "experiment", "report", "peer"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
+
+PROTOCOL = {
+    "wire": set(),
+    "timing": {"wire"},
+    "ledgers": {"wire"},
+    "incoming": {"wire", "ledgers"},
+    "membership": {"wire", "timing"},
+    "totals": {"wire"},
+    "agreement": {"wire"},
+    "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement"},
+}
+"""The folders of ``protocol``, as its docstring draws them, and which others each may import."""
 
 PURE = {
     "draws",
@@ -87,7 +101,19 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/", "sweep/"),
+    "msgspec": (
+        "protocol/",
+        "experiment/",
+        "report/",
+        "peer/",
+        "algorithms/",
+        "virtual/",
+        "inference/",
+        "sweep/",
+        "watch/",
+    ),
+    "starlette": "watch/",
+    "uvicorn": "watch/",
     "pyarrow": "data/tables/reading.py",
     "onnx": "inference/exporting.py",
     "tensorboardX": "report/tensorboard.py",
@@ -129,6 +155,18 @@ def test_imports_run_downward_only(path):
         return
     used = {name.split(".")[1] for name in imports(path) if name.startswith("p2pfl.")}
     assert used - {here, "lazily"} <= ROOMS[here]
+
+
+@pytest.mark.parametrize("folder", PROTOCOL)
+def test_folders_of_the_protocol_import_downward_only(folder):
+    names = {name for path in sorted((PACKAGE / "protocol" / folder).glob("*.py")) for name in imports(path)}
+    used = {name.split(".")[2] for name in names if name.startswith("p2pfl.protocol.")}
+    assert used - {folder} <= PROTOCOL[folder]
+
+
+def test_every_folder_of_the_protocol_is_in_the_table():
+    assert {path.parent.name for path in (PACKAGE / "protocol").glob("*/*.py")} == {*PROTOCOL}
+    assert [path.name for path in (PACKAGE / "protocol").glob("*.py")] == ["__init__.py"]
 
 
 @pytest.mark.parametrize("path", [path for path in files() if room(path) in PURE], ids=lambda path: path.stem)

@@ -105,7 +105,7 @@ async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> to
         Largest values ``[R, K]``.
     """
     for _ in range(steps):
-        heard = await net.hear(Released(values))
+        heard = await net.receive(Released(values))
         values = values.clone()  # [R, K]
         sender, listener = heard.sender.to(values.device), heard.listener.to(values.device)  # [E]
         for own, all_rows in zip(torch.split(values, BLOCK, -1), torch.split(heard.rows, BLOCK, -1), strict=True):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.rows import Rows
 from p2pfl.traits import Traits
 
@@ -59,11 +59,11 @@ class GossipLearning:
         ages = before + fitted.report.steps.to(before).unsqueeze(-1)  # [R, 1]
         released = await net.release(fitted.rows, since=state.public)
         own = torch.cat([released.values, ages.to(released.values)], dim=-1)  # [R, P + 1]
-        rows, ages = merged(await net.hear(Released(own)), own)
+        rows, ages = merged(await net.receive(Released(own)), own)
         return State(rows, Released(rows).public, fitted.memory, {"age": ages}, fitted.report)
 
 
-def merged(heard: Heard, own: Rows) -> tuple[Rows, torch.Tensor]:
+def merged(heard: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
     """Return the mean of received models weighted by their ages, and the largest age.
 
     Parameters
@@ -81,7 +81,8 @@ def merged(heard: Heard, own: Rows) -> tuple[Rows, torch.Tensor]:
     Examples
     --------
     >>> own = torch.tensor([[4.0, 1.0]])
-    >>> both = Heard(torch.tensor([[4.0, 1.0], [8.0, 3.0]]), torch.tensor([0, 0]), torch.arange(2), torch.ones(2) / 2)
+    >>> rows = torch.tensor([[4.0, 1.0], [8.0, 3.0]])
+    >>> both = ReceivedModels(rows, torch.tensor([0, 0]), torch.arange(2), torch.ones(2) / 2)
     >>> [each.tolist() for each in merged(both, own)]
     [[[7.0]], [[3.0]]]
     """

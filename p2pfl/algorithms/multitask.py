@@ -9,7 +9,7 @@ import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.neighbourhood import Heard, Neighbourhood
+from p2pfl.neighbourhood import Neighbourhood, ReceivedModels
 from p2pfl.rows import Rows
 from p2pfl.traits import Traits
 
@@ -67,7 +67,7 @@ class MultiTask:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round: a gossip step, the relations in closed form, and local training."""
         released = await net.release(state.rows, since=state.public)
-        heard = await net.hear(released)
+        heard = await net.receive(released)
         kin, related = self.kin(heard, own=state.rows)  # [R, P], [R, 1]
 
         def pulled(rows: Rows, indices: torch.Tensor) -> Rows:
@@ -76,7 +76,7 @@ class MultiTask:
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory, correction=pulled)
         return State(fitted.rows, released.public, fitted.memory, report=fitted.report)
 
-    def kin(self, heard: Heard, *, own: Rows) -> tuple[Rows, torch.Tensor]:
+    def kin(self, heard: ReceivedModels, *, own: Rows) -> tuple[Rows, torch.Tensor]:
         """Return the mean of the neighbours by their relations, ``[R, P]``, and whether there are any, ``[R, 1]``."""
         others = heard.sender != heard.listener  # [E]
         listener, sender = heard.listener[others], heard.sender[others]  # [F]

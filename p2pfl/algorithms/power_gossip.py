@@ -15,7 +15,7 @@ from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import ExperimentError, TopologyError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
+from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 from p2pfl.traits import Traits
@@ -147,7 +147,7 @@ class PowerGossip:
         along = self._orthonormal(net.peers, found, number=number)  # [R, D, m, r] each
         products = [_project(x, v).flatten(2) for x, v in zip(matrices, along, strict=True)]
         own = torch.cat([found[..., :0], *products], dim=-1)  # [R, D, L]
-        heard = await net.hear(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
+        heard = await net.receive(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
         others = heard.sender != heard.listener  # [E]
         listener, sender, slot, back = slots(graph, net.peers, heard)  # [E] each
         theirs, told, whole = heard.rows.tensor_split([own[0].numel(), own[0].numel() + flags.shape[-1]], dim=-1)
@@ -214,7 +214,7 @@ class PowerGossip:
             torch.stack([~part.flatten(2).any(-1) for part in parts]) if parts else found.new_zeros(0, *found.shape[:2])
         )
         for row, peer in enumerate(peers):
-            for place, other in enumerate(graph.hears(peer)):
+            for place, other in enumerate(graph.senders(peer)):
                 if cold[:, row, place].any():
                     low, high = sorted((peer, other))
                     drawn = draw(self.seed, "power gossip", f"{low} {high}", number).standard_normal(found.shape[-1])
@@ -222,7 +222,7 @@ class PowerGossip:
                     for part, new, missing in zip(parts, fresh, cold[:, row, place].tolist(), strict=True):
                         if missing:
                             part[row, place] = new[0, 0]
-        real = torch.tensor([[float(d < len(graph.hears(peer))) for d in range(found.shape[1])] for peer in peers])
+        real = torch.tensor([[float(d < len(graph.senders(peer))) for d in range(found.shape[1])] for peer in peers])
         wide = [torch.linalg.qr(part.double()).Q for part in parts]  # both ends must find the same, on any processor
         return [(each * real.to(each)[..., None, None]).to(found) for each in wide]
 
@@ -238,7 +238,7 @@ def _expand(products: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
     return products.transpose(1, 2).flatten(2) @ along.transpose(1, 2).flatten(2).mT
 
 
-def _signs(graph: Topology, peers: tuple[str, ...], heard: Heard) -> torch.Tensor:
+def _signs(graph: Topology, peers: tuple[str, ...], heard: ReceivedModels) -> torch.Tensor:
     """Return 1 where the receiver precedes the sender, else -1, ``[E, 1]``, so both ends keep one direction."""
     place = {peer: number for number, peer in enumerate(graph.peers)}
     pairs = zip(heard.listener.tolist(), heard.sender.tolist(), heard.sender.ne(heard.listener).tolist(), strict=True)

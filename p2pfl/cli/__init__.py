@@ -19,8 +19,9 @@ from p2pfl.texts import printable
 GROUPS = {
     **dict.fromkeys(["run", "simulate", "peer"], "running"),
     **dict.fromkeys(["topology", "explain", "privacy", "audit"], "planning"),
-    **dict.fromkeys(["identity", "broker"], "setup"),
-    **dict.fromkeys(["sweep", "report", "schema", "columns", "predict", "evaluate", "export", "card"], "results"),
+    **dict.fromkeys(["identity", "broker", "deploy", "doctor"], "setup"),
+    **dict.fromkeys(["sweep", "report", "watch", "schema"], "results"),
+    **dict.fromkeys(["columns", "predict", "evaluate", "export", "card"], "results"),
 }
 """Folder of each command, whose module ``commands`` has a function of its name."""
 

@@ -19,6 +19,7 @@ from p2pfl.report.formats import number, size
 from p2pfl.report.notices import wording
 from p2pfl.report.reading import alarms_of, stop_of
 from p2pfl.report.records import by_round
+from p2pfl.report.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
     from p2pfl.report import Run  # what it prints need not be imported twice
@@ -87,6 +88,9 @@ def history(run: Run) -> None:
     if run.summary and run.folder is not None:
         summary(run.summary, run.folder, console=console)
     else:
+        for alert in reversed(alerts_of_run(run)):  # the newest is next to the prompt
+            style = "bold red" if alert.severity == "alarm" and not alert.over else "yellow"
+            console.print(Text(f"{alert.peer}: {alert.sentence}", style=style), soft_wrap=True)
         console.print("the run is not finished, so there is no summary")
 
 

@@ -30,6 +30,8 @@ class Progress:
         Neighbours that are present.
     connected
         True if the broker is reachable.
+    stalled
+        True if the peer has waited in the same gossip step longer than a second.
     """
 
     peer: str
@@ -38,6 +40,7 @@ class Progress:
     waiting: tuple[str, ...]
     present: tuple[str, ...] = ()
     connected: bool = True
+    stalled: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -274,10 +274,10 @@ class Run:
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
         run.events = _events(folder / "events.jsonl")
-        run.provenance = _table(folder / "provenance.json", what="the provenance of a run")
-        run.description = _table(folder / "model.json", what="a description of the model")
+        run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")
+        run.description = table_of(folder / "model.json", what="a description of the model")
         run.models = SavedModels(folder / "peers")
-        run.summary = _table(folder / "summary.json", what="a summary")
+        run.summary = table_of(folder / "summary.json", what="a summary")
         return run
 
 
@@ -332,8 +332,14 @@ def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
         )
 
 
-def _table(path: Path, *, what: str) -> dict[str, Any]:
-    """Read a JSON object; empty if the run did not get that far or is older."""
+def table_of(path: Path, *, what: str) -> dict[str, Any]:
+    """Return the JSON object of a file; empty if the run did not get that far or is older.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or is no object of this version.
+    """
     if not path.exists():
         return {}
     try:

@@ -29,7 +29,8 @@ def write(runs: Mapping[str, Run], folder: Path, *, peers: bool) -> list[Path]:
     """Write the rounds of runs for TensorBoard.
 
     Each curve has a directory of its own below that of its run, as TensorBoard expects. A step is a round, counted from
-    1; the time of a round follows from the start of the run and the seconds of its rounds.
+    1. The time of a round is that of its last record; that of a simulation follows from its start and the seconds of
+    its rounds.
 
     Parameters
     ----------
@@ -86,7 +87,9 @@ def _written(place: Path, rounds: Sequence[Sequence[Record]], *, began: str | No
     try:
         with SummaryWriter(str(place)) as writer:
             for records in rounds:
-                now += max(record.seconds_training + record.seconds_waiting for record in records)
+                known = [record.time.timestamp() for record in records if record.time is not None]
+                spent = max(record.seconds_training + record.seconds_waiting for record in records)
+                now = max(known) if known else now + spent
                 for name, value in _scalars(records):
                     writer.add_scalar(name, value, records[0].round + 1, walltime=now)
     except OSError as error:

@@ -34,7 +34,7 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, Wrapped
+from p2pfl.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
 from p2pfl.robust.net import Told, around, weighted
 from p2pfl.rows import Rows, draw
 
@@ -189,23 +189,23 @@ class AttackedNeighbourhood(Wrapped):
     async def mix(self, released: Released) -> Released:
         """Return the plain average of the received models."""
         own = released.values
-        mixed = Released(weighted(await self.hear(released), own))  # [R, P]
+        mixed = Released(weighted(await self.receive(released), own))  # [R, P]
         if self._told is not None:
             self._told.record_step(released, mixed)
         return mixed
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return the received models under the attack; models received before a release are true."""
         if self._since is None:
-            return await self._net.hear(released)
+            return await self._net.receive(released)
         attack, own = self._attack, released.values
         lies = attack.lies(own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step)  # [R, P]
         self._step += 1
-        heard = await self._net.hear(Released(lies))
+        heard = await self._net.receive(Released(lies))
         return dissent(heard, own, attack) if attack.name == "dissensus" else true_to_self(heard, own)
 
 
-def true_to_self(heard: Heard, own: Rows) -> Heard:
+def true_to_self(heard: ReceivedModels, own: Rows) -> ReceivedModels:
     """Return the same with the own model of each receiver unchanged, whatever it sent."""
     count = len(own)  # the first R rows are those of the receivers
     others = heard.sender != heard.listener  # [E]
@@ -215,7 +215,7 @@ def true_to_self(heard: Heard, own: Rows) -> Heard:
     return replace(heard, rows=rows, sender=sender, peers=heard.peers + heard.peers[:count])
 
 
-def dissent(heard: Heard, own: Rows, attack: Attack) -> Heard:
+def dissent(heard: ReceivedModels, own: Rows, attack: Attack) -> ReceivedModels:
     """Return models that Byzantine peers send to each receiver to move it away from its honest neighbours."""
     bad = attack.among(heard.peers)  # [S]
     sender, lies, peers = heard.sender.clone(), [heard.rows], heard.peers

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released, Wrapped
+from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released, Wrapped
 from p2pfl.robust.rules import ClippedGossip, Rule
 from p2pfl.rows import Rows
 
@@ -86,7 +86,7 @@ class RobustNeighbourhood(Wrapped):
                 "a robust rule does not accept sample weights, which a Byzantine peer could inflate; set "
                 'learning.weighted = false, or robustness.rule = "none"'
             )
-        heard = await self._net.hear(released)
+        heard = await self._net.receive(released)
         own = released.values
         mixed = Released(await self._elsewhere(lambda: by_rule(self._rule, heard, own)))  # [R, P]
         if self._told is not None:
@@ -94,7 +94,7 @@ class RobustNeighbourhood(Wrapped):
         return mixed
 
 
-def by_rule(rule: Rule, heard: Heard, own: Rows) -> Rows:
+def by_rule(rule: Rule, heard: ReceivedModels, own: Rows) -> Rows:
     """Aggregate the models that each receiver has, one receiver after the other, ``[R, P]``."""
     out = torch.empty_like(own)  # [R, P]
     for index, (senders, weights) in enumerate(around(heard, len(own))):
@@ -107,7 +107,7 @@ def by_rule(rule: Rule, heard: Heard, own: Rows) -> Rows:
     return out
 
 
-def weighted(heard: Heard, own: Rows) -> Rows:
+def weighted(heard: ReceivedModels, own: Rows) -> Rows:
     """Return the weighted average of the models that each receiver has, ``[R, P]``."""
     out = torch.empty_like(own)  # [R, P]
     for index, (senders, weights) in enumerate(around(heard, len(own))):
@@ -115,7 +115,7 @@ def weighted(heard: Heard, own: Rows) -> Rows:
     return out
 
 
-def around(heard: Heard, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def around(heard: ReceivedModels, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return, for each of ``count`` receivers, the indices and weights of the models of others; its own gets the rest.
 
     They are in the order of the senders' names, so that a rule breaks ties in the same way wherever it runs.

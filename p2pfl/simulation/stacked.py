@@ -17,7 +17,7 @@ from p2pfl.encodings import Ints, check_contribution
 from p2pfl.errors import TopologyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
-from p2pfl.neighbourhood import Contribution, Heard, Public, PublicContribution, Released, bare, checked, moved
+from p2pfl.neighbourhood import Contribution, Public, PublicContribution, ReceivedModels, Released, bare, checked, moved
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.topology import Topology, Tree, Weights, spanning
@@ -67,7 +67,7 @@ class Faults:
             there &= self.partners @ there > 0
         return torch.from_numpy(there)
 
-    def hears(self, weights: scipy.sparse.csr_array, *, seed: int, round: int, step: int) -> scipy.sparse.csr_array:
+    def senders(self, weights: scipy.sparse.csr_array, *, seed: int, round: int, step: int) -> scipy.sparse.csr_array:
         """Return the weights of the received rows; the receiver's own row gets the weight of the others."""
         if not self.loss and not self.absence:
             return weights
@@ -182,11 +182,11 @@ class StackedNeighbourhood:
         self.record_step(released, after)
         return after
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return the received rows, as edges."""
         matrix = self._exchange(released)
         listener = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # [E]
-        return Heard(
+        return ReceivedModels(
             released.values,
             torch.from_numpy(listener).long(),
             torch.from_numpy(matrix.indices).long(),
@@ -231,7 +231,7 @@ class StackedNeighbourhood:
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
         """Return the weights of this gossip step, and count its bytes."""
         weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
-        matrix = self.faults.hears(weights, seed=self.seed, round=self.round, step=self.step)
+        matrix = self.faults.senders(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
         self.bytes_out += sizes(released, zstd=self.zstd)
         self.heard += torch.from_numpy(np.diff(matrix.indptr)) - 1

@@ -171,7 +171,7 @@ class _Seen:
 
     def record(self, record: Record) -> None:
         """Store a record, and show a round that all peers have ended."""
-        self.run.record([record])
+        self.log.record(record)
         self.rounds[record.round].append(record)
         if self.observe is not None and len(self.rounds[record.round]) == self.peers:
             self.observe(self.rounds[record.round])

@@ -343,10 +343,10 @@ class Mutant:
 
 STREAM = ("tests/privacy/test_mask_stream.py", *PRIVATE)
 MASKED = (
-    "tests/protocol/test_payments.py",
+    "tests/protocol/ledgers/test_payments.py",
     "tests/privacy/test_masks.py",
     "tests/identity/test_exchange.py",
-    "tests/protocol/test_mask_ledger.py",
+    "tests/protocol/ledgers/test_mask_ledger.py",
 )
 SEALED = ("tests/identity/test_sealing.py", "tests/peer/test_secrets.py")
 LIVE = ("tests/peer/test_secrets.py", "tests/peer/test_security.py", "tests/peer/test_live.py")

@@ -26,7 +26,7 @@ async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_
         (tmp_path / name / "peers").mkdir(parents=True)
         how = {"urls": [], "folder": tmp_path / name, "owned": Credentials(identities[name], roster)}
         local = plan(experiment, only=[name])
-        return worker.live(local, name, tell=events.append, transport=transport, compare=name == "peer0", **how)
+        return worker.live(local, name, notify=events.append, transport=transport, compare=name == "peer0", **how)
 
     await asyncio.wait_for(asyncio.gather(*map(begin, NAMES)), 60)
     [found] = [event for event in events if isinstance(event, Alone)]

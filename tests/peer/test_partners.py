@@ -140,7 +140,7 @@ async def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes()
 
     for comes, until in ((0.0, 0.0), (5.0, 6.0), (99.0, 10.0)):
         connection, said = Connection(comes), []
-        await covered(connection, connection.lacking, tell=said.append)
+        await covered(connection, connection.lacking, notify=said.append)
         assert connection.now == until
         assert said == ([] if comes == 0 else [PartnersAwaited(peer="ada", partners=("bob",), seconds=10.0)])
 

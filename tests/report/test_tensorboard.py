@@ -1,6 +1,7 @@
 """Event files hold what the records hold, in the format of TensorBoard."""
 
 import struct
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -82,6 +83,19 @@ def test_time_runs_from_the_start_of_the_run(run, tmp_path):
     tensorboard.write({"slow": slow}, tmp_path, peers=False)
     times = [when for tag, _, when, _ in scalars(tmp_path / "slow" / "mean") if tag == "scores/loss"]
     assert [when - 1795352820.0 for when in times] == [2.5, 5.0, 7.5]
+
+
+def test_live_records_have_their_own_times(run, tmp_path):
+    pytest.importorskip("tensorboardX")
+    began = datetime(2026, 11, 22, 13, 7, tzinfo=UTC)
+    live = Run(run.experiment)
+    live.metrics = [
+        msgspec.structs.replace(each, time=began + timedelta(seconds=10 * each.round + int(each.peer == "peer1")))
+        for each in run.metrics
+    ]
+    tensorboard.write({"live": live}, tmp_path, peers=False)
+    times = [when for tag, _, when, _ in scalars(tmp_path / "live" / "mean") if tag == "scores/loss"]
+    assert [when - 1795352820.0 for when in times] == [1.0, 11.0, 21.0]
 
 
 def test_names_stay_inside_the_directory_and_nothing_is_added_to_event_files(run, tmp_path):

@@ -92,6 +92,13 @@ def report(options: argparse.Namespace) -> int:
     return reports.show(options)
 
 
+def watch(options: argparse.Namespace) -> int:
+    """``p2pfl watch``."""
+    from p2pfl.cli.results import watching  # noqa: PLC0415
+
+    return watching.run(options)
+
+
 def schema(options: argparse.Namespace) -> int:
     """``p2pfl schema``."""
     from p2pfl.report.json_schema import json_schema  # noqa: PLC0415

@@ -122,7 +122,7 @@ def peer(options: argparse.Namespace) -> int:
         def tell(event: Any) -> None:
             nonlocal done
             if isinstance(event, Record):
-                own.record([event])
+                log.record(event)
             elif isinstance(event, Described):
                 own.describe(event.about)
             log.observe(event)
@@ -138,7 +138,7 @@ def peer(options: argparse.Namespace) -> int:
             tell(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         given: dict[str, Any] = {"former": former, "record": options.record, "compare": compare}
-        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, tell=tell, **given))
+        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, notify=tell, **given))
     return _finish(own.summary, folder, options)
 
 
@@ -163,7 +163,7 @@ def _own(
     if folders.ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
-    former = earlier(last, options.name, tell=lambda notice: terminal.note(sentence(notice)))
+    former = earlier(last, options.name, notify=lambda notice: terminal.note(sentence(notice)))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 

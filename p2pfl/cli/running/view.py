@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +30,9 @@ PERIOD = 4
 NUMBERS = 56
 """Columns of a terminal that the numbers in it take."""
 
+MINUTE = 60.0
+"""Seconds between two lines about rounds in the log of a service."""
+
 COMPARING = "the same alone and on pooled data, to compare"
 """What is done when all rounds are over."""
 
@@ -47,13 +51,42 @@ def live(plan: Plan, *, quiet: bool) -> Lines | Live:
 
 
 class Lines:
-    """One line for every round, when all peers have ended it, and for what is out of the ordinary."""
+    """One line for every round, when all peers have ended it, and for what is out of the ordinary.
 
-    def __init__(self, plan: Plan, *, peers: int, quiet: bool, compares: bool = False) -> None:
+    Under a systemd unit there is one line for the first and the last round, and one a minute in between, which also
+    names the neighbours that the rounds without a line missed.
+
+    Parameters
+    ----------
+    plan
+        The experiment.
+    peers
+        Number of peers on this device.
+    quiet
+        Whether nothing is printed.
+    compares
+        Whether a peer trains alone when it has ended.
+    clock
+        Returns seconds.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        peers: int,
+        quiet: bool,
+        compares: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.console = _console(quiet=quiet)
         self.compares = compares
         self.plan = plan
         self.peers = peers
+        self._clock = clock
+        self._pause = MINUTE if "INVOCATION_ID" in os.environ and not self.console.is_terminal else 0.0
+        self._printed: float | None = None  # when the last line about a round was
+        self._missed = set[str]()  # in rounds without a line, since then
         self.learning: set[str] = set()
         self.progress: dict[str, Progress] = {}
         self.said: set[Progress] = set()
@@ -77,7 +110,7 @@ class Lines:
             case Record():
                 self.rounds.setdefault(event.round, []).append(event)
                 if len(self.rounds[event.round]) == self.peers:
-                    self._print(_round(self.rounds.pop(event.round), self.plan))
+                    self._ended(self.rounds.pop(event.round))
             case Progress():
                 self._progress(event)
             case Notice():
@@ -88,6 +121,16 @@ class Lines:
                     self._print(COMPARING if self.peers > 1 else ALONE)
             case _:
                 pass
+
+    def _ended(self, records: list[Record]) -> None:
+        """Print the line of a round, unless there was one a moment ago."""
+        now = self._clock()
+        self._missed |= {peer for record in records for peer in record.missed}
+        waits = self._printed is not None and now - self._printed < self._pause
+        if waits and records[0].round + 1 < self.plan.experiment.rounds:
+            return
+        self._print(_round(records, self.plan, missed=self._missed))
+        self._printed, self._missed = now, set()
 
     def _progress(self, event: Progress) -> None:
         if not self.progress:
@@ -214,7 +257,8 @@ class Rounds:
 
     def observe(self, records: list[Record]) -> None:
         """Show a round's mean scores."""
-        line = _round(records, self.plan)
+        missed = {peer for record in records for peer in record.missed}
+        line = _round(records, self.plan, missed=missed)
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)
         elif records[0].round + 1 < self.plan.experiment.rounds:
@@ -258,8 +302,8 @@ def _heading(plan: Plan) -> Text:
     )
 
 
-def _round(records: list[Record], plan: Plan) -> str:
-    """Return the line of a round: means over the peers that do not attack."""
+def _round(records: list[Record], plan: Plan, *, missed: set[str]) -> str:
+    """Return the line of a round: means over the peers that do not attack, and whose models were missed."""
     honest = frozenset(plan.honest)
     kept = [record for record in records if record.peer in honest] or records
     scores: Mapping[str, float] = {
@@ -269,6 +313,5 @@ def _round(records: list[Record], plan: Plan) -> str:
     distance = sum(record.distance for record in kept) / len(kept)
     which = "honest peers" if len(kept) < len(records) else "peers"
     whose = f"mean of {len(kept)} {which}" if len(kept) > 1 else kept[0].peer
-    missed = sorted({peer for record in records for peer in record.missed})
-    without = f", without all models of {brief(tuple(missed))}" if missed else ""
+    without = f", without all models of {brief(tuple(sorted(missed)))}" if missed else ""
     return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said}, distance {distance:.2g} ({whose}){without}"

@@ -1,4 +1,4 @@
-"""``p2pfl identity`` and ``broker``: what peers need before they meet."""
+"""``p2pfl identity``, ``broker``, ``deploy`` and ``doctor``: what peers need before they meet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import json
 import sys
 from pathlib import Path
 
+from p2pfl.cli.setup.deploying import deploy
+from p2pfl.cli.setup.doctors import doctor
 from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import read
+
+__all__ = ["broker", "deploy", "doctor", "identity"]
 
 
 def identity(options: argparse.Namespace) -> int:
@@ -28,6 +32,10 @@ def identity(options: argparse.Namespace) -> int:
     else:
         change = identities.rotated if options.rotate else identities.shown
         done = change(options.name, keys=Path(options.keys), roster=roster)
+        if options.request is not None:
+            from p2pfl.deploy.bundles.requests import request  # noqa: PLC0415
+
+            request(options.name, keys=Path(options.keys), to=Path(options.request))
     if options.json:
         print(json.dumps(done.results()))
         return 0

@@ -49,8 +49,8 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
     fewest = max(made.fewest, 2 * wanted.attackers + 1)
     for phase in range(topology.period):
         graph = topology.at(phase)
-        peer = min(graph.peers, key=lambda each: len(graph.hears(each)))
-        if (count := 1 + len(graph.hears(peer))) < fewest:
+        peer = min(graph.peers, key=lambda each: len(graph.senders(each)))
+        if (count := 1 + len(graph.senders(peer))) < fewest:
             raise ExperimentError(
                 f"robustness.attackers = {wanted.attackers} with {wanted.rule} needs at least {fewest} models at each "
                 f"peer, its own included, and {peer} has only {count}; choose a denser topology, or lower it"

@@ -56,7 +56,7 @@ class Hiding:
         Is charged.
     source
         Of private noise.
-    tell
+    notify
         Called with a notice of the partners that a release waits for.
 
     Attributes
@@ -76,14 +76,14 @@ class Hiding:
         agreed: str,
         meter: Meter,
         source: Source,
-        tell: Callable[[Notice], None],
+        notify: Callable[[Notice], None],
     ) -> None:
         self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
         self._total_masks = masks_of(plan, {})
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
-        self.agreed, self.meter, self.source, self.tell = agreed, meter, source, tell
+        self.agreed, self.meter, self.source, self.notify = agreed, meter, source, notify
         self.membership = self.session.membership
         self.name = self.membership.me.peer
         self.least = plan.protection.partners
@@ -166,7 +166,7 @@ class Hiding:
 
         async def prepare() -> None:
             if cover is not None:
-                await covered(self.connection, lambda: self._lacking(cover, round), tell=self.tell)
+                await covered(self.connection, lambda: self._lacking(cover, round), notify=self.notify)
                 present = self._here(round)
                 whole = cover.covers(round, present=present)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back

@@ -55,7 +55,7 @@ class Verdicts:
     _own: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by round, the keys that this peer has published
     _halves: dict[tuple[int, str], dict[str, bytes]] = field(default_factory=dict)  # by round and neighbour
     _disclosing: Disclose | None = None
-    _told: float = 0.0
+    _reported: float = 0.0
 
     # ------------------------------------------------------------------ records
 
@@ -99,7 +99,7 @@ class Verdicts:
         up = shared.membership.up
         held = {peer: up[peer].incarnation for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
-        self._needed = tuple(self._release(peer, life, asked.round) for peer, life in sorted(pairs))
+        self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
         settlement, doubted = self._rounds[asked.round], set[str]()
         for release in self._needed:
             if held.get(release.peer) == release.incarnation:
@@ -112,7 +112,7 @@ class Verdicts:
 
     def disclose(self, asked: Disclose) -> None:
         """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
-        self._disclosing, self._since, self._told = asked, self.shared.now, self.shared.now
+        self._disclosing, self._since, self._reported = asked, self.shared.now, self.shared.now
         self._own[asked.round] = dict(asked.keys)
         self.shared.publish(PLACE, Halves(asked.round, dict(asked.keys)))
 
@@ -126,7 +126,7 @@ class Verdicts:
 
     # ------------------------------------------------------------------ incoming messages
 
-    def hear(self, sender: str, message: OfVerdicts) -> None:
+    def receive(self, sender: str, message: OfVerdicts) -> None:
         """Handle a message of another member.
 
         Raises
@@ -135,7 +135,7 @@ class Verdicts:
             The message contains a vote that its member has not signed, or concerns a peer that this one has no part in.
         """
         if isinstance(message, Halves):
-            self._hear_halves(sender, message)
+            self._receive_halves(sender, message)
             return
         for each in read(message, sender=sender):
             release = release_of(each)
@@ -144,7 +144,7 @@ class Verdicts:
                 self._do(self._rounds[release.round].receives(sender, each, now=self.shared.now))
         self._write()
 
-    def _hear_halves(self, sender: str, message: Halves) -> None:
+    def _receive_halves(self, sender: str, message: Halves) -> None:
         around = {*self.shared.edges.topology.union.neighbours(sender)}
         if not {*message.keys} <= around or any(len(key) not in (0, 32) for key in message.keys.values()):
             raise DecodeError(f'expected keys of masks of "{sender}", got others')
@@ -225,7 +225,7 @@ class Verdicts:
         if self._asked is not None:
             slow = self._since + SLOW
             return min(self._wake, deadline, slow if self.shared.now < slow else math.inf)
-        return min(self._told + PULSE, deadline)
+        return min(self._reported + PULSE, deadline)
 
     def decide(self) -> None:
         """Answer if all verdicts or keys are there, or the timeout has passed."""
@@ -296,8 +296,8 @@ class Verdicts:
         elif gone or now >= self._since + self.shared.patience:
             self._disclosing = None
             self.shared.do(Undecided(frozenset(gone or {sender for sender, _ in lacking})))
-        elif now >= self._told + PULSE:
-            self._told = now
+        elif now >= self._reported + PULSE:
+            self._reported = now
             for sender in sorted({sender for sender, _ in lacking}):
                 wanting = tuple(peer for each, peer in lacking if each == sender)
                 self.shared.publish(f"in/{sender}", Halves(asked.round, dict(asked.keys), wanting))
@@ -322,9 +322,9 @@ class Verdicts:
                 self._release(*release[:3])
         return self._rounds[round]
 
-    def _release(self, peer: str, life: int, round: int) -> Release:
+    def _release(self, peer: str, incarnation: int, round: int) -> Release:
         """Return a release, whose agreement is open from now on."""
-        release = Release(peer, life, round, 0)
+        release = Release(peer, incarnation, round, 0)
         settlement = self._settlement(round)
         if release not in settlement.admitted:
             members = tuple(sorted({peer, *self.shared.edges.topology.union.neighbours(peer)}))

@@ -26,6 +26,7 @@ from p2pfl.report.pages.parts import (
 from p2pfl.report.pages.svg import Chart, figure
 from p2pfl.report.reading import alarms_of
 from p2pfl.report.run import Run
+from p2pfl.report.swarm.timeline import alerts_of_run
 
 MOST_EVENTS = 60
 """Events that a page lists."""
@@ -60,9 +61,9 @@ def _head(run: Run) -> Iterator[Markup]:
         else:
             yield box("alarm", f" {alarm.peer}: {sentence(alarm)}")
     if not summary:
-        for event in run.events:
-            if event.severity == "alarm":
-                yield box("alarm", f" {event.peer}: {sentence(event)}")
+        for alert in alerts_of_run(run):
+            if alert.severity == "alarm":
+                yield box("warning" if alert.over else "alarm", f" {alert.peer}: {alert.sentence}")
     if summary and not summary.get("accounted", True):
         yield box("alarm", " The account of the data does not count this run, because it ran with --unaccounted.")
     yield box("verdict", verdict(run.summary, run.metrics, rounds=run.experiment.rounds))

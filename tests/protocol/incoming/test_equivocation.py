@@ -1,0 +1,60 @@
+"""Proofs against liars, kept for third parties."""
+
+import pytest
+
+from p2pfl.errors import InputError
+from p2pfl.identity import Identity, SeededSource
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.protocol.incoming.equivocation import Proof
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.sums import sum_statement
+from p2pfl.protocol.wire.trailer import Said
+
+EVE, ADA = (Identity.generate(SeededSource(7), peer=name) for name in ("eve", "ada"))
+
+
+def roll(*here, round=3, life=1, receiver="eve"):
+    hello = Hello(receiver, life, "up")
+    return sum_statement(hello, hello, swarm="clinic", round=round, step=0, here=here)
+
+
+def signed(statement, *, by=EVE, domain="roll"):
+    return Said(statement, by.sign(statement, domain=domain))
+
+
+def test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else(tmp_path):
+    proof = Proof(signed(roll("ada", "bob")), signed(roll("ada")), "roll")
+    assert proof.gossip_step == (3, 0)
+    path = Store(tmp_path, "ada").accuse("eve", proof)
+    assert path == tmp_path / "ada.accuses-eve.json"
+    kept = Proof.read(path)
+    assert kept == proof
+    assert kept.holds(EVE.public)
+    assert not kept.holds(ADA.public)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        signed(roll("ada", "bob")),
+        signed(roll("ada", round=4)),
+        signed(roll("ada", life=2)),
+        signed(roll("ada", receiver="bob")),
+        signed(roll("ada"), by=ADA),
+        signed(roll("ada"), domain="consent"),
+        signed(b"clinic/" + bytes(9)),
+        Said(b"", b""),
+    ],
+)
+def test_what_is_no_contradiction_convicts_nobody(other):
+    assert not Proof(signed(roll("ada", "bob")), other, "roll").holds(EVE.public)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"domain": "row", "said": [1, 2]}', '{"domain": "odd", "said": []}'])
+def test_a_file_that_is_no_proof_is_refused_in_one_sentence(text, tmp_path):
+    path = tmp_path / "odd.json"
+    with pytest.raises(InputError, match="expected a proof that can be read"):
+        Proof.read(path)
+    path.write_text(text)
+    with pytest.raises(InputError, match="expected a proof as a peer keeps it"):
+        Proof.read(path)
