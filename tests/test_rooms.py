@@ -116,6 +116,7 @@ ONLY_IN = {
     "uvicorn": "watch/",
     "pyarrow": "data/tables/reading.py",
     "onnx": "inference/exporting.py",
+    "tensorboardX": "report/tensorboard.py",
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from p2pfl.learning import Learner
+from p2pfl.rows import Rows
 
 
 def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
@@ -26,9 +29,26 @@ def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str,
     dict
         Scores ``[R]`` by the name of the metric.
     """
-    rows = learner.start(peers)
-    memory = None
+    *_, rows = training(learner, peers, rounds=rounds)
+    return learner.evaluate(rows, peers=peers)
+
+
+def training(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Iterator[Rows]:
+    """Yield the models of peers that train without any communication, at the start and after each round.
+
+    Parameters
+    ----------
+    learner, peers, rounds
+        As for :func:`alone`.
+
+    Yields
+    ------
+    torch.Tensor
+        ``[R, P]``.
+    """
+    rows, memory = learner.start(peers), None
+    yield rows
     for round in range(rounds):
         fitted = learner.fit(rows, peers=peers, round=round, memory=memory)
         rows, memory = fitted.rows, fitted.memory
-    return learner.evaluate(rows, peers=peers)
+        yield rows

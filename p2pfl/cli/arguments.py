@@ -65,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
         "--broker", action="append", metavar="URL", help="instead of transport.broker; again to fail over"
     )
     peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
+    peer.add_argument(
+        "--no-baselines", action="store_true", help="do not train a model alone after the run, to see what it gained"
+    )
     _recording(peer)
     _accounting(peer)
     _output(peer)
@@ -178,6 +181,9 @@ def _report(commands: argparse._SubParsersAction[_Parser]) -> None:
     report.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or that of a sweep")
     report.add_argument("--html", metavar="FILE", help="write a page without scripts that needs no other file")
     report.add_argument("--csv", metavar="FILE", help="write rounds of a run, or settings of a comparison")
+    report.add_argument(
+        "--tensorboard", metavar="DIR", help="write event files for TensorBoard, a directory for each curve"
+    )
     report.add_argument("--tex", metavar="FILE", help="write the table of a comparison for LaTeX with booktabs")
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
     report.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
+from p2pfl.report.comparing import wording as comparing
 from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.formats import number, size
 from p2pfl.report.notices import wording
@@ -52,6 +53,7 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
     if "scores" in result:  # of one peer
         said = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {said}"))
+        lines += [Text(sentence) for sentence in comparing.gained_by(result)]
         lines += [*_stopped(result), *_outside(result), *_alarms(result)]
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():

@@ -84,6 +84,13 @@ class Done(msgspec.Struct, frozen=True):
         return {Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
 
 
+class Alone(msgspec.Struct, frozen=True):
+    """Scores of a model that a peer has trained alone after the run, on its own data for as many rounds."""
+
+    peer: str
+    scores: dict[str, float]
+
+
 class Failed(msgspec.Struct, frozen=True):
     """Error that ended a peer early.
 
@@ -114,4 +121,4 @@ class Alive(msgspec.Struct, frozen=True):
     peer: str
 
 
-Event = Record | Progress | Notice | Alive | Described | Done | Failed
+Event = Record | Progress | Notice | Alive | Described | Done | Alone | Failed

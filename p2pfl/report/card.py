@@ -8,7 +8,7 @@ from typing import Any
 from p2pfl.errors import InputError
 from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import sentence
-from p2pfl.report.reading import alarms_of
+from p2pfl.report.reading import alarms_of, alone_of
 from p2pfl.report.run import Run
 from p2pfl.texts import printable
 
@@ -119,7 +119,15 @@ def _scores(run: Run) -> Iterator[str]:
     if "scores" in summary:  # of one peer
         yield f"On the held-out part of the data of {summary['peer']}:"
         yield ""
-        yield from _table(["score", "value"], ([name, _score(value)] for name, value in summary["scores"].items()))
+        alone = alone_of(summary)
+        heads = ["score", "together", *(["alone"] if alone else [])]
+        yield from _table(
+            heads,
+            (
+                [name, _score(value), *([_score(alone.get(name))] if alone else [])]
+                for name, value in summary["scores"].items()
+            ),
+        )
         return
     metric, peers = summary["metric"], list(summary["per_peer"].items())
     yield f"{metric}, on held-out data; *alone* is a model that the peer trains by itself."

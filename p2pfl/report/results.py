@@ -386,6 +386,8 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         Whether the account of the data counts the run.
     scores
         Final scores of the peer.
+    alone
+        Scores of a model that the peer has trained alone for as many rounds; null if it has not.
     common
         Scores of the one model of all peers, if they agreed on one.
     stopped
@@ -427,6 +429,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     alarms: tuple[MasksUncancelled | LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]
+    alone: dict[str, float] | None = None
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET
     split: str | msgspec.UnsetType = msgspec.UNSET

@@ -176,6 +176,24 @@ def test_masses_that_never_arrived_are_said_in_the_table_and_in_the_report(p2pfl
         assert masses["statement"] in " ".join(printed.split())
 
 
+@pytest.mark.parametrize(
+    ("alone", "sentence"),
+    [
+        ({"loss": 0.4, "accuracy": 0.75}, "Alone it reaches accuracy 0.750, so learning together gained 0.125."),
+        ({"loss": 0.4, "accuracy": 0.9}, "Alone it reaches accuracy 0.900, so learning together lost 0.025."),
+        ({"loss": 0.4, "accuracy": 0.875}, "Alone it reaches accuracy 0.875, so learning together changed nothing."),
+        ({"loss": 0.75}, "Alone it reaches loss 0.750, so learning together gained 0.250."),
+        (None, ""),
+    ],
+)
+def test_the_summary_of_one_peer_says_what_learning_together_gained(place, capsys, alone, sentence):
+    found = {"peer": "ada", "scores": {"loss": 0.5, "accuracy": 0.875}, "alone": alone}
+    tables.summary(found, place)
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert ("Alone" in said) == bool(sentence)
+
+
 def test_the_summary_of_one_peer_says_that_its_budget_ended_it(place, capsys):
     found = {"peer": "ada", "scores": {"loss": 0.5}, "stopped": {"done": 2, "rounds": 9, "epsilon": 8.0}}
     tables.summary(found, place)

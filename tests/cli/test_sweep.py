@@ -115,6 +115,17 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     assert p2pfl("report", runs[0], runs[0]).status == 2
 
 
+def test_event_files_of_a_run_and_of_several(p2pfl, place):
+    pytest.importorskip("tensorboardX")
+    for rate in ("0.001", "0.5"):
+        p2pfl("simulate", "small.toml", "--no-baselines", "--set", f"learning.rate={rate}")
+    runs = sorted((place / "runs").iterdir())
+    assert p2pfl("report", runs[0], "--tensorboard", "one").status == 0
+    assert sorted(each.name for each in (place / "one" / runs[0].name).iterdir()) == ["mean", "peer0", "peer1", "peer2"]
+    assert p2pfl("report", *runs, "--tensorboard", "both").status == 0
+    assert sorted(each.name for each in (place / "both").iterdir()) == ["rate 0.001, seed 0", "rate 0.5, seed 0"]
+
+
 def test_the_rounds_of_a_run_as_csv(p2pfl, place):
     p2pfl("simulate", "small.toml", "--no-baselines")
     [run] = (place / "runs").iterdir()

@@ -72,6 +72,12 @@ def test_a_log_says_that_what_to_compare_with_is_trained_once_all_peers_have_end
     assert capsys.readouterr().err.strip() == view.COMPARING
 
 
+def test_a_peer_on_a_device_says_that_it_trains_alone_only_if_it_does(resolved, capsys):
+    for compares, said in ((True, f"{view.ALONE}\n"), (False, "")):
+        view.Lines(resolved, peers=1, quiet=False, compares=compares).observe(Done("peer0", {}, None))
+        assert capsys.readouterr().err == said
+
+
 def test_the_live_table_says_so_too(resolved):
     console = Console(width=100, height=40)
     live = view.Live(resolved, console)

@@ -271,10 +271,18 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     )
     summary = {key: run.summary.get(key) for key in keys}
     summary |= {"kind": "peer", "peer": "peer0", "scores": {"accuracy": 0.91, "loss": 0.3}, "unsettled": {}}
+    summary["alone"] = {"accuracy": 0.95, "loss": 0.4}
     events = [MasksUnsettled(peer="peer0", masks={"peer1": 2}, deviation=0.1)]
     metrics = [record for record in run.metrics if record.peer == "peer0"]
     said = "".join(checked(run_page(copied(run, summary=summary, metrics=metrics, events=events))).text)
     assert "peer0 learned a model with accuracy 0.910, loss 0.300" in said
+    assert "Alone it reaches accuracy 0.950, so learning together lost 0.040." in said
+    assert "-0.040" in said  # the gain in accuracy, and that in loss
+    assert "-0.100" in said
+    other = copied(run, summary=summary, metrics=metrics)
+    levels = {chart.title: chart.levels for chart in scores(other)}
+    assert levels["accuracy by round"] == [("alone", 0.95)]
+    assert levels["loss by round"] == [("alone", 0.4)]
     assert "2 masks shared with peer1 may not have cancelled" in said
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from p2pfl.cli import tables, terminal
 from p2pfl.cli.results import comparisons
 from p2pfl.errors import InputError
-from p2pfl.report import Run
+from p2pfl.report import Run, tensorboard
+from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison, Outcome
 from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv
 from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
@@ -32,6 +33,8 @@ def show(options: argparse.Namespace) -> int:
         _write(options.csv, comparison_csv(found))
     if options.tex:
         _write(options.tex, comparison_tex(found))
+    if options.tensorboard:
+        tensorboard.write(_named(found, parts), Path(options.tensorboard), peers=False)
     if options.json:
         print(json.dumps(comparison_json(found), allow_nan=False))
     else:
@@ -48,6 +51,8 @@ def _one(run: Run, options: argparse.Namespace) -> int:
         _write(options.html, run_page(run))
     if options.csv:
         _write(options.csv, records_csv(run.metrics))
+    if options.tensorboard:
+        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard), peers=True)
     if options.json:
         print(json.dumps(run.summary))
     else:
@@ -75,6 +80,14 @@ def _parts(comparison: Comparison, runs: Iterable[tuple[Run, Outcome]]) -> list[
     """Return the runs with the places of their settings."""
     places = {tuple(each.values.items()): place for place, each in enumerate(comparison.settings)}
     return [Part(run, places[tuple(outcome.values.items())]) for run, outcome in runs]
+
+
+def _named(comparison: Comparison, parts: Iterable[Part]) -> dict[str, Run]:
+    """Return the runs of a comparison by setting and seed."""
+    settings = comparison.settings
+    return {
+        f"{wording.setting(settings[part.setting].values)}, seed {part.run.experiment.seed}": part.run for part in parts
+    }
 
 
 def _write(path: str, text: str) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.peer.launch.worker import brokers, live, overhearing  # noqa: PLC0415
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
-    from p2pfl.peer.updates import Described, Done  # noqa: PLC0415
+    from p2pfl.peer.updates import Alone, Described, Done  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)
@@ -107,32 +108,37 @@ def peer(options: argparse.Namespace) -> int:
         return _over(last, options)
     resolved = p2pfl.plan(experiment, only=[options.name])
     accounted = accounts.check(options, resolved)
-    ended: list[Done] = []
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
             return _over(folder, options)
-        lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json))
+        compare = not options.no_baselines
+        lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json, compares=compare))
         log = EventLog(own, now=lambda: datetime.now(UTC))
 
+        conclude = partial(concluded, resolved, accounted=accounted)
+        done: Done | None = None
+
         def tell(event: Any) -> None:
+            nonlocal done
             if isinstance(event, Record):
                 log.record(event)
             elif isinstance(event, Described):
                 own.describe(event.about)
-            elif isinstance(event, Done):
-                ended.append(event)
             log.observe(event)
+            if isinstance(event, Done):  # what follows may be interrupted
+                done = event
+                own.finish(conclude(event, alarms=log.alarms))
+                erase_keys(folder)
+            elif isinstance(event, Alone) and done is not None:
+                own.finish(conclude(done, alarms=log.alarms, alone=event.scores))
             lines.observe(event)
 
         for warning in overhearing(experiment, urls=urls, peer=options.name):
             tell(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
-        given: dict[str, Any] = {"former": former, "record": options.record}
+        given: dict[str, Any] = {"former": former, "record": options.record, "compare": compare}
         until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, notify=tell, **given))
-        [done] = ended
-        own.finish(concluded(resolved, done, alarms=log.alarms, accounted=accounted))
-        erase_keys(folder)
     return _finish(own.summary, folder, options)
 
 

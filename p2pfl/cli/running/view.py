@@ -36,6 +36,9 @@ MINUTE = 60.0
 COMPARING = "the same alone and on pooled data, to compare"
 """What is done when all rounds are over."""
 
+ALONE = "training a model alone on the own data, to compare"
+"""What one peer on a device does then."""
+
 
 STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm": "bold red", "resolved": "green"}
 """Style of a notice by its severity."""
@@ -61,12 +64,23 @@ class Lines:
         Number of peers on this device.
     quiet
         Whether nothing is printed.
+    compares
+        Whether a peer trains alone when it has ended.
     clock
         Returns seconds.
     """
 
-    def __init__(self, plan: Plan, *, peers: int, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        peers: int,
+        quiet: bool,
+        compares: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.console = _console(quiet=quiet)
+        self.compares = compares
         self.plan = plan
         self.peers = peers
         self._clock = clock
@@ -103,8 +117,8 @@ class Lines:
                 self._print(Text(sentence(event), style=STYLES[event.severity]))
             case Done():
                 self.done += 1
-                if self.done == self.peers > 1:  # one on a device compares with nothing
-                    self._print(COMPARING)
+                if self.done == self.peers and (self.peers > 1 or self.compares):
+                    self._print(COMPARING if self.peers > 1 else ALONE)
             case _:
                 pass
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -95,7 +95,14 @@ class EventLog:
         return raised(self._run.events)
 
 
-def concluded(plan: Plan, done: Done, *, alarms: Sequence[MasksUncancelled | LossRose], accounted: bool) -> PeerSummary:
+def concluded(
+    plan: Plan,
+    done: Done,
+    *,
+    alarms: Sequence[MasksUncancelled | LossRose],
+    accounted: bool,
+    alone: Mapping[str, float] | None = None,
+) -> PeerSummary:
     """Return the summary of one peer.
 
     Parameters
@@ -108,6 +115,8 @@ def concluded(plan: Plan, done: Done, *, alarms: Sequence[MasksUncancelled | Los
         Alarms of the run.
     accounted
         Whether the account of the data counts the run.
+    alone
+        Scores of a model that the peer has trained alone; ``None`` if it has not.
     """
     played = None if done.played is None else {done.peer: done.played}
     return PeerSummary(
@@ -115,6 +124,7 @@ def concluded(plan: Plan, done: Done, *, alarms: Sequence[MasksUncancelled | Los
         peer=done.peer,
         accounted=accounted,
         scores=done.scores,
+        alone=None if alone is None else dict(alone),
         common=done.common,
         stopped=done.stopped,
         given=done.given,

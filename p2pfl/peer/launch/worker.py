@@ -19,9 +19,11 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.algorithms.baselines import training
 from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
+from p2pfl.learning import Learner
 from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.peer.launch.stall import Stall
@@ -29,7 +31,7 @@ from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
-from p2pfl.peer.updates import Alive, Described, Done, Event, Failed, Progress
+from p2pfl.peer.updates import Alive, Alone, Described, Done, Event, Failed, Progress
 from p2pfl.process import one_heap, private_memory
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record
@@ -108,6 +110,7 @@ async def live(
     notify: Callable[[Event], None],
     former: Former | None = None,
     record: bool = False,
+    compare: bool = False,
     clock: Callable[[], int] = time.time_ns,
     transport: Transport | None = None,
 ) -> None:
@@ -131,6 +134,8 @@ async def live(
         What an earlier incarnation left in the run directory, to go on from.
     record
         Whether to log the events of its session and its secrets in ``recordings/`` of the run directory.
+    compare
+        Whether to train a model alone when the run has ended, to see what learning together gained.
     clock
         Returns the nanoseconds since 1970, by which starts are numbered.
     transport
@@ -214,6 +219,18 @@ async def live(
             samplings=peer.meter.samples.told(name),
         )
     )
+    if compare:
+        notify(Alone(name, await _alone(learner, name, rounds=last + 1)))
+
+
+async def _alone(learner: Learner, name: str, *, rounds: int) -> dict[str, float]:
+    """Return the scores of a model that a peer trains alone; it can be cancelled after each round."""
+    steps = training(learner, (name,), rounds=rounds)
+    rows = next(steps)
+    while (trained := await asyncio.to_thread(next, steps, None)) is not None:
+        rows = trained
+    evaluated = await asyncio.to_thread(learner.evaluate, rows, peers=(name,))
+    return {key: float(value[0]) for key, value in evaluated.items()}
 
 
 async def _incarnation(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference
+from p2pfl.report import formats
+from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference, lower_is_better
 from p2pfl.report.comparing.statistics import Estimate
+from p2pfl.report.reading import alone_of
 
 MOST_UNEQUAL = 3
 """Unequal costs that have a sentence each."""
@@ -124,6 +127,25 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     seeds = {tuple(each.by_seed) for each in settings if each.by_seed}
     if len(seeds) > 1:
         yield "Not all settings have the same seeds; differences use those that both have."
+
+
+def gained_by(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what learning together gained one peer, from its summary; nothing if it has not trained alone.
+
+    Examples
+    --------
+    >>> [*gained_by({"scores": {"loss": 0.2, "accuracy": 0.93}, "alone": {"loss": 0.3, "accuracy": 0.9}})]
+    ['Alone it reaches accuracy 0.900, so learning together gained 0.030.']
+    """
+    alone = alone_of(summary)
+    name = next((each for each in alone if each != "loss"), "loss")
+    together = summary["scores"].get(name)
+    if name not in alone or together is None:
+        return
+    gain = together - alone[name]
+    better = gain < 0 if lower_is_better(name) else gain > 0
+    what = "changed nothing" if not gain else f"{'gained' if better else 'lost'} {formats.number(abs(gain))}"
+    yield f"Alone it reaches {name} {formats.number(alone[name])}, so learning together {what}."
 
 
 def _unequal(comparison: Comparison) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.pages.svg import Chart, Curve
+from p2pfl.report.reading import alone_of
 from p2pfl.report.records import Record, by_round
 from p2pfl.report.run import Run
 
@@ -27,9 +28,9 @@ def scores(run: Run) -> Iterator[Chart]:
     for name in names:
         curve = over_rounds(rounds, score(name), label=label_of(run))
         known = [
-            (label, float(run.summary[key]))
+            (label.removesuffix(", mean") if "scores" in run.summary else label, value)
             for key, label in LEVELS.items()
-            if name == main and run.summary.get(key) is not None
+            if (value := _level(run, key, name)) is not None
         ]
         about = _described(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in known)
         yield Chart(f"{name} by round", about, "round", name, [curve], levels=known, whole=True)
@@ -37,6 +38,14 @@ def scores(run: Run) -> Iterator[Chart]:
             sent = _sent(by_round(run.metrics))
             over = Curve(curve.label, [sent[int(x) - 1] for x in curve.xs], curve.ys, curve.low, curve.high)
             yield Chart(f"{name} by bytes", _described(over, name), "MB sent by all peers", name, [over], levels=known)
+
+
+def _level(run: Run, key: str, name: str) -> float | None:
+    """Return a score of a summary that a curve can be compared with."""
+    if "scores" in run.summary:
+        return alone_of(run.summary).get(name) if key == "alone" else None
+    value = run.summary.get(key)
+    return None if value is None or name != run.summary.get("metric") else float(value)
 
 
 def consensus(run: Run) -> Chart | None:

@@ -79,7 +79,8 @@ class Meter:
         self._protection = plan.protection.after({})
         self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
         again = dict(earlier or {}) if plan.protection.sums is not None else {}
-        self._whole = [0] * again.get(self._protection.cost, 0)  # rounds charged less than private noise alone
+        # rounds charged less than private noise alone; the cost of a round takes as long as a round of a small model
+        self._whole = [0] * again.get(self._protection.cost, 0) if again else []
         self._exposed = bool(again)  # sums lacked this peer between its incarnations
         self._left = self._protection.after(self._costs)
         if self._budget is not None and not self.rounds:
