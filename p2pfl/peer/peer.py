@@ -38,7 +38,7 @@ from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
 from p2pfl.peer.rounds import recorded, scored, turns
 from p2pfl.peer.storage.best import BestModel
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
 from p2pfl.peer.totals import Repeating, Totalling
@@ -168,6 +168,7 @@ class Peer:
         self.phase = "joining"
         self._played = False  # all rounds
         self._done = 0  # of them
+        self._saved = -1  # how many were done when the last checkpoint was written
         self._next = 0  # the round after the last that was begun
         self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
@@ -318,7 +319,7 @@ class Peer:
         late, over = first > (0 if chosen is None else chosen.round), self.keeper.journal.over
         hiding.begin()
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
-        self._done = 0 if chosen is None else chosen.round
+        self._done = self._saved = 0 if chosen is None else chosen.round
         self._next = first
         self.connection.submit(events.Tolerate(plan.experiment.transport.hurry))  # before and after, all must hear all
         try:
@@ -338,6 +339,8 @@ class Peer:
                 await self.connection.ask(events.Stop())
         else:
             self._played = True
+            if self._done:
+                await self._save(self._state)  # from here on nobody can go on from an older one
             self.keeper.played(self._next)
             self.connection.submit(events.Tolerate(None))
             self._state = await self._settle(self._state, None if late and over else hiding.cover)
@@ -451,4 +454,11 @@ class Peer:
         if self.keeper.store is not None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
-        await self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)
+        if checkpointed(self.plan, round=round):
+            await self._save(state)
+
+    async def _save(self, state: State) -> None:
+        """Begin to write the checkpoint of the last round, unless it is written already."""
+        if self._saved != self._done:
+            self._saved = self._done
+            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.learner.state_dict)

@@ -141,6 +141,10 @@ class Transport(Section, frozen=True):
         Seconds within which neighbours must be present before the first round.
     quorum
         Share of the neighbours that suffices at the end of ``gather``.
+    checkpoint
+        Rounds from one checkpoint to the next; a peer that is killed loses up to so many. What it has used and spent is
+        on the disk before each release all the same. Each round has its checkpoint where a peer could go on from no
+        older one: with state for each edge, compression, running sums, and ``privacy.departures = "go_on"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -156,6 +160,7 @@ class Transport(Section, frozen=True):
     outage: Waiting = 600.0
     gather: Endless = 60.0
     quorum: Share = 1.0
+    checkpoint: Number = 1
 
 
 class Simulation(Section, frozen=True):
