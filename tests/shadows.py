@@ -1,7 +1,7 @@
 """A device that exists only in tests: it computes on the CPU, and refuses what an accelerator would refuse.
 
-Tensors on it call themselves tensors of torch's ``meta`` device, which every torch has. Operations may not mix them with
-tensors of the CPU, and each one that would make the CPU wait for an accelerator is counted.
+Tensors on it call themselves tensors of torch's ``meta`` device, which every torch has. Operations may not mix them
+with tensors of the CPU, and each one that would make the CPU wait for an accelerator is counted.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class Shadow(torch.Tensor):
     """Tensor of the device."""
 
     @staticmethod
-    def __new__(cls, real: torch.Tensor) -> "Shadow":
+    def __new__(cls, real):
         out = torch.Tensor._make_wrapper_subclass(
             cls,
             real.shape,
@@ -97,6 +97,8 @@ class Device(TorchDispatchMode):
                 self._wait("copy between devices")
             return False
         assert not (ours and any(each.dim() for each in others)), f"{name} mixes tensors of two devices"
+        if name in BOOLEANS and ours and others:
+            self._wait(f"{name} of a number of the CPU")
         return bool(ours) or kwargs.get("device") == DEVICE
 
     def _wait(self, what: str) -> None:
@@ -115,10 +117,10 @@ def _real(each):
 
 @contextlib.contextmanager
 def device() -> Iterator[Device]:
-    """Let learners find the device under its name."""
+    """Let learners find the device in place of ``cuda``."""
     known = checks.device_named
     with (
-        mock.patch.object(checks, "device_named", lambda name: DEVICE if name == DEVICE.type else known(name)),
+        mock.patch.object(checks, "device_named", lambda name: DEVICE if name == "cuda" else known(name)),
         Device() as found,
     ):
         yield found
