@@ -34,14 +34,14 @@ import torch
 from benchmarks.learning import federation
 from p2pfl.algorithms import DPSGD, State, start
 from p2pfl.data import Federation
-from p2pfl.learning import TorchLearner, build
+from p2pfl.learning import TorchLearner, build, home
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.layers import Affine, Convolution
 from p2pfl.neighbourhood import settled
 from p2pfl.process import keep_freed_memory
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.placing import home, moved
+from p2pfl.simulation.placing import moved
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Weights, metropolis, random_regular
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from p2pfl.learning import Learner
+from p2pfl.learning import Learner, home
+from p2pfl.learning.checks import check_losses
+from p2pfl.rows import placed
 
 
 def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
@@ -26,9 +28,11 @@ def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str,
     dict
         Scores ``[R]`` by the name of the metric.
     """
-    rows = learner.start(peers)
+    rows = placed(learner.start(peers), home(learner))
     memory = None
     for round in range(rounds):
         fitted = learner.fit(rows, peers=peers, round=round, memory=memory)
         rows, memory = fitted.rows, fitted.memory
-    return learner.evaluate(rows, peers=peers)
+    if rounds and rows.device.type != "cpu":  # the learner has not checked; a row that is not finite stays so
+        check_losses(fitted.report.loss.cpu(), peers=peers, round=rounds - 1)
+    return {name: score.cpu() for name, score in learner.evaluate(rows, peers=peers).items()}

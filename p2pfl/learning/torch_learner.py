@@ -18,7 +18,7 @@ from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.dropout import keyed
 from p2pfl.learning.evaluation import evaluate, tallied
-from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
 from p2pfl.learning.models import fill
 from p2pfl.learning.steps import training
@@ -442,3 +442,15 @@ class TorchLearner:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
         return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()}
+
+
+def home(learner: Learner) -> torch.device:
+    """Return the device of the rows of a simulation: that on which the learner trains.
+
+    Norms and sums are taken in double precision, so a device without it (``mps``) trains and the CPU does the rest. The
+    rows of a user-defined learner stay on the CPU.
+    """
+    bare = learner.bare
+    if isinstance(bare, TorchLearner) and bare.device.type != "mps":
+        return bare.device
+    return torch.device("cpu")

@@ -22,7 +22,7 @@ from p2pfl.experiment.agreement import Agreement, told
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SeededSource, Source
-from p2pfl.learning import Learner
+from p2pfl.learning import Learner, home
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
@@ -37,7 +37,7 @@ from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.placing import HOST, home, moved, on_host
+from p2pfl.simulation.placing import HOST, moved, on_host
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 

@@ -31,7 +31,7 @@ class Inline:
     Attributes
     ----------
     seconds
-        Seconds spent training so far.
+        Seconds spent training so far; on an accelerator, with the wait for its work at the end of each round.
     steps
         Number of gradients that all peers have computed so far, of a batch or of all data.
     update
@@ -92,8 +92,10 @@ class Inline:
             A loss or a row is no longer finite.
         """
         unchecked, self._unchecked = self._unchecked, []
+        begun = self.clock()
         for round, peers, loss in unchecked:
             check_losses(loss.cpu(), peers=peers, round=round)
+        self.seconds += self.clock() - begun
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Return the gradients of all rows except those of absent peers."""

@@ -8,21 +8,11 @@ from dataclasses import replace
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.learning import Learner
 from p2pfl.neighbourhood import derived
 from p2pfl.rows import placed
 
 HOST = torch.device("cpu")
 """Where everything is that peers would send, save and report."""
-
-
-def home(learner: Learner) -> torch.device:
-    """Return the device of the rows of a simulation: that on which the learner trains.
-
-    Norms and sums are taken in double precision, so a device without it (``mps``) trains and the CPU does the rest.
-    """
-    device: torch.device = getattr(learner.bare, "device", HOST)
-    return HOST if device.type == "mps" else device
 
 
 def moved(state: State, device: torch.device) -> State:
