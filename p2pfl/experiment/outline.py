@@ -166,8 +166,9 @@ def hidden(
     Protection
         The resolved section ``[privacy]``.
     """
-    stepwise = traits_of(experiment.learning.algorithm).full_participation
-    return protection(
+    traits = traits_of(experiment.learning.algorithm)
+    stepwise = traits.full_participation
+    found = protection(
         experiment.privacy,
         topology,
         weights,
@@ -179,6 +180,7 @@ def hidden(
         update=update,
         sums=sums,
     )
+    return replace(found, totals=traits.additive)
 
 
 def _plain(experiment: Experiment) -> bool:
@@ -200,6 +202,8 @@ def _plain(experiment: Experiment) -> bool:
 
 def _unlimited(traits: Traits) -> bool:
     """Return True for a plain average of trained models, whose class refuses nothing."""
+    if traits.additive:
+        return False
     plain = Traits(linear=True, convex=True)
     free = ("full_participation", "default_steps", "full_batch", "private_examples")
     return replace(traits, **{key: getattr(plain, key) for key in free}) == plain

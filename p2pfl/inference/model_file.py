@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ from msgspec import Meta
 
 from p2pfl.data.description import Field
 from p2pfl.errors import InputError, ModelError
+from p2pfl.exact import EXACT
 from p2pfl.learning.models import MODELS, build
 
 KEY = "p2pfl"
@@ -183,8 +185,11 @@ def _module(
     path: Path, about: About, tensors: dict[str, torch.Tensor], *, model: torch.nn.Module | str | None
 ) -> torch.nn.Module:
     name = about.model.name
+    exact = name in EXACT
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
+    elif exact:
+        module = _predicting(path, about)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
         with torch.device("meta" if name in MODELS else "cpu"):
@@ -202,3 +207,16 @@ def _module(
             f"{path} does not fit the model {name} that it names ({' '.join(str(error).split())}); save it again"
         ) from None
     return module.eval().requires_grad_(requires_grad=False)
+
+
+def _predicting(path: Path, about: About) -> torch.nn.Module:
+    """Return the module of a model that follows from totals."""
+    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes}
+    try:
+        with torch.device("meta"):
+            return EXACT[about.model.name](**given, **about.model.options).module()
+    except TypeError as error:
+        raise InputError(
+            f"{path} describes its model with options that this release does not know ({error}); use the release of "
+            "p2pfl that wrote it"
+        ) from None

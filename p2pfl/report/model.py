@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.catalogue import traits_of
 from p2pfl.learning import learner_traits
 
 VERSION = 1
@@ -84,7 +85,9 @@ def metadata(about: Mapping[str, Any]) -> dict[str, str]:
 def _model(experiment: Experiment) -> dict[str, Any]:
     """Return the name and the options that build the model."""
     model = experiment.model
-    hidden = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
+    hidden: dict[str, Any] = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
+    if traits_of(experiment.learning.algorithm).additive:
+        hidden["rounds"] = experiment.rounds
     # TOML has dates and infinity, JSON does not: they become text.
     options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
     return {"name": model.name, "options": options}

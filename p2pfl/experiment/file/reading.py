@@ -15,7 +15,7 @@ import msgspec
 import tomli_w
 
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import CODECS, MODES, RULES
+from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.sentences import idle, mismatch, shown
 from p2pfl.experiment.schema import Experiment, Section
 
@@ -154,6 +154,10 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     """
     _keep_secret(table, origin=origin)
     experiment = checked(table, Experiment, origin=origin)
+    if experiment.model.name in MODELS and "algorithm" not in table.get("learning", {}):  # there is no other for them
+        learning = msgspec.structs.replace(experiment.learning, algorithm=ADDITIVE)
+        experiment = msgspec.structs.replace(experiment, learning=learning)
+        _choose(table, experiment, origin=origin)
     names = {
         MODES: experiment.privacy.mode,
         CODECS: experiment.compression.name,
@@ -165,6 +169,16 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
         except ExperimentError as error:
             raise ExperimentError(f"{origin}: {error}") from None
     return experiment
+
+
+def _choose(table: Mapping[str, Any], experiment: Experiment, *, origin: str) -> None:
+    """Refuse a model that follows from totals unless the table says what hides contributions, as totals are exact."""
+    if "mode" not in table.get("privacy", {}):
+        raise ExperimentError(
+            f'{origin}: model.name = "{experiment.model.name}" shows exact totals over all data to every peer, so '
+            'privacy.mode must be chosen; set it to "pairwise", with which masks hide each contribution, or to "none", '
+            "with which peers read the contributions that pass through them"
+        )
 
 
 def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:
