@@ -40,7 +40,7 @@ class Boosting:
     learning_rate
         :math:`\eta`.
     max_leaf_nodes, max_depth
-        Bounds of a tree, at least one of them. With ``max_leaf_nodes`` it grows best first.
+        Bounds of a tree, at least one of them. With ``max_leaf_nodes`` it grows best first; 0 or ``None`` is no bound.
     min_samples_leaf
         Smallest number of samples of a leaf.
     min_hessian
@@ -84,7 +84,7 @@ class Boosting:
     def __post_init__(self) -> None:
         bounds = {
             "learning_rate": (self.learning_rate > 0, "above 0"),
-            "max_leaf_nodes": (self.max_leaf_nodes is None or self.max_leaf_nodes >= 2, "at least 2"),
+            "max_leaf_nodes": (not self.max_leaf_nodes or self.max_leaf_nodes >= 2, "at least 2, or 0 for no bound"),
             "max_depth": (self.max_depth is None or self.max_depth >= 1, "at least 1"),
             "min_samples_leaf": (self.min_samples_leaf >= 1, "at least 1"),
             "min_hessian": (self.min_hessian >= 0, "at least 0"),
@@ -105,7 +105,7 @@ class Boosting:
     @property
     def leaves(self) -> int:
         """Largest number of leaves of a tree."""
-        if self.max_leaf_nodes is None and self.max_depth is None:
+        if not self.max_leaf_nodes and self.max_depth is None:
             raise ModelError("trees need a bound; set model.options.max_leaf_nodes or max_depth")
         deep = 2**self.max_depth if self.max_depth is not None and self.max_depth < 60 else 2**60
         return min(deep, self.max_leaf_nodes or deep)

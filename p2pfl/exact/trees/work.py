@@ -93,7 +93,7 @@ class Work:
             l2=model.l2_regularization,
             unit=2.0**-self.fraction,
         )
-        self.growth = Growth(Search(self.bins, limits), model.columns, model.max_depth, model.max_leaf_nodes)
+        self.growth = Growth(Search(self.bins, limits), model.columns, model.max_depth, model.max_leaf_nodes or None)
         self.training_loss = self.validation_loss = 0.0
         self._grain = 2.0 ** fraction(self.samples, bound=WORST, most=20)
         self._cells = int(self.bins.sizes.sum())

@@ -157,6 +157,7 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     if experiment.model.name in MODELS and "algorithm" not in table.get("learning", {}):  # there is no other for them
         learning = msgspec.structs.replace(experiment.learning, algorithm=ADDITIVE)
         experiment = msgspec.structs.replace(experiment, learning=learning)
+    if experiment.learning.algorithm == ADDITIVE:
         _choose(table, experiment, origin=origin)
     names = {
         MODES: experiment.privacy.mode,
