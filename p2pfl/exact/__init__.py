@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from p2pfl.exact.boosting import Boosting
+from p2pfl.exact.glm import GLM
 from p2pfl.exact.learner import ExactLearner
 from p2pfl.exact.model import ExactModel, Outcome, Own, Part
+from p2pfl.exact.survival import Cox
 
-EXACT: Mapping[str, Callable[..., ExactModel]] = {"boosting": Boosting}
+EXACT: Mapping[str, Callable[..., ExactModel]] = {"boosting": Boosting, "glm": GLM, "cox": Cox}
 """Models by name."""
 
-__all__ = ["EXACT", "Boosting", "ExactLearner", "ExactModel", "Outcome", "Own", "Part"]
+__all__ = ["EXACT", "GLM", "Boosting", "Cox", "ExactLearner", "ExactModel", "Outcome", "Own", "Part"]

@@ -12,6 +12,7 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.encodings import Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.model import ExactModel, Own, Part, Tensors
+from p2pfl.exact.survival import concordance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.histograms import histograms, length
@@ -211,6 +212,10 @@ class ExactLearner:
         if self.model.scored == "classes":
             hits = (outputs.argmax(-1) == targets).double()  # [n]
             return {"loss": torch.nn.functional.cross_entropy(outputs, targets), "accuracy": hits.mean()}
+        if self.model.scored == "risks":
+            found = concordance(outputs[:, 0].numpy(), part.targets)
+            scores = {"loss": 1 - found, "concordance": found}
+            return {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
         loss = (outputs[:, 0] - targets).square().mean()
         spread = targets.var(correction=0)
         return {"loss": loss, "r2": torch.where(spread > 0, 1 - loss / spread, 0.0)}

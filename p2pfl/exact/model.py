@@ -105,7 +105,7 @@ class ExactModel(Protocol):
 
     @property
     def scored(self) -> str:
-        """Kind of the score: ``classes`` for classifiers, ``numbers`` for regressions, ``none``."""
+        """Kind of the score: ``classes``, ``numbers``, or ``risks`` for times until an event."""
         ...
 
     def start(self) -> Tensors:

@@ -148,6 +148,8 @@ MODELS = Catalogue(
     "p2pfl.exact",
     {
         "boosting": "boosting:Boosting",
+        "glm": "glm:GLM",
+        "cox": "survival:Cox",
     },
     optional=False,
 )

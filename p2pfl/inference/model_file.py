@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,10 +212,13 @@ def _module(
 
 def _predicting(path: Path, about: About) -> torch.nn.Module:
     """Return the module of a model that follows from totals."""
-    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes}
+    kind = EXACT[about.model.name]
+    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, **about.model.options}
+    if "rounds" not in inspect.signature(kind).parameters:
+        given.pop("rounds", None)
     try:
         with torch.device("meta"):
-            return EXACT[about.model.name](**given, **about.model.options).module()
+            return kind(**given).module()
     except TypeError as error:
         raise InputError(
             f"{path} describes its model with options that this release does not know ({error}); use the release of "

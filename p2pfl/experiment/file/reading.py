@@ -88,10 +88,12 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     experiment = check(table, origin=origin)
     _refuse(idle(experiment), experiment, origin=origin)
     if not changes:
+        _choose(table, experiment, origin=origin)
         return experiment
     named = tuple(_set(table, change) for change in changes)
     _resolve(table, Path.cwd())
     changed = check(table, origin="--set")
+    _choose(table, changed, origin=origin)
     stale = idle(changed)
     named += HELD
     meant = {key: why for key, why in stale.items() if any(_overlap(f"{key}.", change) for change in named)}
@@ -157,8 +159,6 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     if experiment.model.name in MODELS and "algorithm" not in table.get("learning", {}):  # there is no other for them
         learning = msgspec.structs.replace(experiment.learning, algorithm=ADDITIVE)
         experiment = msgspec.structs.replace(experiment, learning=learning)
-    if experiment.learning.algorithm == ADDITIVE:
-        _choose(table, experiment, origin=origin)
     names = {
         MODES: experiment.privacy.mode,
         CODECS: experiment.compression.name,
@@ -174,7 +174,7 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
 
 def _choose(table: Mapping[str, Any], experiment: Experiment, *, origin: str) -> None:
     """Refuse a model that follows from totals unless the table says what hides contributions, as totals are exact."""
-    if "mode" not in table.get("privacy", {}):
+    if experiment.learning.algorithm == ADDITIVE and "mode" not in table.get("privacy", {}):
         raise ExperimentError(
             f'{origin}: model.name = "{experiment.model.name}" shows exact totals over all data to every peer, so '
             'privacy.mode must be chosen; set it to "pairwise", with which masks hide each contribution, or to "none", '
