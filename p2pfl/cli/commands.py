@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import p2pfl
 from p2pfl.cli import accounts, folders, tables
 from p2pfl.cli.interrupts import until_interrupted
-from p2pfl.cli.using import card, columns, evaluate, export, predict
+from p2pfl.cli.using import card, coefficients, columns, evaluate, export, predict
 from p2pfl.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment import read as read_experiment
 
 __all__ = [
     "card",
+    "coefficients",
     "columns",
     "evaluate",
     "export",

@@ -16,6 +16,7 @@ from p2pfl.errors import StorageError
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.inference import Evaluation, Predictor
+    from p2pfl.inference.fits import Fit
 
 
 def columns(options: argparse.Namespace) -> int:
@@ -57,6 +58,18 @@ def evaluate(options: argparse.Namespace) -> int:
         print(json.dumps(found.results(), allow_nan=False))
     else:
         _show(found)
+    return 0
+
+
+def coefficients(options: argparse.Namespace) -> int:
+    """``p2pfl coefficients``."""
+    from p2pfl.inference.fits import fit  # noqa: PLC0415
+
+    found = fit(_predictor(options).saved)
+    if options.json:
+        print(json.dumps(found.results(), allow_nan=False))
+    else:
+        _show_fit(found)
     return 0
 
 
@@ -123,6 +136,31 @@ def _show(found: Evaluation) -> None:
         console.print()
         console.print(groups)
     console.print(f"\nIntervals are percentiles of {found.draws} bootstrap samples, drawn with seed {found.seed}.")
+
+
+def _show_fit(found: Fit) -> None:
+    """Print the coefficients, as statistics software does."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    table = tables.grid("", "estimate", "std. error", "z", "p", "95 % interval")
+    for each in found.coefficients:
+        if each.estimate is None or each.error is None or each.z is None or each.p is None:
+            table.add_row(Text(each.name), *5 * ["-"])
+            continue
+        likely = "< 0.0001" if each.p < LEAST else f"{each.p:.4f}"
+        interval = f"{each.low:.5g} to {each.high:.5g}"
+        table.add_row(Text(each.name), f"{each.estimate:.5g}", f"{each.error:.5g}", f"{each.z:.3f}", likely, interval)
+    console.print(table)
+    if any(each.estimate is None for each in found.coefficients):
+        console.print("\n-: the features above determine it, so it has no coefficient of its own")
+    console.print()
+    tables.facts({key.replace("_", " "): f"{value:.6g}" for key, value in found.facts.items() if key != "converged"})
+
+
+LEAST = 1e-4
+"""Least p-value that is printed as it is."""
 
 
 def _cells(score: Any) -> tuple[str, str]:

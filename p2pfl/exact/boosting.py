@@ -66,6 +66,9 @@ class Boosting:
     """
 
     name: ClassVar[str] = "boosting"
+    shows: ClassVar[str] = (
+        "how many samples are in each bin of each feature and, in the first tree, how many of them belong to each class"
+    )
 
     features: int
     classes: int | None

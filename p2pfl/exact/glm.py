@@ -70,6 +70,7 @@ class GLM:
     """
 
     name: ClassVar[str] = "glm"
+    shows: ClassVar[str] = "sums and weighted products of all pairs of features, at each step"
 
     features: int
     classes: int | None

@@ -99,6 +99,11 @@ class ExactModel(Protocol):
         ...
 
     @property
+    def shows(self) -> str:
+        """What its totals show of the data of all peers together, to complete the sentence "every peer learns ..."."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Names and shapes of the tensors."""
         ...

@@ -104,6 +104,9 @@ class Cox:
     """
 
     name: ClassVar[str] = "cox"
+    shows: ClassVar[str] = (
+        "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features"
+    )
     scored: ClassVar[str] = "risks"
 
     features: int

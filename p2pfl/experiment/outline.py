@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import mode_traits, traits_of
+from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import exchanges
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection, protection, sizes_masks
@@ -180,7 +180,15 @@ def hidden(
         update=update,
         sums=sums,
     )
-    return replace(found, totals=traits.additive)
+    return replace(found, totals=_shown(experiment)) if traits.additive else found
+
+
+def _shown(experiment: Experiment) -> str:
+    """Return what the totals of a model show, as its class says."""
+    name = experiment.model.name
+    kind = MODELS.kind(name) if name in MODELS or ":" in name else None
+    found: str = getattr(kind, "shows", "") or "whatever the model asks for"
+    return found
 
 
 def _plain(experiment: Experiment) -> bool:

@@ -61,7 +61,7 @@ class Protection:
     sums
         What others see if they receive sums over neighbourhoods and no models.
     totals
-        Whether exact totals alone leave peers, and no models.
+        What exact totals show of the data of all peers together, if they alone leave peers; else empty.
     """
 
     wanted: schema.Privacy
@@ -72,7 +72,7 @@ class Protection:
     before: Mapping[Cost, int] | None = None
     found: Guarantee | None = None
     sums: Sums | None = None
-    totals: bool = False
+    totals: str = ""
 
     @property
     def mode(self) -> Mode:

@@ -69,10 +69,7 @@ def promise(
 def _totals(protection: Protection, mode: Mode) -> dict[str, Any]:
     """Return what is promised where exact totals alone leave peers."""
     peers, colluders = len(protection.graph.peers), protection.wanted.colluders
-    learned = (
-        "every peer learns the exact totals over all peers from which the model follows, such as the number of samples "
-        "and their classes in each bin of a feature"
-    )
+    learned = f"every peer learns the exact totals from which the model follows: {protection.totals}"
     if mode.traits.masks:
         who = "one colluding peer learns" if colluders == 1 else f"{colluders} colluding peers learn"
         others = f"the totals of the other {peers - colluders}" if colluders else "nothing else"
