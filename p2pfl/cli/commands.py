@@ -30,6 +30,7 @@ __all__ = [
 ]  # and the functions below, each for the command of its name
 
 if TYPE_CHECKING:  # they import torch
+    from p2pfl.experiment.outline import Outline
     from p2pfl.peer.storage.checkpoint import Former
     from p2pfl.report import Run
 
@@ -285,6 +286,8 @@ def privacy(options: argparse.Namespace) -> int:
 
     experiment = _experiment(options)
     outlined = guarantees.outlined(experiment, only=options.name)
+    if outlined.protection.totals:
+        return _totals(outlined, options)
     found = guarantees.facts(outlined)
     if options.plot:  # first, for it may be refused
         guarantees.draw(found, options.plot)
@@ -296,6 +299,20 @@ def privacy(options: argparse.Namespace) -> int:
         print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
     elif comparison is not None:
         guarantees.say(comparison)
+    return 0
+
+
+def _totals(outlined: Outline, options: argparse.Namespace) -> int:
+    """Print what exact totals show; there is no guarantee to draw or to compare."""
+    from p2pfl.cli import exact  # noqa: PLC0415
+
+    if options.plot:
+        raise InputError("exact totals have no epsilon to draw; leave --plot out")
+    found = exact.facts(outlined)
+    if options.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        exact.show(found)
     return 0
 
 

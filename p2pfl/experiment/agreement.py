@@ -98,6 +98,11 @@ class Agreement:
         PrivacyError
             Features too large to be added up.
         """
+        if self.plan.federation.dataset.description.lacking:
+            raise PrivacyError(
+                "data.scale does not work with missing values that stay missing; leave it out, as boosting does not "
+                "need it, or let the rule `missing` of each column replace them"
+            )
         squares = scaling.largest_squares(self.plan.federation, net.peers)  # before the sums leave
         largest = float(squares.max()) if squares.numel() else 0.0
         if not largest < LARGEST / len(self.plan.topology.peers):

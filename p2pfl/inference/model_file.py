@@ -165,7 +165,7 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
             f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
             "model on tables"
         )
-    fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+    fields = tuple(_field(column) for column in about.inputs.columns)
     width = sum(1 if field.levels is None else len(field.levels) for field in fields)
     sizes = [len(each) for each in (about.inputs.mean, about.inputs.deviation) if isinstance(each, tuple)]
     if about.inputs.shape != (width,) or any(size != width for size in sizes):
@@ -180,6 +180,13 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
         if not fits:
             raise InputError(f'{path} contradicts itself on column "{field.name}"; save the model again')
     return fields
+
+
+def _field(column: Column) -> Field:
+    """Return a column as it is declared; "nan" is a missing number that stays missing."""
+    given = msgspec.structs.asdict(column)
+    stays = column.levels is None and column.missing == "nan"
+    return Field(**given | ({"missing": float("nan")} if stays else {}))
 
 
 def _module(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from p2pfl.data.description import Field
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.catalogue import traits_of
 from p2pfl.learning import learner_traits
@@ -22,7 +23,7 @@ KEY = "p2pfl"
 FORMULA = {
     "inputs": "read each text cell as `cells` says: strip it, and compare it in lower case with `missing`; encode each "
     "column in order: a number stays, a text becomes 1 for its level and 0 for each other level, a missing cell is the "
-    "column's `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
+    'column\'s `missing` ("nan" stays missing); then input = (encoded - mean) / deviation, reshaped to `shape`',
     "outputs": "the largest output is the class; a predicted number is output * deviation + mean",
 }
 """Instructions for applying the numbers, in words for a reader."""
@@ -56,7 +57,7 @@ def described(plan: Plan) -> dict[str, Any]:
             "raw": told.raw,
             "shape": list(dataset.shape),
             "cells": None if told.cells is None else asdict(told.cells) | {"missing": list(told.cells.missing)},
-            "columns": None if told.columns is None else [asdict(column) for column in told.columns],
+            "columns": None if told.columns is None else [_column(column) for column in told.columns],
             "mean": np.asarray(told.mean).tolist(),
             "deviation": np.asarray(told.deviation).tolist(),
         },
@@ -69,6 +70,12 @@ def described(plan: Plan) -> dict[str, Any]:
         },
         "formula": FORMULA,
     }
+
+
+def _column(column: Field) -> dict[str, Any]:
+    """Return a column as JSON values, which have no NaN: a missing value that stays missing is "nan"."""
+    stays = isinstance(column.missing, float) and np.isnan(column.missing)
+    return asdict(column) | ({"missing": "nan"} if stays else {})
 
 
 def metadata(about: Mapping[str, Any]) -> dict[str, str]:

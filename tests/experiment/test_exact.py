@@ -6,10 +6,12 @@ import json
 import numpy as np
 import pytest
 import scipy.special
+import tomli_w
 import torch
 from sklearn import datasets
 
-from p2pfl.errors import ExperimentError
+from p2pfl.cli import main
+from p2pfl.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.exact import Part
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.rules.matrix import goes_with
@@ -81,6 +83,62 @@ def test_the_promise_says_what_totals_show():
     assert "no differential privacy is claimed, because totals are exact" in said["statement"]
     bare = describe(plan(read(changed("privacy", mode="none"))), spent=None)["statement"]
     assert bare.startswith("contributions to totals are encrypted against the broker")
+
+
+def test_missing_cells_of_a_table_stay_missing_for_boosting(tmp_path):
+    features, targets = datasets.load_wine(return_X_y=True)
+    rng = np.random.default_rng(0)
+    rows = [
+        ["" if rng.random() < 0.3 else value for value in row[:4].tolist()] + ["abc"[target]]
+        for row, target in zip(features, targets, strict=True)
+    ]
+    names = [f"x{number}" for number in range(4)]
+    for number in range(6):
+        with (tmp_path / f"peer{number}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([[*names, "y"], *rows[number::6]])
+    columns = {name: {"type": "number", "missing": float("nan")} for name in names} | {"y": ["a", "b", "c"]}
+    options = {"path": str(tmp_path / "{peer}.csv"), "target": "y", "columns": columns}
+    wanted = TREES | {"data": {"name": "table", "options": options}}
+    run = simulate(wanted, folder=tmp_path / "run", baselines=False)
+    assert (run.models["peer0"]["lacking"] == 1).all()
+    predictor = Predictor.load(tmp_path / "run" / "peers" / "peer0.safetensors")
+    found = predictor.predict(tmp_path / "peer3.csv")
+    part = Part(np.array([[float(cell or "nan") for cell in row[:4]] for row in rows[3::6]], np.float32), targets[3::6])
+    tensors = {name: value.numpy() for name, value in run.models["peer0"].items()}
+    outputs = plan(run.experiment).learner.model.predicted(tensors, part)
+    assert np.allclose(found.values, scipy.special.softmax(outputs, axis=1), rtol=1e-12)
+    with pytest.raises(ModelError, match="missing values, which a torch model does not take"):
+        plan(read(wanted | {"model": {"name": "linear"}, "learning": {"algorithm": "fedavg"}}))
+    with pytest.raises(PrivacyError, match=r"data\.scale does not work with missing values"):
+        simulate(wanted | {"data": wanted["data"] | {"scale": True}}, baselines=False)
+
+
+def test_the_command_privacy_says_who_learns_what(tmp_path, capsys):
+    path = tmp_path / "trees.toml"
+    path.write_text(tomli_w.dumps(TREES))
+    assert main(["privacy", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["claimed"] is False
+    assert found["learned"]["the broker"] == "sizes and times of messages"
+    assert "a peer on the way" not in found["learned"]
+    few = ["--set", "topology.kind=path", "--set", "topology.peers=2"]
+    assert main(["privacy", str(path), "--set", "privacy.mode=none", *few]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the contributions that pass through it" in printed
+    assert "the totals of the others are those of one peer alone; add peers" in printed
+    assert main(["privacy", str(path), "--plot", str(tmp_path / "plot.png")]) == 2
+
+
+def test_the_command_explain_promises_no_gossip(tmp_path, capsys):
+    path = tmp_path / "trees.toml"
+    path.write_text(tomli_w.dumps(TREES))
+    assert main(["explain", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cost"]["gossip_steps_per_round"] == 0
+    assert found["cost"]["bytes_sent"] is None
+    assert found["mask"] is None
+    assert main(["explain", str(path)]) == 0
+    assert "two messages a peer for each total" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_table_of_what_an_algorithm_goes_with_knows_it():

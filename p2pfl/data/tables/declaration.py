@@ -180,9 +180,10 @@ def _number(name: str, value: Mapping[str, Any]) -> Field:
     for key in ("mean", "deviation"):
         if key in value and not (_is_number(value[key]) and (key == "mean" or value[key] > 0)):
             raise _wrong(name, f"has the {key} {value[key]!r}", "write a number, above 0 for a deviation")
-    if missing is not None and not _is_number(missing):
+    stays = isinstance(missing, float) and bool(np.isnan(missing))
+    if missing is not None and not stays and not _is_number(missing):
         raise _wrong(name, f"replaces missing cells by {missing!r}", "write a number, or leave `missing` out")
-    if missing is not None and kind == INTEGER and missing != int(missing):
+    if missing is not None and not stays and kind == INTEGER and missing != int(missing):
         raise _wrong(name, f"replaces missing whole numbers by {missing!r}", "write a whole number")
     return Field(name, missing=None if missing is None else float(missing), integer=kind == INTEGER)
 

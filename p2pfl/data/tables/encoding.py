@@ -72,10 +72,13 @@ def numbers(cells: Cells, field: Field) -> FloatArray:
     column = cells.column(field.name)
     found = [_missing(cells, field) if is_missing(cell) else number(cell) for cell in column]
     values = np.array(found, dtype=np.float64)  # [n]
-    if not np.isfinite(values).all():
+    wrong = ~np.isfinite(values)
+    if isinstance(field.missing, float) and np.isnan(field.missing):  # a missing value stays missing
+        wrong &= ~np.array([is_missing(cell) for cell in column], dtype=bool)
+    if wrong.any():
         kind = f"no whole number of at most {EXACT:,}" if field.integer else "no finite number"
         remedy = "correct the cell, or declare another type" if field.integer else "correct the cell"
-        raise _unfit(cells, field, ~np.isfinite(values), kind, remedy)
+        raise _unfit(cells, field, wrong, kind, remedy)
     return values
 
 
