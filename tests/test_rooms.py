@@ -23,9 +23,10 @@ ROOMS = {
     "topology": {"errors", "draws"},
     "data": {"errors", "texts", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "process", "traits", "rows", "data", "identity"},
+    "learning": {"errors", "process", "traits", "rows", "encodings", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
     "robust": {"errors", "traits", "rows", "neighbourhood"},
+    "exact": {"errors", "traits", "rows", "encodings", "data", "identity", "learning"},
     "algorithms": {"errors", "traits", "rows", "encodings", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "draws", "rows", "encodings", "topology", "identity", "neighbourhood"},
     "transport": {"errors"},
@@ -44,6 +45,7 @@ ROOMS = {
         "neighbourhood",
         "robust",
         "algorithms",
+        "exact",
         "privacy",
         "secagg",
     },
@@ -53,6 +55,7 @@ ROOMS = {
         "files",
         "process",
         "rows",
+        "data",
         "learning",
         "neighbourhood",
         "privacy",
@@ -60,7 +63,7 @@ ROOMS = {
         "algorithms",
     },
 }
-ROOMS["inference"] = {"errors", "files", "data", "learning"}
+ROOMS["inference"] = {"errors", "files", "data", "learning", "exact"}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}
@@ -97,6 +100,7 @@ PURE = {
     "algorithms",
     "compression",
     "robust",
+    "exact",
 }
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {

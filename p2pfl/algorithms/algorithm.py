@@ -31,6 +31,8 @@ class State:
         Tensors of the algorithm by name, each ``[R, ...]``.
     report
         Report of the last round's training; not saved.
+    over
+        Whether the algorithm has ended before the last round, which all peers decide alike; not saved.
 
     Examples
     --------
@@ -45,6 +47,7 @@ class State:
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
     report: Report | None = field(default=None, compare=False)
     known: Mapping[str, Public] = field(default_factory=dict)
+    over: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         checked(self.public, "the public part of a state")

@@ -125,6 +125,12 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     evaluate.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
+    found = commands.add_parser(
+        "coefficients", help="coefficients of a saved regression, with standard errors and tests"
+    )
+    _model(found)
+    found.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
     export = commands.add_parser("export", help="write a saved model, with its preprocessing, for other software")
     _model(export)
     export.add_argument("--to", required=True, choices=["torch", "onnx"], help="format: torch.export, or ONNX")

@@ -109,6 +109,11 @@ class Description:
     target_deviation: float = 1.0
     cells: Cells | None = None
 
+    @property
+    def lacking(self) -> bool:
+        """Whether missing values of a column stay missing, as NaN."""
+        return any(isinstance(column.missing, float) and np.isnan(column.missing) for column in self.columns or ())
+
     def scaled(self, *, mean: FloatArray, deviation: FloatArray) -> Description:
         r"""Return the description of the features after another :math:`(x - \mu) / \sigma`, ``[F]`` each."""
         return replace(self, mean=self.mean + self.deviation * mean, deviation=self.deviation * deviation)

@@ -146,9 +146,25 @@ ALGORITHMS = Catalogue(
         "gossip_learning": "gossip_learning:GossipLearning",
         "power_gossip": "power_gossip:PowerGossip",
         "partial": "partial:PartialSharing",
+        "exact": "exact:Exact",
     },
     optional=False,
 )
+
+MODELS = Catalogue(
+    "model.name",
+    "p2pfl.exact",
+    {
+        "boosting": "boosting:Boosting",
+        "glm": "glm:GLM",
+        "cox": "survival:Cox",
+    },
+    optional=False,
+)
+"""Models that follow from exact totals; all others are torch modules."""
+
+ADDITIVE = "exact"
+"""The algorithm of these models."""
 
 CODECS = Catalogue(
     "compression.name",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +17,7 @@ from msgspec import Meta
 from p2pfl.data.description import Field
 from p2pfl.data.tables.reading import MISSING
 from p2pfl.errors import DataError, InputError, ModelError
+from p2pfl.exact import EXACT
 from p2pfl.learning.models import MODELS, build
 
 KEY = "p2pfl"
@@ -177,7 +180,7 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
             "model on tables"
         )
     try:
-        fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+        fields = tuple(_field(column) for column in about.inputs.columns)
         Field(about.outputs.target or "target", tuple(map(str, about.outputs.class_names or ())))  # names are shown
     except DataError as error:
         raise InputError(f"{path}: {error}") from None
@@ -202,12 +205,22 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
     return fields
 
 
+def _field(column: Column) -> Field:
+    """Return a column as it is declared; "nan" is a missing number that stays missing."""
+    given = msgspec.structs.asdict(column)
+    stays = column.levels is None and column.missing == "nan"
+    return Field(**given | ({"missing": float("nan")} if stays else {}))
+
+
 def _module(
     path: Path, about: About, tensors: dict[str, torch.Tensor], *, model: torch.nn.Module | str | None
 ) -> torch.nn.Module:
     name = about.model.name
+    exact = name in EXACT
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
+    elif exact:
+        module = _predicting(path, about)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
         with torch.device("meta" if name in MODELS else "cpu"):
@@ -225,3 +238,19 @@ def _module(
             f"{path} does not fit the model {name} that it names ({' '.join(str(error).split())}); save it again"
         ) from None
     return module.eval().requires_grad_(requires_grad=False)
+
+
+def _predicting(path: Path, about: About) -> torch.nn.Module:
+    """Return the module of a model that follows from totals."""
+    kind = EXACT[about.model.name]
+    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, **about.model.options}
+    if "rounds" not in inspect.signature(kind).parameters:
+        given.pop("rounds", None)
+    try:
+        with torch.device("meta"):
+            return kind(**given).module()
+    except TypeError as error:
+        raise InputError(
+            f"{path} describes its model with options that this release does not know ({error}); use the release of "
+            "p2pfl that wrote it"
+        ) from None

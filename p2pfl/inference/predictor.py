@@ -151,6 +151,10 @@ class Predictor:
         name = self.saved.about.outputs.target
         if name is None:
             raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
+        if self.saved.about.model.name == "cox":
+            raise InputError(
+                f"{self.saved.path} predicts risks, which evaluate does not score; see the scores of the run"
+            )
         classes = self.saved.names
         known = labels if classes else numbers
         return known(cells, Field(name, classes or None), missing=self.saved.missing, role="target")

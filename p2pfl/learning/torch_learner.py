@@ -156,6 +156,11 @@ class TorchLearner:
 
     def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
         """Return features and targets on the device, floats in the number type of the parameters."""
+        if dataset.description.lacking and bool(dataset.features.isnan().any()):
+            raise ModelError(
+                "the features have missing values, which a torch model does not take; let the rule `missing` of each "
+                'column replace them, or set model.name to "boosting"'
+            )
         tensors = dataset.features, dataset.targets
         features, targets = (
             tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype) for tensor in tensors

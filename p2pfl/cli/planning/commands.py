@@ -7,10 +7,15 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.experiments import experiment_of
+from p2pfl.errors import InputError
+
+if TYPE_CHECKING:  # it imports torch
+    from p2pfl.experiment.outline import Outline
 
 
 def topology(options: argparse.Namespace) -> int:
@@ -47,6 +52,8 @@ def privacy(options: argparse.Namespace) -> int:
 
     experiment = experiment_of(options)
     outlined = guarantees.outlined(experiment, only=options.name)
+    if outlined.protection.totals:
+        return _totals(outlined, options)
     found = guarantees.facts(outlined)
     if options.plot:  # first, for it may be refused
         guarantees.draw(found, options.plot)
@@ -58,6 +65,20 @@ def privacy(options: argparse.Namespace) -> int:
         print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
     elif comparison is not None:
         guarantees.say(comparison)
+    return 0
+
+
+def _totals(outlined: Outline, options: argparse.Namespace) -> int:
+    """Print what exact totals show; there is no guarantee to draw or to compare."""
+    from p2pfl.cli.planning import totals  # noqa: PLC0415
+
+    if options.plot:
+        raise InputError("exact totals have no epsilon to draw; leave --plot out")
+    found = totals.facts(outlined)
+    if options.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        totals.show(found)
     return 0
 
 

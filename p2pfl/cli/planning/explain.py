@@ -76,7 +76,7 @@ def show(found: Mapping[str, Any]) -> None:
 def _mask(resolved: Plan) -> dict[str, Any] | None:
     """Return the standard deviation of a pairwise mask and where it comes from; ``None`` without such masks."""
     wanted, settings = resolved.experiment.privacy, resolved.protection.settings
-    if not resolved.masked:
+    if not resolved.masked or resolved.protection.totals:
         return None
     if wanted.mask is not None:
         origin = "as privacy.mask says"
@@ -129,6 +129,10 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     agreement = Agreement(resolved)
     hears = sum(each.matrix.nnz - peers for each in resolved.weights) / (len(resolved.weights) * peers)
     exchanges = rounds * resolved.gossip.steps
+    if resolved.protection.totals:  # the bytes of a total follow from the data
+        sizes = ("bytes_per_peer_and_round", "bytes_sent_per_peer", "bytes_received_per_peer", "bytes_sent")
+        known = {"rounds": rounds, "gossip_steps_per_round": 0, "row_bytes": row}
+        return known | {"totals_before": agreement.opening, "totals_after": agreement.closing} | dict.fromkeys(sizes)
     return {
         "rounds": rounds,
         "gossip_steps_per_round": resolved.gossip.steps,
@@ -215,8 +219,9 @@ def _graph_said(found: Mapping[str, Any]) -> dict[str, str]:
         "neighbours of a peer": (f"{low}" if low == high else f"{low} to {high}")
         + f", as good as {graph['effective_neighbours']:.1f} with equal weights",
         "spectral gap": f"{graph['spectral_gap']:.3g}",
-        "disagreement left": f"{graph['left']:.2g} after a round",
     }
+    if found["cost"]["gossip_steps_per_round"]:
+        said["disagreement left"] = f"{graph['left']:.2g} after a round"
     if graph["period"] > 1:
         said["graphs in turn"] = f"{graph['period']}"
     return said
@@ -230,6 +235,11 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
         if cost[key]
     ]
     beside = f", {' and '.join(more)} them" if more else ""
+    if not cost["gossip_steps_per_round"]:
+        return {
+            "totals": f"{cost['rounds']} rounds{beside}, two messages a peer for each total; simulate counts the bytes",
+            "a model": f"{size(cost['row_bytes'])}, which never travels",
+        }
     return {
         "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
         "a model": size(cost["row_bytes"]),

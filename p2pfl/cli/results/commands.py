@@ -56,6 +56,19 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def coefficients(options: argparse.Namespace) -> int:
+    """``p2pfl coefficients``."""
+    from p2pfl.cli.results import regressions  # noqa: PLC0415
+    from p2pfl.inference.fits import fit  # noqa: PLC0415
+
+    found = fit(_predictor(options).saved)
+    if options.json:
+        print(json.dumps(found.results(), allow_nan=False))
+    else:
+        regressions.show(found)
+    return 0
+
+
 def export(options: argparse.Namespace) -> int:
     """``p2pfl export``."""
     from p2pfl.inference import export as exported  # noqa: PLC0415

@@ -93,14 +93,17 @@ def numbers(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, r
     filler = _filler(cells, field, missing=missing, role=role)
     found = [filler if is_missing(cell, missing) else read(cell) for cell in cells.column(field.name)]
     values = np.array(found, dtype=np.float64)  # [n]
-    if not np.isfinite(values).all():
+    wrong = ~np.isfinite(values)
+    if isinstance(field.missing, float) and np.isnan(field.missing):  # a missing value stays missing
+        wrong &= ~np.array([is_missing(cell, missing) for cell in cells.column(field.name)], dtype=bool)
+    if wrong.any():
         kind = f"no whole number of at most {EXACT:,}" if field.integer else "no finite number"
         remedy = "correct the cell"
         if role == "target":
             remedy = "correct the cell, or remove the row"
         elif field.integer:
             remedy = "correct the cell, or declare another type"
-        raise _unfit(cells, field, ~np.isfinite(values), kind, remedy)
+        raise _unfit(cells, field, wrong, kind, remedy)
     return values
 
 

@@ -26,6 +26,8 @@ def promise(
     """
     wanted, settings = protection.wanted, protection.settings
     mode = protection.mode.effective(settings)
+    if protection.totals:
+        return _totals(protection, mode)
     said: dict[str, Any] = {
         "mode": mode.name,
         "clip": settings.clip if settings.clip != float("inf") else None,
@@ -62,6 +64,34 @@ def promise(
             f"{who}; {mode.statement(claimed=True)}",
         }
     )
+
+
+def _totals(protection: Protection, mode: Mode) -> dict[str, Any]:
+    """Return what is promised where exact totals alone leave peers."""
+    peers, colluders = len(protection.graph.peers), protection.wanted.colluders
+    learned = f"every peer learns the exact totals from which the model follows: {protection.totals}"
+    if mode.traits.masks:
+        who = "one colluding peer learns" if colluders == 1 else f"{colluders} colluding peers learn"
+        others = f"the totals of the other {peers - colluders}" if colluders else "nothing else"
+        hides = (
+            f"masks hide each peer's contribution to every total; {who} {others}"
+            if colluders
+            else ("masks hide each peer's contribution to every total")
+        )
+    else:
+        hides = (
+            "contributions to totals are encrypted against the broker, and peers can read those that pass through them"
+        )
+    return {
+        "mode": mode.name,
+        "clip": None,
+        "noise": 0.0,
+        "mask": 0.0,
+        "participation": 1.0,
+        "statement": f"{hides}; {learned}; no differential privacy is claimed, because totals are exact",
+        "epsilon": None,
+        "examples": None,
+    }
 
 
 def _bare(protection: Protection, mode: Mode) -> str:
