@@ -1,19 +1,37 @@
 """A headless Chromium over its debugging protocol: enough to open a page, look at it and use it."""
 
 import base64
+import contextlib
 import itertools
 import json
 import shutil
 import subprocess
+import threading
 import time
-import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
 from websockets.sync.client import connect
 
 CHROMIUM = shutil.which("chromium")
 DEADLINE = 60.0
 """Seconds in which anything that a test waits for must have happened."""
+
+
+LOOK = """new Promise((done) => {
+  const end = performance.now() + 1000;
+  const look = () => {
+    const value = (() => { try { return %s } catch { return false } })();
+    if (value || performance.now() > end) done(value); else setTimeout(look, 30);
+  };
+  look();
+})"""
+"""Waits for an expression inside of the page."""
+
+
+class ProtocolError(Exception):
+    """The browser cannot do what it was asked."""
 
 
 class Browser:
@@ -30,6 +48,7 @@ class Browser:
     def __init__(self, folder: Path):
         self.messages, self.requests = [], []
         self._number = itertools.count(1)
+        self._stack = contextlib.ExitStack()
         self._process = subprocess.Popen(
             [
                 CHROMIUM,
@@ -44,13 +63,13 @@ class Browser:
                 "about:blank",
             ],
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        place = folder / "DevToolsActivePort"
-        self._until(lambda: place.exists() and place.read_text().count("\n") > 0)
-        port = place.read_text().split()[0]
-        self._until(lambda: self._pages(port))
-        self._socket = connect(self._pages(port)[0], max_size=2**28)
+        self._stack.callback(self._end)
+        address = next(line.split()[-1] for line in self._process.stderr if "DevTools listening on" in line)
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()  # so that the pipe never fills up
+        self._socket = self._stack.enter_context(connect(_page(urlsplit(address).netloc), max_size=2**28))
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -61,7 +80,8 @@ class Browser:
         while True:
             message = json.loads(self._socket.recv(timeout=DEADLINE))
             if message.get("id") == number:
-                assert "error" not in message, message
+                if "error" in message:
+                    raise ProtocolError(message["error"]["message"])
                 return message["result"]
             self._note(message)
 
@@ -85,7 +105,12 @@ class Browser:
 
     def until(self, script):
         """Wait until an expression is true and return its value."""
-        return self._until(lambda: self.run(script), what=script)
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline:
+            with contextlib.suppress(ProtocolError):  # the page is left while it is asked
+                if value := self.run(LOOK % script):
+                    return value
+        raise AssertionError(f"waited in vain for {script}")
 
     def picture(self, path, *, whole=True):
         """Write what the window shows, or the whole page, as PNG."""
@@ -96,13 +121,12 @@ class Browser:
         Path(path).write_bytes(base64.b64decode(data))
 
     def close(self):
-        self._socket.close()
+        self._stack.close()
+
+    def _end(self):
         self._process.kill()
         self._process.wait(DEADLINE)
-
-    def _pages(self, port):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=DEADLINE) as answer:
-            return [each["webSocketDebuggerUrl"] for each in json.load(answer) if each["type"] == "page"]
+        self._process.stderr.close()
 
     def _note(self, message):
         given = message.get("params", {})
@@ -116,10 +140,8 @@ class Browser:
             case "Runtime.exceptionThrown":
                 self.messages.append(f"exception: {given['exceptionDetails']}")
 
-    @staticmethod
-    def _until(found, what="the browser"):
-        deadline = time.monotonic() + DEADLINE
-        while not (value := found()):
-            assert time.monotonic() < deadline, f"waited in vain for {what}"
-            time.sleep(0.05)
-        return value
+
+def _page(host):
+    """Open a page and return the address of its debugger."""
+    answer = httpx.put(f"http://{host}/json/new?about:blank", timeout=DEADLINE, trust_env=False)
+    return answer.json()["webSocketDebuggerUrl"]

@@ -82,6 +82,7 @@ def test_the_page_of_commands_has_every_command(hook):
         "export",
         "card",
         "sweep",
+        "watch",
         "doctor",
     ):
         assert f"## p2pfl {command}\n" in page

@@ -76,10 +76,10 @@ PROTOCOL = {
     "wire": set(),
     "timing": {"wire"},
     "ledgers": {"wire"},
-    "incoming": {"wire", "ledgers"},
+    "agreement": {"wire"},
+    "incoming": {"wire", "ledgers", "agreement"},
     "membership": {"wire", "timing"},
     "totals": {"wire"},
-    "agreement": {"wire"},
     "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement"},
 }
 """The folders of ``protocol``, as its docstring draws them, and which others each may import."""

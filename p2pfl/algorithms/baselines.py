@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from p2pfl.learning import Learner
-from p2pfl.rows import Rows
+from p2pfl.learning import Learner, home
+from p2pfl.learning.checks import check_losses
+from p2pfl.rows import Rows, placed
 
 
 def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
@@ -30,7 +31,7 @@ def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str,
         Scores ``[R]`` by the name of the metric.
     """
     *_, rows = training(learner, peers, rounds=rounds)
-    return learner.evaluate(rows, peers=peers)
+    return {name: score.cpu() for name, score in learner.evaluate(rows, peers=peers).items()}
 
 
 def training(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Iterator[Rows]:
@@ -44,11 +45,13 @@ def training(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Iterat
     Yields
     ------
     torch.Tensor
-        ``[R, P]``.
+        ``[R, P]``, on the device of the learner.
     """
-    rows, memory = learner.start(peers), None
+    rows, memory = placed(learner.start(peers), home(learner)), None
     yield rows
     for round in range(rounds):
         fitted = learner.fit(rows, peers=peers, round=round, memory=memory)
         rows, memory = fitted.rows, fitted.memory
+        if round + 1 == rounds and rows.device.type != "cpu":  # the learner has not checked
+            check_losses(fitted.report.loss.cpu(), peers=peers, round=round)
         yield rows

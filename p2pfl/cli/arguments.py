@@ -197,6 +197,13 @@ def _watch(commands: argparse._SubParsersAction[_Parser]) -> None:
     watch.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")
     watch.add_argument("--replay", action="store_true", help="begin with the first event, and play")
     watch.add_argument("--speed", type=_speed, metavar="X", help="speed of the replay (default: 1)")
+    watch.add_argument(
+        "--sink",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="call this function of your own with each record and notice; again for more",
+    )
     watch.add_argument("--once", action="store_true", help="print the state as text and end")
     watch.add_argument("--json", action="store_true", help="with --once: machine-readable state on standard output")
 

@@ -17,6 +17,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from p2pfl.errors import P2PFLError
 from p2pfl.report.swarm.state import Swarm
 from p2pfl.watch import frames
 from p2pfl.watch.access import Guard
@@ -59,10 +60,19 @@ class Server:
         self._thread = ThreadPoolExecutor(1, "feed")
         self._closing = False
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End all streams, so that the server can end."""
         self._closing = True
-        self._thread.shutdown()
+
+    async def close(self) -> None:
+        """Close what is left when the server has ended."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def attend(self) -> None:
+        """Read what is new even if nobody looks."""
+        while not self._closing:
+            await self._read(lambda: None)
+            await asyncio.sleep(LOOK)
 
     async def page(self, request: Request) -> Response:  # noqa: ARG002 (what routes are called with)
         """Return the page."""
@@ -116,6 +126,8 @@ class Server:
                     yield ": nothing new\n\n"
                     sent = time.monotonic()
                 await asyncio.sleep(LOOK)
+        except P2PFLError as error:
+            yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
         finally:
             self._streams -= 1
 
@@ -164,7 +176,16 @@ def application(server: Server, *, token: str, port: int) -> Starlette:
         Route("/metrics", server.metrics),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token, port=port)])
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token, port=port)],
+        exception_handlers={P2PFLError: _failed},
+    )
+
+
+def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Answer that the files of the run cannot be read."""
+    return PlainTextResponse(f"{error}\n", 503)
 
 
 def _seconds(request: Request) -> float | None:

@@ -46,6 +46,8 @@ class Feed:
     ----------
     setting, places
         What the events do not repeat, and where peers are drawn.
+    sink
+        As given.
     timed
         Whether its lines have times; those of a simulation have none.
     swarm
@@ -71,7 +73,7 @@ class Feed:
         self.folder = folder
         self.setting, self.places = _setting(folder)
         self._now = now
-        self._sink = sink
+        self.sink = sink
         self._following = Following(folder)
         self._began: datetime | None = None
         self.timed = False
@@ -150,8 +152,8 @@ class Feed:
         ready = [*held, *(entry for entry in entries if id(entry) not in late)]
         for at, entry in merged(ready, began=self._began):
             self.swarm.apply(at, entry)
-            if self._sink is not None:
-                self._sink(entry)
+            if self.sink is not None:
+                self.sink(entry)
 
     def _elapsed(self) -> float:
         """Return the seconds since the start; a simulation knows only its rounds."""

@@ -124,6 +124,7 @@ class Following:
 
     folder: Path
     unread: int = 0
+    _failed: bool = False
     _tails: list[Tail] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -138,16 +139,32 @@ class Following:
         self.close()
 
     def everything(self) -> News:
-        """Return all that is new since the last look."""
-        entries, reset, more = list[Entry](), False, True
-        while more:
-            found, more = self._read()
-            entries += found
-            if any(tail.replaced for tail in self._tails):
-                for tail in self._tails:
-                    tail.rewind()
-                self.unread, entries, reset, more = 0, [], True, True
+        """Return all that is new since the last look.
+
+        Raises
+        ------
+        InputError
+            A file cannot be read, or is of another version; the next look begins again.
+        """
+        entries, more = list[Entry](), True
+        reset, self._failed = self._failed, False
+        try:
+            while more:
+                found, more = self._read()
+                entries += found
+                if any(tail.replaced for tail in self._tails):
+                    self._rewind()
+                    entries, reset, more = [], True, True
+        except InputError:
+            self._rewind()
+            self._failed = True
+            raise
         return News(entries, reset=reset)
+
+    def _rewind(self) -> None:
+        for tail in self._tails:
+            tail.rewind()
+        self.unread = 0
 
     def close(self) -> None:
         """Close the files."""

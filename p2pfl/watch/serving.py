@@ -52,7 +52,7 @@ async def serve(
     Raises
     ------
     InputError
-        The port is in use.
+        The port is in use, or a feed with a sink cannot be read.
     """
     token = token or new_token()
     with _listening(port) as listener:
@@ -61,13 +61,16 @@ async def serve(
         app = application(answers, token=token, port=number)
         running = _Server(uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none"))
         ready(f"http://{HOST}:{number}/?token={token}")
-        task = asyncio.create_task(running.serve(sockets=[listener]))
+        tasks = {asyncio.create_task(running.serve(sockets=[listener]))}
+        if feed.sink is not None:
+            tasks.add(asyncio.create_task(answers.attend()))
         try:
-            await asyncio.shield(task)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             running.should_exit = True
-            answers.close()
-            await task
+            answers.end()
+            await asyncio.gather(*tasks)
+            await answers.close()
 
 
 @contextlib.contextmanager

@@ -293,3 +293,17 @@ def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said)
     statement = privacy.facts(privacy.outlined(read(masks, changes=changes)))["statement"]
     assert ("use more peers" in statement) == (said is not None)
     assert said is None or said in statement
+
+
+@pytest.mark.parametrize(
+    ("departures", "noise", "said"),
+    [
+        ("go_on", 0.0, "exact update of that round is visible to whoever holds its model"),
+        ("go_on", 0.5, "update of that round is hidden by its private noise alone"),
+        ("unsettled", 0.0, "its masks may stay in the mean"),
+    ],
+)
+def test_the_statement_says_what_a_dropped_model_shows(departures, noise, said):
+    wanted = {"mode": "pairwise", "noise": noise, "clip": 1.0, "departures": departures}
+    changed = {"topology": {"kind": "complete", "peers": 4}, "gossip": {"steps": 1}, "privacy": wanted}
+    assert said in privacy.facts(privacy.outlined(read(TABLE | changed)))["statement"]

@@ -1,16 +1,23 @@
 """``p2pfl watch`` as people call it."""
 
 import builtins
+import contextlib
 import json
 import re
 import sys
+import time
 
 import httpx
+import psutil
 import pytest
 
 from growing import PEERS, Growing, began
+from p2pfl.report.swarm.headline import headline
+from p2pfl.watch.feed import Feed
 
 DEADLINE = 60.0
+LONG = 300.0
+"""Seconds in which a run must have got as far as a test waits for, on however busy a machine."""
 
 
 @pytest.fixture
@@ -85,3 +92,45 @@ def test_it_prints_its_address_and_ends_with_ctrl_c(start, folder):
     said = command.end()
     assert said.status == 130
     assert said.err.splitlines()[1:] == ["p2pfl: interrupted"]
+
+
+@pytest.mark.slow
+def test_the_peer_of_a_real_run_that_hangs_is_the_one_that_is_named(start, place):
+    """Stop the process of one peer: the sentence names it, live and in the replay, and nobody else."""
+    command = start(
+        "run", "small.toml", "--set", "rounds=100000", "--set", "topology.peers=4", "--set", "topology.kind=ring"
+    )
+
+    def until(found):
+        deadline = time.monotonic() + LONG
+        while time.monotonic() < deadline:
+            with contextlib.suppress(psutil.TimeoutExpired):
+                command.process.wait(0.1)
+            if value := found():
+                return value
+        raise AssertionError("waited in vain")
+
+    folder = until(
+        lambda: next((each.parent for each in place.glob("runs/*/metrics.jsonl") if each.stat().st_size), None)
+    )
+    with Feed(folder) as feed:
+
+        def said():
+            feed.refresh()
+            return headline(feed.swarm, now=feed.at)
+
+        until(lambda: said() and all(peer.rounds > 1 for peer in feed.swarm.peers.values()))
+        owners = [psutil.Process(int(pid)) for pid in (folder / "run.lock").read_text().split()[1:]]
+        owners = sorted({*owners} - {command.process}, key=lambda process: process.create_time())
+        peers = [each for each in owners if command.process.pid in {above.pid for above in each.parents()}]
+        victim = dict(zip(feed.swarm.peers, peers, strict=True))["peer2"]
+        victim.suspend()
+        found = until(lambda: len((now := said()).peers) == 1 and "peer0, peer1 and peer3" in now.sentence and now)
+        assert found.peers == ("peer2",)
+        assert found.sentence.startswith("peer2 holds up 3 peers: it has worked on round ")
+        at = feed.swarm.at
+        assert headline(feed.replay().swarm(at), now=at).peers == ("peer2",)
+        victim.resume()
+        rounds = feed.swarm.peers["peer2"].rounds
+        until(lambda: said().tone == "good" and feed.swarm.peers["peer2"].rounds > rounds + 1)
+        assert feed.stage == "running"

@@ -351,18 +351,46 @@ def test_the_container_file_runs_as_nobody_and_installs_what_is_hashed(place):
 # ---------------------------------------------------------------------- all of it
 
 
+PAGE = (ROOT / "docs" / "deploy.md").read_text("utf-8")
+
+
+def of_page(word, *, broker="hub.example:8883", wheel="dist/"):
+    """Return the one command of the tutorial that contains a word, as arguments, with another broker and folder."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [line] = {line for block in blocks for line in block.splitlines() if word in line}
+    return line.replace("hub.example:8883", broker).replace("dist/", wheel).split()[1:]
+
+
 def sh(script, **environment):
     """Run an installation."""
     given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
     return subprocess.run(["sh", str(script)], capture_output=True, text=True, check=False, env=given, timeout=120)
 
 
-@pytest.mark.slow
+def learned(units, place):
+    """Start what each unit starts; return what it prints."""
+    started = []
+    for each, peer in zip(units, PEERS, strict=True):
+        line = re.search(r"^ExecStart=(.*)$", each.read_text(), re.MULTILINE)[1].split()
+        how = {"cwd": place / f"state-{peer}", "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen([*line, "--json"], **how))
+    try:
+        said = [process.communicate(timeout=240) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0, 0], said
+    return [json.loads(out) for out, _ in said]
+
+
+@pytest.mark.nightly
 def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
-    found = mosquitto() or pytest.skip("mosquitto is not installed")
+    program = mosquitto() or pytest.skip("mosquitto is not installed")
+    [(name, experiment)] = re.findall(r"^```toml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (place / name).write_text(experiment.replace("rounds = 300", "rounds = 3"))
 
     def configuration(_host, port):
-        bundles(place, port=port)
+        assert main(of_page("--wheel", broker=f"127.0.0.1:{port}", wheel="")) == 0
         reachable(place / "fleet" / "broker")
         return "user root\n" + (place / "fleet" / "broker" / "mosquitto.conf").read_text()
 
@@ -373,12 +401,14 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
         return done.stdout
 
     (place / "units").mkdir()
-    with running(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0):
+    with running(Program(program.kind, program.command, configuration), host="127.0.0.1", port=0):
         for peer in PEERS:  # the bundle is copied to the device
             shutil.copytree(place / "fleet" / peer, place / "devices" / peer)
             assert "read them the fingerprint above" in installed(peer)
-        back = [place / "devices" / peer / "request.toml" for peer in PEERS]
-        assert main(["deploy", "plant.toml", "--out", "fleet", "--collect", *map(str, back)]) == 0
+        (place / "requests").mkdir()
+        for peer in PEERS:
+            shutil.copy(place / "devices" / peer / "request.toml", place / "requests" / f"{peer}.toml")
+        assert main(of_page("--collect")) == 0
         for peer in PEERS:
             for name in ("roster.toml", "certificate.pem"):
                 shutil.copy(place / "fleet" / peer / name, place / "devices" / peer)
@@ -387,26 +417,15 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
         assert [each.name for each in units] == [f"p2pfl-plant-{peer}.service" for peer in PEERS]
         command = f"{prefix}/bin/p2pfl"
         doctor = subprocess.run(
-            [command, "doctor", "plant.toml", "--as", "peer0", "--json"],
+            [command, *of_page("doctor"), "--json"],
             cwd=place / "state-peer0",
             capture_output=True,
             text=True,
             check=False,
         )
         assert json.loads(doctor.stdout)["problems"] == 0, doctor.stdout
-        started = []
-        for each, peer in zip(units, PEERS, strict=True):
-            line = re.search(r"^ExecStart=(.*)$", each.read_text(), re.MULTILINE)[1].split()
-            how = {"cwd": place / f"state-{peer}", "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            started.append(subprocess.Popen([*line, "--json"], **how))
-        try:
-            said = [process.communicate(timeout=120) for process in started]
-        finally:
-            for process in started:
-                process.kill()
-    assert [process.returncode for process in started] == [0, 0, 0], said
-    for out, _ in said:
-        assert 0 <= json.loads(out)["scores"]["accuracy"] <= 1
+        for found in learned(units, place):
+            assert 0 <= found["scores"]["accuracy"] <= 1
     for peer in PEERS:
         state = place / f"state-{peer}"
         assert stat.S_IMODE((state / "keys" / f"{peer}.key").stat().st_mode) == 0o600

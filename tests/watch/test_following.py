@@ -82,10 +82,15 @@ def test_a_score_that_is_null_is_no_number(growing, following):
     assert found.scores["accuracy"] == 0.5
 
 
-def test_another_version_of_the_format_is_refused(growing, following):
+def test_another_version_of_the_format_is_refused_until_it_is_gone(growing, following):
+    growing.log(began("peer0"))
     growing.raw("metrics.jsonl", b'{"schema":2,"peer":"ada"}\n')
-    with pytest.raises(InputError, match="the schema is version 2"):
-        following.everything()
+    for _ in range(2):
+        with pytest.raises(InputError, match="the schema is version 2"):
+            following.everything()
+    (growing.folder / "metrics.jsonl").write_bytes(b"")
+    assert following.everything() == News([began("peer0")], reset=True)
+    assert following.everything() == News([])
 
 
 def test_a_large_file_is_read_in_parts(growing, following, monkeypatch):

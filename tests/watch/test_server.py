@@ -227,3 +227,32 @@ def test_a_token_of_ones_own(tmp_path):
             token_of(path)
     with pytest.raises(InputError, match="cannot be read"):
         token_of(tmp_path / "none")
+
+
+async def test_a_sink_takes_events_although_nobody_looks(scene):
+    seen = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    with Feed(
+        scene.folder, now=scene.now, sink=lambda entry: loop.call_soon_threadsafe(seen.put_nowait, entry)
+    ) as feed:
+        task = asyncio.create_task(serve(feed, port=0, token=TOKEN, replay=None, ready=lambda address: None))  # noqa: ARG005
+        async with asyncio.timeout(DEADLINE):
+            for _ in range(21):
+                await seen.get()
+            scene.record(ended("peer0", 4, seconds=29.0))
+            assert await seen.get() == ended("peer0", 4, seconds=29.0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_files_that_cannot_be_read_are_one_sentence(scene):
+    scene.raw("metrics.jsonl", b'{"schema":2,"peer":"ada"}\n')
+    async with asyncio.timeout(DEADLINE), asking(scene) as client:
+        answer = await client.get("/api/frame")
+        assert answer.status_code == 503
+        assert "the schema is version 2" in answer.text
+        async with client.stream("GET", "/api/stream") as response:
+            lines = [line async for line in response.aiter_lines()]
+        assert lines[0] == "event: failure"
+        assert "the schema is version 2" in lines[1]

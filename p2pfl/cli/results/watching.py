@@ -11,6 +11,7 @@ from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import InputError
 from p2pfl.watch import frames
 from p2pfl.watch.feed import Feed
+from p2pfl.watch.sinks import Sinks
 
 
 def run(options: argparse.Namespace) -> int:
@@ -19,7 +20,9 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--json prints the state once; add --once")
     if options.speed is not None and not options.replay:
         raise InputError("--speed is that of a replay; add --replay")
-    with Feed(Path(options.run)) as feed:
+    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    sinks = Sinks(options.sink, complain=lambda sentence: print(f"p2pfl: {sentence}", file=sys.stderr))
+    with Feed(Path(options.run), sink=sinks if options.sink else None) as feed:
         return _once(feed, options) if options.once else _serve(feed, options)
 
 

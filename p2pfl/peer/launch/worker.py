@@ -69,6 +69,7 @@ def connect(
         certificate=_path(settings.certificate),
         key=_path(settings.key),
         version=settings.version,
+        qos=settings.qos,
         limit=settings.chunk + HEAD,
     )
     transports = [opened(url, access) for url in urls]

@@ -25,7 +25,11 @@ function choose(name) {
 
 async function get(path) {
   const answer = await fetch(path, { headers: { accept: "application/json" } });
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  if (!answer.ok) {
+    const said = (await answer.text()).trim();
+    fail(said);
+    throw new Error(`${path}: ${said}`);
+  }
   return answer.json();
 }
 
@@ -138,10 +142,20 @@ function follow() {
     take(change);
     if (ended) await introduce();
   };
+  source.addEventListener("failure", (event) => {
+    source.close();
+    fail(JSON.parse(event.data));
+  });
   source.onerror = () => {
     part("stage").textContent = "connection lost";
     part("stage").className = "badge lost";
   };
+}
+
+function fail(said) {
+  part("headline").textContent = sentence(said);
+  part("headline").className = "headline failed";
+  part("spoken").textContent = sentence(said);
 }
 
 async function introduce() {
