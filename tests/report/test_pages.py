@@ -282,6 +282,7 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     other = copied(run, summary=summary, metrics=metrics)
     levels = {chart.title: chart.levels for chart in scores(other)}
     assert levels["accuracy by round"] == [("alone", 0.95)]
+    assert [chart.x for chart in scores(other) if chart.title == "accuracy by bytes"] == ["MB sent"]
     assert levels["loss by round"] == [("alone", 0.4)]
     assert "2 masks shared with peer1 may not have cancelled" in said
 

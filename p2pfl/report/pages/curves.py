@@ -23,7 +23,7 @@ def scores(run: Run) -> Iterator[Chart]:
     if not rounds:
         return
     names = list(dict.fromkeys(name for record in run.metrics for name in record.scores))
-    main = run.summary.get("metric")
+    main = run.summary.get("metric") or next((name for name in names if name != "loss"), None)
     names.sort(key=lambda name: name != main)
     for name in names:
         curve = over_rounds(rounds, score(name), label=label_of(run))
@@ -37,7 +37,8 @@ def scores(run: Run) -> Iterator[Chart]:
         if name == main:
             sent = _sent(by_round(run.metrics))
             over = Curve(curve.label, [sent[int(x) - 1] for x in curve.xs], curve.ys, curve.low, curve.high)
-            yield Chart(f"{name} by bytes", _described(over, name), "MB sent by all peers", name, [over], levels=known)
+            whose = "MB sent" if "scores" in run.summary else "MB sent by all peers"
+            yield Chart(f"{name} by bytes", _described(over, name), whose, name, [over], levels=known)
 
 
 def _level(run: Run, key: str, name: str) -> float | None:
