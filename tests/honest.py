@@ -16,22 +16,20 @@ import torch
 from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.protocol.agreement.translation import read_vote
-from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.agreement.translation import read_promise, read_vote
+from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.ledgers.books import Books
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Publish
-from p2pfl.protocol.session.events import Contribute, Convene, Decide, Heard, Offer, Subscribed
+from p2pfl.protocol.session.events import Contribute, Convene, Decide, Offer, Subscribed
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE, RECEIPT
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
 from p2pfl.protocol.wire.messages import (
-    Abort,
     Account,
     Ack,
-    Again,
     Chunk,
     Claim,
     ForOne,
@@ -39,24 +37,34 @@ from p2pfl.protocol.wire.messages import (
     Key,
     Masked,
     Moved,
-    OfTotals,
-    Participants,
     Plain,
     Pulse,
-    RollCall,
-    participants_statement,
 )
 from p2pfl.protocol.wire.rows import Encoded, encode_row, read_row, said_head
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.protocol.wire.stream import Inbox, Outbox
+from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
+from p2pfl.protocol.wire.totals import Abort, Again, OfTotals, Participants, participants_statement
 from p2pfl.protocol.wire.trailer import Signature
-from p2pfl.protocol.wire.verdicts import Decision, Halves, OfVerdicts, Prepare, Promise, Vote, Votes
+from p2pfl.protocol.wire.verdicts import (
+    Decision,
+    Halves,
+    Last,
+    OfVerdicts,
+    Prepare,
+    Promise,
+    Promised,
+    Proposal,
+    Vote,
+    Votes,
+)
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
 from p2pfl.secagg.signing import Seal
 from p2pfl.topology import Topology, complete, metropolis
+from sessions import arrived
 
 SWARM = "run"
 SOURCE = SeededSource(7)
@@ -95,7 +103,7 @@ def acquainted():
     for one, other in itertools.permutations(ends, 2):
         one.meet(hello(other.me))
     for one, other in [*itertools.permutations(ends, 2)] * 2:
-        other.hear(one.me, one.handover(other.me))
+        other.receive(one.me, one.handover(other.me))
     return ends
 
 
@@ -190,7 +198,7 @@ def totalled(middle, upto):
             sender, to, message = queue.pop(0)
             if (sender, to, type(message).__name__) == ("ada", "bob", upto):
                 return sessions["bob"], message
-            ask(to, Heard(sender, message))
+            ask(to, arrived(sender, message, swarm=SWARM))
     return sessions["bob"], None
 
 
@@ -208,9 +216,30 @@ def totals(kind):
 
 def vote(member, peer="ada", *, number=0, counted=True):
     """A signed vote on a release of the first round."""
-    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, counted, bytes(64))
-    statement = SWARM.encode() + b"/" + read_vote(made).statement
-    return msgspec.structs.replace(made, signature=IDENTITIES[member].sign(statement, domain="vote"))
+    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, counted, bytes(64), 1)
+    return revoted(made)
+
+
+def promise(member, *, voted=False):
+    """A signed promise for ada's ballot on the release of bob, and the vote for it that it reports."""
+    last, proof = (Last(0, "bob", counted=True), (vote("bob", "bob"),)) if voted else (None, ())
+    return Promise(repromised(Promised("bob", 1, 0, member, 1, "ada", bytes(64), 1, last)), proof)
+
+
+def revoted(changed):
+    """A vote with the signature that its member would have put there."""
+    return _signed(changed, read_vote)
+
+
+def repromised(changed):
+    """A promise with the signature that its member would have put there."""
+    return _signed(changed, read_promise)
+
+
+def _signed(changed, read):
+    statement = SWARM.encode() + b"/" + read(changed).statement
+    signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
+    return msgspec.structs.replace(changed, signature=signature)
 
 
 def voting():
@@ -224,9 +253,13 @@ def voting():
 VOTED = (
     Votes((vote("ada"), vote("ada", "bob"))),
     Prepare("bob", 1, 0, 1),
-    Promise("bob", 1, 0, 1, "ada", vote("ada", "bob")),
+    promise("ada", voted=True),
+    Proposal(
+        revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False)),
+        (promise("ada").promise, promise("cleo").promise),
+    ),
     Decision((vote("ada"), vote("bob"))),
-    Halves(0, {"bob": bytes(32)}, ("bob",)),
+    Halves(0, {"bob": bytes(32)}, ("bob",), 1),
 )
 """What ada sends to bob while they decide which releases count."""
 
@@ -250,7 +283,7 @@ def inbox():
 def books():
     """What bob has applied and masked with ada."""
     made = Books("bob", gossip=["ada"], masks=["ada"])
-    made.begin("ada", life=1, key=KEYS["ada"].public)
+    made.begin("ada", incarnation=1, key=KEYS["ada"].public)
     for step in range(3):
         made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
         made.apply("ada", (0, step), np.ones(2))
@@ -261,7 +294,7 @@ def books():
 def account():
     statement = Moved((0,), (1, 0), ((1, 0),), (), (0,))
     masked = Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))
-    return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, lives={"bob": 1})
+    return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, incarnations={"bob": 1})
 
 
 def row_chunk():
@@ -307,19 +340,14 @@ def genuine(message):
             return msgspec.structs.replace(message, signature=signature)
         case Votes(votes):
             return Votes(tuple(map(revoted, votes)))
-        case Promise(voted=Vote() as voted):
-            return msgspec.structs.replace(message, voted=revoted(voted))
+        case Promise(promised, proof):
+            return Promise(repromised(promised), tuple(map(revoted, proof)))
+        case Proposal(own, promises, proof):
+            return Proposal(revoted(own), tuple(map(repromised, promises)), tuple(map(revoted, proof)))
         case Decision(votes):
             return Decision(tuple(map(revoted, votes)))
         case _:
             return message
-
-
-def revoted(changed):
-    """A vote of ada's, or of bob's who helps her, signed again."""
-    statement = SWARM.encode() + b"/" + read_vote(changed).statement
-    signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
-    return msgspec.structs.replace(changed, signature=signature)
 
 
 def sealed(message):
@@ -354,7 +382,7 @@ def pretended(message):
 def sealed_for_bob(data):
     """Bytes as ada seals them for bob alone."""
     secret, number = ADA._secrets["bob"][1], next(NUMBERS)
-    key, prefix = ADA._private(secret, "bob", life=1, receiver="bob@1"), struct.pack("<BQ", PRIVATE, number)
+    key, prefix = ADA._private(secret, "bob", incarnation=1, receiver="bob@1"), struct.pack("<BQ", PRIVATE, number)
     return prefix + key.seal(data, stream=0, sequence=number, header=prefix)
 
 
@@ -363,10 +391,10 @@ def taken(message):
     match message:
         case Hello():
             met = membership("bob")
-            if met.hear(message):
+            if met.receive(message):
                 met.prove(message.peer)
         case Key():
-            BOB.hear("ada", message)
+            BOB.receive("ada", message)
         case Chunk():
             mine = inbox()
             for row in mine.take(message):
@@ -381,7 +409,7 @@ def taken(message):
             mine.ack(head=message.head)
         case Account():
             mine = books()
-            mine.hear("ada", message, life=1, key=KEYS["bob"].public)
+            mine.receive("ada", message, incarnation=1, key=KEYS["bob"].public)
             decode(encode(mine.account(1)))
         case _ if isinstance(message, OfTotals | ForOne | OfVerdicts):
             added(message)
@@ -391,11 +419,11 @@ def added(message):
     """Have bob take a message of a total, of verdicts, or of a secure sum."""
     kind = type(message).__name__
     if isinstance(message, OfVerdicts):
-        voting().hear("ada", message)
+        voting().receive("ada", message)
     elif isinstance(message, OfTotals):
-        totals(kind).hear("ada", message)
+        totals(kind).receive("ada", message)
     else:
-        heard(adding(kind).hear("ada", message))
+        heard(adding(kind).receive("ada", message))
 
 
 def heard(hearing):

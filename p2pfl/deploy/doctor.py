@@ -206,6 +206,7 @@ def _transport(
         user=shown.user,
         password=shown.password,
         version=version,
+        qos=settings.qos,
         limit=settings.chunk + HEAD,
         **{name: None if text is None else Path(text) for name, text in paths.items()},
     )

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class MqttTransport:
-    """Transport over an MQTT broker; each channel is one connection with a clean session and QoS 1.
+    """Transport over an MQTT broker; each channel is one connection with a clean session.
 
     Parameters
     ----------
@@ -62,6 +62,9 @@ class MqttTransport:
         certificate's file.
     version
         4 is MQTT 3.1.1; with 5 the broker gives reasons and limits, at a quarter less speed.
+    qos
+        Quality of service. With 1 the broker acknowledges each packet, so a publish waits until the broker has it, and
+        with MQTT 5 learns of a refusal. With 0 a publish waits until it is written, and a broker may drop a burst.
     keepalive
         Seconds of silence after which a ping goes out; a broker publishes the will after one and a half of these.
     limit
@@ -88,6 +91,7 @@ class MqttTransport:
         certificate: Path | None = None,
         key: Path | None = None,
         version: int = 4,
+        qos: int = 1,
         keepalive: float = KEEPALIVE,
         limit: int = LIMIT,
     ) -> None:
@@ -96,6 +100,9 @@ class MqttTransport:
         self._limit = limit
         if version not in (4, 5):
             raise BrokerError(f"{version} is not an MQTT version; choose 4 (that is 3.1.1) or 5")
+        if qos not in (0, 1):
+            raise BrokerError(f"{qos} is not a quality of service that p2pfl uses; choose 1, or 0")
+        self._qos = qos
         self._options: dict[str, Any] = {
             "protocol": aiomqtt.ProtocolVersion(version),
             "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by default
@@ -136,7 +143,7 @@ class MqttTransport:
 
     async def _opened(self, client: str, will: Will | None) -> "_Connection":
         """Return an open connection, by the second context where the clock of this device is behind."""
-        connection = _Connection(self._where, client, will, **self._options)
+        connection = _Connection(self._where, client, will, qos=self._qos, **self._options)
         try:
             await connection.open()
         except aiomqtt.MqttError as error:
@@ -188,7 +195,8 @@ class MqttChannel:
         check_filters(filters)
         for start in range(0, len(filters), _FILTERS):
             some = filters[start : start + _FILTERS]
-            codes = await self._connection.ask(self._connection.subscribe([(pattern, 1) for pattern in some]))
+            wanted = [(each, self._connection.qos) for each in some]
+            codes = await self._connection.ask(self._connection.subscribe(wanted))
             for pattern, code in zip(some, codes, strict=True):
                 if getattr(code, "is_failure", False):
                     raise self._connection.refused(pattern, code)
@@ -224,7 +232,7 @@ class _Connection(aiomqtt.Client):
     five ``_on_...`` below; of paho ``_sock_close``. The tests of this folder fail if one of them changes.
     """
 
-    def __init__(self, where: Address, client: str, will: Will | None, **options: Any) -> None:
+    def __init__(self, where: Address, client: str, will: Will | None, *, qos: int, **options: Any) -> None:
         super().__init__(
             where.host,
             where.port,
@@ -242,6 +250,7 @@ class _Connection(aiomqtt.Client):
         )
         self.pending_calls_threshold = 2**16
         self.where = where
+        self.qos = qos
         self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons
         self.cap = 2**28  # largest packet of MQTT
         self.window = CONCURRENT
@@ -311,8 +320,8 @@ class _Connection(aiomqtt.Client):
         self._client._sock_close()  # noqa: SLF001 - disconnect() says goodbye
 
     async def send(self, topic: str, payload: bytes | bytearray, *, retain: bool) -> str:
-        """Publish at QoS 1 and return the refusal of the broker, "" if there is none."""
-        info = self._client.publish(topic, payload, qos=1, retain=retain)
+        """Publish and return the refusal of the broker, "" if there is none; it can give one at QoS 1 only."""
+        info = self._client.publish(topic, payload, qos=self.qos, retain=retain)
         if info.rc != 0:
             raise self.lost()
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()

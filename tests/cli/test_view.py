@@ -5,7 +5,8 @@ import multiprocessing
 import pytest
 from rich.console import Console
 
-from p2pfl.cli import tables, view
+from p2pfl.cli import tables
+from p2pfl.cli.running import view
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Progress
 from p2pfl.peer.launch import swarm
@@ -69,6 +70,12 @@ def test_a_log_says_that_what_to_compare_with_is_trained_once_all_peers_have_end
         assert capsys.readouterr().err == ""
         lines.observe(Done(peer, {}, None))
     assert capsys.readouterr().err.strip() == view.COMPARING
+
+
+def test_a_peer_on_a_device_says_that_it_trains_alone_only_if_it_does(resolved, capsys):
+    for compares, said in ((True, f"{view.ALONE}\n"), (False, "")):
+        view.Lines(resolved, peers=1, quiet=False, compares=compares).observe(Done("peer0", {}, None))
+        assert capsys.readouterr().err == said
 
 
 def test_the_live_table_says_so_too(resolved):

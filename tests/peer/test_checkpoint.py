@@ -17,12 +17,11 @@ from p2pfl.neighbourhood import Public, settled
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, packed, unpacked
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.protocol.entering import common, entrance
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.slots import END
-from p2pfl.protocol.mailbox import Delivery
-from p2pfl.protocol.wire.rows import Head
+from p2pfl.protocol.membership.entering import common, entrance
+from p2pfl.protocol.wire.rows import Delivery, Head
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from swarms import SMALL
@@ -115,7 +114,7 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
     written = again.page()
     assert written[0].owed == page.owed
     assert again.remainder().tolist() == [0.25, 0.25]
-    assert written[0].exchanges == page.exchanges
+    assert written[0].gossip_steps == page.gossip_steps
     assert all((written[1][name] == rows[name]).all() for name in rows)
 
 
@@ -260,7 +259,7 @@ class Life:
 
     def tell(self, other):
         self.note()
-        other.ledger.hear(self.name, self.ledger.journal().statement(self.other))
+        other.ledger.receive(self.name, self.ledger.journal().statement(self.other))
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)

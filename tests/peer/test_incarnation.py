@@ -235,7 +235,7 @@ async def test_a_peer_of_a_device_whose_clock_is_behind_its_last_start_says_so_a
         def begin(name, folder, clock):
             owned = Credentials(identities[name], roster)
             (tmp_path / folder / "peers").mkdir(parents=True)
-            how = {"urls": [url], "folder": tmp_path / folder, "owned": owned, "tell": events.append}
+            how = {"urls": [url], "folder": tmp_path / folder, "owned": owned, "notify": events.append}
             return asyncio.create_task(child.live(plan(experiment, only=[name]), name, clock=lambda: clock, **how))
 
         def phase(name):

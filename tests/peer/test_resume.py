@@ -16,8 +16,8 @@ from p2pfl.files import Drive
 from p2pfl.identity import SeededSource
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.protocol.entering import common
 from p2pfl.protocol.ledgers.slots import END
+from p2pfl.protocol.membership.entering import common
 from p2pfl.protocol.session.events import Tick
 from p2pfl.report import Run
 from p2pfl.report.notices.damage import MasksUnsettled
@@ -62,7 +62,7 @@ async def restarted(changes, folder, *, at):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
         await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
-        await lives.until(lambda now: any(peer.mailbox.exchange >= at for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= at for peer in now.values()))
         await lives.kill()
         together = common(Store(folder, name).former().rounds for name in lives.names)
         begun = {name: max(Store(folder, name).former().at(together).rounds) for name in lives.names}
@@ -210,7 +210,7 @@ async def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_go
     async def main():
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: any(peer.mailbox.exchange >= (5, 0) for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
         await lives.kill()
         over(tmp_path, "peer1")
         for path in tmp_path.glob("peer3.*"):  # it comes with nothing
@@ -236,7 +236,7 @@ async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_pa
     async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: any(peer.mailbox.exchange >= (5, 0) for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
         await lives.kill()
         for path in tmp_path.glob("peer1*.state"):
             path.unlink()
@@ -258,7 +258,7 @@ async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
     async def main():
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 0) for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (2, 0) for peer in now.values()))
         await lives.kill()
         over(tmp_path, "peer1")
         for path in tmp_path.glob("peer1*.state"):
@@ -292,7 +292,7 @@ async def stranded(folder, *, goodbye):
     async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
-        await lives.until(lambda now: now["peer1"].mailbox.exchange >= (3, 0))
+        await lives.until(lambda now: now["peer1"].mailbox.gossip_step >= (3, 0))
         await lives.kill("peer1")
         others = [lives.tasks[name] for name in ("peer0", "peer2", "peer3")]
         await asyncio.gather(*others)
@@ -352,7 +352,7 @@ async def interrupted(changes, folder, *, silently, missed=0, resume=True):
         if not missed:  # the others wait for its row
             for each in others:
                 each.go.set()
-            await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
+            await lives.until(lambda now: all(now[name].mailbox.gossip_step[0] == 3 for name in ("peer0", "peer2")))
             await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))
         await lives.kill("peer1", silently=silently)
         if missed:
@@ -415,7 +415,7 @@ async def died_after_the_others_had_masked(folder):
         held = Held(lives.now["peer1"], round=3)
         others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
-        await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
+        await lives.until(lambda now: all(now[name].mailbox.gossip_step[0] == 3 for name in ("peer0", "peer2")))
         await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))
         await lives.kill("peer1")
         for each in others:

@@ -12,8 +12,8 @@ from p2pfl.deploy.checks.finding import Finding, ok, problem, warning
 from p2pfl.deploy.checks.messages import PATIENCE, Probe
 from p2pfl.errors import BrokerError, DecodeError, PeerError, TransportError, VersionError
 from p2pfl.identity import KEY_BYTES, Roster
-from p2pfl.protocol.refusals import NotReadable, NotSigned, NotTrusted, OtherWireFormat, differences, text
-from p2pfl.protocol.versions import escaped
+from p2pfl.protocol.membership.refusals import NotReadable, NotSigned, NotTrusted, OtherWireFormat, differences, text
+from p2pfl.protocol.membership.versions import escaped
 from p2pfl.protocol.wire.messages import Claim, Hello
 from p2pfl.transport import Channel
 

@@ -125,6 +125,8 @@ class Transport(Section, frozen=True):
         A file with the private key of ``certificate``.
     version
         Version of MQTT: 4 is 3.1.1.
+    qos
+        Quality of service of MQTT: 1 acknowledges each packet; 0 does not, which a cluster of ``nats-server`` needs.
     chunk
         Bytes per message.
     patience
@@ -151,6 +153,7 @@ class Transport(Section, frozen=True):
     certificate: str | None = None
     key: str | None = None
     version: Literal[4, 5] = 4
+    qos: Literal[0, 1] = 1
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
     patience: Endless = 30.0
     hurry: Share = 1.0

@@ -37,7 +37,7 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.files import DRIVE, Disk, replace
 from p2pfl.peer.storage.best import Best
 from p2pfl.peer.storage.journal import Journal, opened, sealed
-from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.ledgers.page import Page, Rows
 from p2pfl.report.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
 
@@ -158,7 +158,7 @@ def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:
 
 @dataclass(frozen=True)
 class Former:
-    """What an earlier life left.
+    """What an earlier incarnation left.
 
     Attributes
     ----------
