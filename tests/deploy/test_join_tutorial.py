@@ -79,7 +79,7 @@ def test_a_fourth_peer_joins_three_that_learn(tmp_path, monkeypatch, capsys):
         for neighbour in ("peer0", "peer1", "peer2"):
             assert re.search(rf"^ok +peer {neighbour} ", shown, re.MULTILINE), shown
         open_["peer0"].until("peer0 and its neighbours are there, learning begins")
-        open_["peer3"].until("the others are ahead: it comes in round")
+        open_["peer3"].until("the others are ahead: it begins in round")
         open_["peer3"].until("peer3 and its neighbours are there, learning begins")
         open_["peer0"].until("peer3 is there")
         open_["peer3"].until("(peer3)")  # a round of its own
