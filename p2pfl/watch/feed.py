@@ -130,7 +130,7 @@ class Feed:
 
     def replay(self) -> Replay:
         """Return the whole run, for the state at any time of it."""
-        if self._replay is None or self._replay.count != self.swarm.count:
+        if self._replay is None or self._replay.count < self.swarm.count:
             self._replay = Replay(self.folder, self.setting)
         return self._replay
 

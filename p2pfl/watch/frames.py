@@ -16,6 +16,12 @@ from p2pfl.report.swarm.state import PeerState, Setting, Swarm
 MOST_ALERTS = 100
 """Largest number of alerts of a frame; the newest and those that are not over come first."""
 
+MOST_EDGES = 3000
+"""Largest number of edges that the page draws; of more, it shows waits alone."""
+
+LONGEST = 2000
+"""Most characters of a sentence."""
+
 MOST_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
 
@@ -49,13 +55,14 @@ def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[s
         Where peers are drawn; empty if they are shown as cells.
     """
     number = {peer: place for place, peer in enumerate(setting.peers)}
+    few = len(setting.edges) <= MOST_EDGES
     return {
         "name": setting.name,
         "rounds": setting.rounds,
         "epsilon": setting.epsilon,
         "peers": list(setting.peers),
         "places": [places[peer] for peer in setting.peers] if places else [],
-        "edges": [[number[a], number[b]] for a, b in setting.edges] if places else [],
+        "edges": [[number[a], number[b]] for a, b in setting.edges] if places and few else [],
         "columns": list(COLUMNS),
     }
 
@@ -83,7 +90,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
         "count": swarm.count,
         "metric": swarm.metric,
         "scores": swarm.history.names,
-        "headline": {"tone": said.tone, "sentence": said.sentence, "peers": list(said.peers)},
+        "headline": {"tone": said.tone, "sentence": said.sentence[:LONGEST], "peers": list(said.peers)},
         "counts": dict(Counter(peer.activity for peer in peers)),
         "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
         "bytes": sum(peer.bytes_out for peer in peers),
@@ -94,7 +101,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
                 "severity": each.severity,
                 "peer": each.peer,
                 "at": round(each.at, 3),
-                "sentence": each.sentence,
+                "sentence": each.sentence[:LONGEST],
                 "over": each.over,
             }
             for each in found[:MOST_ALERTS]

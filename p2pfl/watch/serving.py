@@ -59,7 +59,9 @@ async def serve(
         number = listener.getsockname()[1]
         answers = Server(feed, replay=replay)
         app = application(answers, token=token, port=number)
-        running = _Server(uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none"))
+        running = _Server(
+            uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", proxy_headers=False)
+        )
         ready(f"http://{HOST}:{number}/?token={token}")
         tasks = {asyncio.create_task(running.serve(sockets=[listener]))}
         if feed.sink is not None:

@@ -21,10 +21,10 @@ COST = {"training_loss": 1.0, "distance": 0.0, "bytes_out": 0, "bytes_in": 0}
 RECORD = Record(peer="ada", round=3, scores={"loss": 1.0}, **COST, seconds_training=0.0, seconds_waiting=0.0, heard=1)
 
 
-def logged(*events):
+def logged(*events, apart=1.0):
     """Return the run after some events, one a second."""
     run = Run(Experiment())
-    times = (BEGAN + timedelta(seconds=second) for second in range(100))
+    times = (BEGAN + timedelta(seconds=apart * number) for number in range(100))
     log = EventLog(run, now=lambda: next(times))
     for event in events:
         if isinstance(event, Record):
@@ -60,6 +60,13 @@ def test_a_long_wait_is_written_down_with_its_changes_and_its_end():
     assert kinds(run) == [PhaseBegan, WaitBegan, WaitBegan, WaitEnded]
 
 
+def test_a_wait_that_changes_often_is_written_down_once_a_second():
+    names = [f"peer{number}" for number in range(8)]
+    run = logged(*(ada(*names[number:], stalled=True) for number in range(8)), apart=0.25)
+    waits = [event.neighbours[0] for event in run.events if isinstance(event, WaitBegan)]
+    assert waits == ["peer0", "peer4"]
+
+
 def test_a_wait_for_the_broker_is_one_without_neighbours():
     [_, wait] = logged(ada(), ada(connected=False, stalled=True)).events
     assert (wait.neighbours, wait.connected) == ((), False)
@@ -79,4 +86,4 @@ def test_neighbours_that_come_and_leave_are_written_down():
 def test_lines_have_the_time_and_signs_of_life_are_no_lines():
     run = logged(ada(present=("bob",)), Alive("ada"), RECORD)
     assert [event.time for event in run.events] == [BEGAN, BEGAN]
-    assert [record.time for record in run.metrics] == [BEGAN + timedelta(seconds=1)]
+    assert [record.time for record in run.metrics] == [BEGAN + timedelta(seconds=2)]

@@ -137,6 +137,14 @@ def test_a_sink_is_called_with_each_entry_once(growing):
     assert seen == [began("peer0"), ended("peer0", 0, seconds=1.0)]
 
 
+def test_a_dense_graph_is_sent_without_edges(growing, feed, monkeypatch):
+    assert len(frames.about(feed.setting, feed.places)["edges"]) == 4
+    monkeypatch.setattr(frames, "MOST_EDGES", 3)
+    assert frames.about(feed.setting, feed.places)["edges"] == []
+    assert len(frames.about(feed.setting, feed.places)["places"]) == 4
+    assert growing.folder.is_dir()
+
+
 def test_what_a_page_is_sent_twice_is_what_changed():
     before = {"at": 1.0, "counts": {"learning": 2}, "peers": {"ada": [1], "bob": [2]}}
     now = {"at": 2.0, "counts": {"learning": 2}, "peers": {"ada": [1], "bob": [3], "cy": [0]}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -25,6 +25,9 @@ from p2pfl.report.notices.kinds import (
 from p2pfl.report.results import Guarantee, PeerSummary
 from p2pfl.report.summary import describe
 
+APART = timedelta(seconds=1)
+"""Time between two lines about one wait of a peer, which bounds the file."""
+
 
 class EventLog:
     """Files ``metrics.jsonl`` and ``events.jsonl`` of a run, whose lines have the time.
@@ -41,7 +44,7 @@ class EventLog:
         self._run = run
         self._now = now
         self._before: dict[str, Progress] = {}
-        self._waits: dict[str, WaitBegan] = {}
+        self._waits: dict[str, tuple[WaitBegan, datetime]] = {}
 
     def record(self, record: Record) -> None:
         """Write down the record of a round."""
@@ -49,16 +52,16 @@ class EventLog:
 
     def observe(self, event: object) -> None:
         """Write down an event, unless it is one of those that come again and again."""
-        if notices := [*self._notices(event)]:
-            now = self._now()
+        now = self._now()
+        if notices := [*self._notices(event, now=now)]:
             self._run.log([msgspec.structs.replace(notice, time=now) for notice in notices])
 
-    def _notices(self, event: object) -> Iterator[Notice]:
+    def _notices(self, event: object, *, now: datetime) -> Iterator[Notice]:
         match event:
             case Notice():
                 yield event
             case Progress():
-                yield from self._changes(event)
+                yield from self._changes(event, at=now)
             case Done():
                 yield from self._resumed(event.peer)
                 yield PeerFinished(peer=event.peer, scores=event.scores)
@@ -67,7 +70,7 @@ class EventLog:
             case _:
                 pass
 
-    def _changes(self, now: Progress) -> Iterator[Notice]:
+    def _changes(self, now: Progress, *, at: datetime) -> Iterator[Notice]:
         """Yield what differs from what the peer did before: its phase, its neighbours, and its wait."""
         before = self._before.get(now.peer)
         self._before[now.peer] = now
@@ -80,8 +83,9 @@ class EventLog:
             yield from self._resumed(now.peer)
             return
         wait = WaitBegan(peer=now.peer, round=now.round, neighbours=now.waiting, connected=now.connected)
-        if self._waits.get(now.peer) != wait:
-            self._waits[now.peer] = wait
+        waited, written = self._waits.get(now.peer, (None, None))
+        if waited != wait and (written is None or at - written >= APART):
+            self._waits[now.peer] = wait, at
             yield wait
 
     def _resumed(self, peer: str) -> Iterator[Notice]:

@@ -204,6 +204,7 @@ async def live(
     finally:
         watching.cancel()
     found = {key: float(value[0]) for key, value in evaluated.items()}
+    notify(peer.progress)  # a short last phase may have passed between two looks
     notify(
         Done(
             name,

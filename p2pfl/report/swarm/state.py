@@ -52,7 +52,10 @@ NEARLY = 0.8
 """Share of the privacy budget from which it counts as nearly spent."""
 
 KEPT = 500
-"""Number of last notices that the state keeps; alarms are kept beyond it."""
+"""Number of last notices that the state keeps."""
+
+KEPT_ALARMS = 5000
+"""Number of last alarms, and of the events that end them, that the state keeps."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ class Swarm:
     notices
         Last notices that are no news of the course, with their times.
     alarms
-        Notices of alarms and of their end, with their times.
+        Last notices of alarms and of their end, with their times.
     late, nearly_spent
         By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
     at
@@ -210,7 +213,7 @@ class Swarm:
         self.peers = {name: PeerState(name) for name in setting.peers}
         self.history = History()
         self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
-        self.alarms: list[tuple[float, Notice]] = []
+        self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
         self.late: dict[str, float] = {}
         self.nearly_spent: dict[str, float] = {}
         self.metric: str | None = None

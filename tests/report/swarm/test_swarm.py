@@ -200,6 +200,12 @@ def test_uncancelled_masks_are_an_alert_until_they_cancel():
     assert [alert.over for alert in alerts(swarm, now=5.0)] == [False, True]
 
 
+def test_the_alarms_of_a_long_run_are_bounded(monkeypatch):
+    monkeypatch.setattr("p2pfl.report.swarm.state.KEPT_ALARMS", 3)
+    swarm = after(*((float(round), LossRose(peer="cy", round=round, now={"loss": 9.0})) for round in range(5)))
+    assert [alert.at for alert in alerts(swarm, now=5.0)] == [4.0, 3.0, 2.0]
+
+
 def test_a_blockage_is_an_alert_from_when_it_lasts_too_long():
     swarm = after(*everybody(), (5.0, waits("ada", "bob")))
     assert alerts(swarm, now=14.9) == []
