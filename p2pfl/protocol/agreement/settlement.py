@@ -149,6 +149,7 @@ class Settlement:
     _agreements: dict[Release, Agreement] = field(default_factory=dict)
     _held: set[Release] = field(default_factory=set)
     _doubted: set[Release] = field(default_factory=set)
+    _free: set[Release] = field(default_factory=set)  # of which this peer answers requests without a doubt of its own
     _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
     _early: dict[Release, dict[str, Received]] = field(default_factory=dict)  # requests, until this peer doubts too
     _requests: dict[tuple[Release, str], tuple[int, float]] = field(default_factory=dict)  # last ballot and its time
@@ -226,7 +227,7 @@ class Settlement:
         if number != last and now < since + self.pause / 2:
             return False
         self._requests[release, sender] = number, (since if number == last and since > -math.inf else now)
-        if release in self._doubted or self._agreements[release].record.decided is not None:
+        if release in self._doubted | self._free or self._agreements[release].record.decided is not None:
             return True
         self._early.setdefault(release, {})[sender] = Received(sender, message)
         return False
@@ -238,6 +239,11 @@ class Settlement:
             self._doubted.add(release)
             effects += self._do(release, Doubt(), *self._early.pop(release, {}).values(), now=now)
         return effects
+
+    def answers(self, release: Release, *, now: float) -> list[Effect]:
+        """Answer requests on a release from now on, because this peer does not wait for the release itself."""
+        self._free.add(release)
+        return self._do(release, *self._early.pop(release, {}).values(), now=now)
 
     def stored(self, release: Release, *, now: float) -> list[Effect]:
         """Handle the confirmation that the last record of a release is durable."""
